@@ -1,0 +1,36 @@
+# Two commands a newcomer needs: `make demo` and `make test`. Both set up .venv first.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export MPLBACKEND := Agg
+
+.PHONY: demo test test-all bench format clean
+
+demo: $(READY)
+	$(BIN)/python examples/prior_vs_confidence.py
+
+test: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+test-all: $(READY)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "slow or not slow"
+
+bench: $(READY)
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]"
+	$(BIN)/python benchmarks/exact.py
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	PIP_CONSTRAINT=constraints.txt $(BIN)/python -m pip install -q --disable-pip-version-check -e ".[dev]"
+	touch $@

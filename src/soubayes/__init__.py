@@ -1,0 +1,35 @@
+"""Bayesian inference with a confidence for every source of uncertainty.
+
+Every public name lives here and is imported when first used, so that ``import soubayes`` loads
+neither JAX nor matplotlib. A name that needs an extra says which one when it is missing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from soubayes._optional import explain_missing_extra
+
+if TYPE_CHECKING:
+    from soubayes.results import Table as Table
+
+__version__ = "0.1.0"
+
+# module -> the public names it holds; the imports above say the same to type checkers
+_PUBLIC = {
+    "results": ["Table"],
+}
+_HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'soubayes' has no attribute {name!r}")
+    with explain_missing_extra(name):
+        value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

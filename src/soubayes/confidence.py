@@ -1,0 +1,51 @@
+"""Confidences: plain mappings from a block's name to gamma > 0, absent meaning 1."""
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Real
+
+
+def check_confidence(
+    confidence: Mapping[str, float] | None, blocks: Iterable[str], *, allow_zero: bool = False
+) -> dict[str, float]:
+    """The confidence (paper: gamma_k) of every block, in block order.
+
+    A block that ``confidence`` does not name gets 1, which is ordinary Bayes for that block;
+    ``inf`` keeps a block at its prior. Only engines that can make a block a point estimate
+    pass ``allow_zero``.
+
+    >>> check_confidence({"tau": 1e-9}, ["sigma", "tau"])
+    {'sigma': 1.0, 'tau': 1e-09}
+    """
+    blocks = list(blocks)
+    given = dict(confidence or {})
+    unknown = [name for name in given if name not in blocks]
+    if unknown:
+        raise ValueError(
+            f"confidence names {', '.join(map(repr, unknown))}, but the model's blocks are "
+            f"{', '.join(map(repr, blocks))}. Use one of these names."
+        )
+    return {name: check_gamma(name, given.get(name, 1.0), allow_zero=allow_zero) for name in blocks}
+
+
+def check_gamma(
+    name: str, gamma: float, *, allow_zero: bool = False, allow_inf: bool = True
+) -> float:
+    """One confidence as a float, or an error that names the block and what is allowed.
+
+    >>> check_gamma("tau", 1)
+    1.0
+    >>> check_gamma("tau", -1)
+    Traceback (most recent call last):
+    ...
+    ValueError: confidence of 'tau' is -1, but it must be a number greater than 0 (inf allowed).
+    """
+    wanted = "a number " + ("of at least 0" if allow_zero else "greater than 0")
+    wanted += " (inf allowed)" if allow_inf else " and finite"
+    if isinstance(gamma, bool) or not isinstance(gamma, Real):
+        raise TypeError(f"confidence of {name!r} is {gamma!r}, but it must be {wanted}.")
+    value = float(gamma)
+    low = value < 0 if allow_zero else value <= 0
+    if math.isnan(value) or low or (math.isinf(value) and not allow_inf):
+        raise ValueError(f"confidence of {name!r} is {gamma}, but it must be {wanted}.")
+    return value
