@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from soubayes._optional import explain_missing_extra
 
 if TYPE_CHECKING:
+    from soubayes.datasets import load_mnist as load_mnist
     from soubayes.results import Table as Table
 
 __version__ = "0.1.0"
 
 # module -> the public names it holds; the imports above say the same to type checkers
 _PUBLIC = {
+    "datasets": ["load_mnist"],
     "results": ["Table"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
