@@ -1,0 +1,1 @@
+"""Sparse global-local estimators: normal means, linear and logistic regression."""
