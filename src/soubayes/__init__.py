@@ -12,6 +12,7 @@ from soubayes._optional import explain_missing_extra
 if TYPE_CHECKING:
     from soubayes.datasets import load_mnist as load_mnist
     from soubayes.results import Table as Table
+    from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
 
 __version__ = "0.1.0"
 
@@ -19,6 +20,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "datasets": ["load_mnist"],
     "results": ["Table"],
+    "sparse.horseshoe": ["horseshoe_gibbs"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)
