@@ -43,7 +43,7 @@ def test_one_coefficient_against_quadrature():
         "square": weight @ (mean**2 + noise * s**2 / (1 + xx * s**2)),
         "noise": weight @ noise,
     }
-    draws = horseshoe_gibbs(X, y, draws=8000, chains=2, random_state=1).posterior
+    draws = horseshoe_gibbs(X, y, draws=4000, chains=2, random_state=1, warmup=500).posterior
     got = {
         "coef": draws["coef"].values[..., 0],
         "square": draws["coef"].values[..., 0] ** 2,
@@ -66,13 +66,22 @@ def test_more_columns_than_rows_against_quadrature():
     weight = np.exp(log_weight - log_weight.max())
     weight /= weight.sum()
     expected = [weight @ (3 * d1 / total), weight @ (-1.5 * d2 / total)]
-    draws = horseshoe_gibbs(X, y, draws=8000, chains=2, random_state=2).posterior["coef"].values
+    draws = (
+        horseshoe_gibbs(X, y, draws=4000, chains=2, random_state=2, warmup=500)
+        .posterior["coef"]
+        .values
+    )
     for j in range(2):
         assert abs(draws[..., j].mean() - expected[j]) < 4 * arviz.mcse(draws[..., j])
 
 
-def geweke(rng, p, make_step, simulate, scaled, draws=12_000):
-    """Functions of (theta, y) under the prior, and under Gibbs with the data redrawn each sweep."""
+def departures_from_the_prior(rng, p, make_step, simulate, scaled, repeats=4000):
+    """z-scores of the change that sweeps make to (theta, y) drawn from the joint distribution.
+
+    theta from the prior, y given theta, then sweeps: theta must still follow the prior. The
+    repeats are independent; one long chain with the data redrawn would be stuck in the
+    half-Cauchy's tails for longer than any run.
+    """
 
     def prior():
         aux, global_aux = 1 / rng.standard_gamma(0.5, p), 1 / rng.standard_gamma(0.5)
@@ -83,29 +92,21 @@ def geweke(rng, p, make_step, simulate, scaled, draws=12_000):
         return State(sd * rng.standard_normal(p), noise, local, aux, global_, global_aux)
 
     def functions(state):
-        return [
-            np.tanh(state.coef[0]),
-            np.tanh(state.coef[0]) ** 2,
-            np.log(state.noise),
-            np.tanh(np.log(state.local[0]) / 4),
-            np.tanh(np.log(state.global_) / 4),
-            np.tanh(np.log(state.local[0] * state.global_) / 4),
-            np.tanh(np.log(state.local_aux[0]) / 4),
-            np.tanh(np.log(state.global_aux) / 4),
-            np.tanh(state.coef[0] * state.coef[-1]),
-        ]
+        product = state.coef[0] * state.coef[-1]
+        positive = [state.noise, state.local[0], state.global_, state.local[0] * state.global_]
+        positive += [state.local_aux[0], state.global_aux, product**2 / state.noise]
+        logs = np.log(positive)
+        bounded = np.tanh([state.coef[0], product])
+        return np.concatenate([logs, np.tanh(logs / 4) ** 2, bounded, bounded**2])
 
-    direct = np.array([functions(prior()) for _ in range(draws)])
-    state, chain = prior(), []
-    for _ in range(draws):
-        state = make_step(simulate(state))(state, rng)
-        chain.append(functions(state))
-    chain = np.array(chain)
-    error = [
-        np.hypot(d.std() / np.sqrt(draws), np.squeeze(arviz.mcse(c)))
-        for d, c in zip(direct.T, chain.T, strict=True)
-    ]
-    return (direct.mean(axis=0) - chain.mean(axis=0)) / error
+    changes = []
+    for _ in range(repeats):
+        start = state = prior()
+        step = make_step(simulate(start))
+        for _ in range(2):
+            state = step(state, rng)
+        changes.append(functions(state) - functions(start))
+    return np.mean(changes, axis=0) / np.std(changes, axis=0) * np.sqrt(repeats)
 
 
 @pytest.mark.parametrize("shape", [(3, 2), (2, 3)], ids=["tall", "wide"])
@@ -117,7 +118,9 @@ def test_joint_distribution_of_regression(shape):
     def simulate(state):
         return X @ state.coef + np.sqrt(state.noise) * rng.standard_normal(n)
 
-    z = geweke(rng, p, lambda y: regression_step(X, y, 3, 2), simulate, scaled=True)
+    z = departures_from_the_prior(
+        rng, p, lambda y: regression_step(X, y, 3, 2), simulate, scaled=True
+    )
     assert np.abs(z).max() < 4
 
 
@@ -127,7 +130,9 @@ def test_joint_distribution_of_normal_means():
     def simulate(state):
         return state.coef[:, None] + np.sqrt(state.noise) * rng.standard_normal((2, 3))
 
-    z = geweke(rng, 2, lambda Y: normal_means_step(Y, 3, 2), simulate, scaled=False)
+    z = departures_from_the_prior(
+        rng, 2, lambda Y: normal_means_step(Y, 3, 2), simulate, scaled=False
+    )
     assert np.abs(z).max() < 4
 
 
@@ -142,13 +147,13 @@ def test_both_branches_draw_from_the_same_conditional():
     cov = expected_noise * np.linalg.inv(A)
     for make in (_draw_tall, _draw_wide):
         draw = make(X, y)
-        pairs = [draw(scale, 5.0, 2.0, rng) for _ in range(20_000)]
+        pairs = [draw(scale, 5.0, 2.0, rng) for _ in range(8000)]
         coefs = np.array([coef for coef, _ in pairs])
         noises = np.array([noise for _, noise in pairs])
         assert np.all(np.abs(coefs.mean(0) - mean) < 4 * coefs.std(0) / np.sqrt(len(coefs)))
         assert abs(noises.mean() - expected_noise) < 4 * noises.std() / np.sqrt(len(noises))
         spread = np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
-        assert np.all(np.abs(np.cov(coefs.T) - cov) < 0.06 * spread)
+        assert np.all(np.abs(np.cov(coefs.T) - cov) < 0.1 * spread)
 
 
 def test_normal_means_of_the_paper_finds_the_signals():

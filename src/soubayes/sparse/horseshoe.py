@@ -144,15 +144,26 @@ def normal_means_step(Y: np.ndarray, a: float, b: float) -> Step:
 
 
 def _draw_tall(X: np.ndarray, y: np.ndarray) -> Callable:
-    """(beta, sigma^2) through the p x p system, scaled so that its eigenvalues are at least 1."""
-    gram, moment, total = X.T @ X, X.T @ y, y @ y
+    """(beta, sigma^2) through the p x p system, scaled so that its eigenvalues are at least 1.
+
+    The residual is a sum of squares, not y'y less what is explained: where the fit is close,
+    that difference would be rounding error. After a QR, its cost does not depend on n.
+    """
+    Q, R = qr(X, mode="economic")
+    projected = Q.T @ y
+    outside = np.sum((y - Q @ projected) ** 2)
+    gram, moment = R.T @ R, R.T @ projected
 
     def draw(scale: np.ndarray, shape: float, b: float, rng: np.random.Generator) -> tuple:
         lower = _root_of_one_plus(gram * np.outer(scale, scale))
         half = solve_triangular(lower, scale * moment, lower=True, check_finite=False)
-        noise = _inverse_gamma(shape, b + max(total - half @ half, 0.0) / 2, rng)
-        half += np.sqrt(noise) * rng.standard_normal(len(scale))
-        return scale * solve_triangular(lower.T, half, check_finite=False), noise
+        mean = solve_triangular(lower.T, half, check_finite=False)
+        residual = projected - R @ (scale * mean)
+        rate = b + (outside + residual @ residual + mean @ mean) / 2
+        noise = _inverse_gamma(shape, rate, rng)
+        random = rng.standard_normal(len(scale))
+        spread = solve_triangular(lower.T, random, check_finite=False)
+        return scale * (mean + np.sqrt(noise) * spread), noise
 
     return draw
 
