@@ -224,3 +224,25 @@ def test_limits_of_the_stationary_precision():
 def test_unknown_prior_is_refused():
     with pytest.raises(ValueError, match="'exponential' or 'horseshoe'"):
         scales.make_prior("laplace", 1.0)
+
+
+@pytest.mark.parametrize("local", PRIORS, ids=str)
+@pytest.mark.parametrize("top", PRIORS, ids=str)
+@pytest.mark.parametrize("confidence", [1e-9, 1e-3, 0.7])
+def test_split_precision_is_the_best_split(local, top, confidence):
+    """Against direct minimisation of the two KL terms over rho, shapes at their best."""
+    rng = np.random.default_rng(3)
+    d, gb = 10 ** rng.uniform(-2, 3, size=7), 1.7
+    tau, nu = scales.split_precision(local, top, d, gb, confidence, 1.3)
+    np.testing.assert_allclose(tau.ratio * nu.ratio * d, 1.0, rtol=1e-12)
+
+    def value(t):
+        rho = np.exp(t)
+        r = 1.0 / (d * rho)
+        tau = Scale(scales.best_shape(local, r, gb / 2, confidence), r)
+        nu = Scale(scales.best_shape(top, rho, 7 * gb / 2, 1.3), rho)
+        weight = gb / 2 * (tau.mean_log.sum() + 7 * nu.mean_log)
+        return weight + confidence * scales.kl(local, tau).sum() + 1.3 * scales.kl(top, nu)
+
+    best = optimize.minimize_scalar(value, bracket=(-3.0, 0.0), tol=1e-12)
+    assert value(np.log(nu.ratio)) <= best.fun + 1e-9 * (1 + abs(best.fun))
