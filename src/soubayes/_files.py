@@ -1,10 +1,10 @@
 """Writing files so that a crash leaves either the old content or the new, never half of it."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 
 @contextmanager
@@ -20,9 +20,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
-    os.close(handle)
-    temporary = Path(name)
+    temporary = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    temporary.touch(exist_ok=False)  # with the permissions of any new file
     try:
         yield temporary
         with open(temporary, "rb") as written:

@@ -1,0 +1,55 @@
+"""The methods of the linear tables: each a function of a data set giving an estimate."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.linear_model import LassoCV
+
+from soubayes.datasets import Regression, oracle_coef
+from soubayes.sparse.horseshoe import horseshoe_gibbs
+
+
+class Fit(NamedTuple):
+    """Estimated coefficients, and the 90 % intervals of methods that give any."""
+
+    coef: np.ndarray
+    interval: tuple[np.ndarray, np.ndarray] | None = None
+
+
+class Method(NamedTuple):
+    """How a table calls a method, how it is fitted, and the settings that its rows carry."""
+
+    title: str
+    fit: Callable[..., Fit]
+    has_intervals: bool = False
+    settings: Mapping[str, Any] = {}
+
+
+def _oracle(data: Regression, seed: int) -> Fit:
+    return Fit(oracle_coef(data))
+
+
+def _lasso(data: Regression, seed: int) -> Fit:
+    return Fit(LassoCV(fit_intercept=False, max_iter=20_000).fit(data.X, data.y).coef_)
+
+
+def _horseshoe(data: Regression, seed: int, *, draws: int, warmup: int, chains: int) -> Fit:
+    posterior = horseshoe_gibbs(
+        data.X, data.y, draws=draws, chains=chains, warmup=warmup, random_state=seed
+    ).posterior["coef"]
+    flat = posterior.values.reshape(-1, data.X.shape[1])
+    low, high = np.quantile(flat, [0.05, 0.95], axis=0)
+    return Fit(flat.mean(axis=0), (low, high))
+
+
+METHODS = {
+    "oracle": Method("oracle", _oracle),
+    "lasso": Method("Lasso", _lasso),
+    "horseshoe": Method(
+        "Horseshoe",
+        _horseshoe,
+        has_intervals=True,
+        settings={"draws": 1000, "warmup": 500, "chains": 2},
+    ),
+}
