@@ -11,6 +11,16 @@ from soubayes._optional import explain_missing_extra
 
 if TYPE_CHECKING:
     from soubayes.datasets import load_mnist as load_mnist
+    from soubayes.blackbox.divergences import ForwardKL as ForwardKL
+    from soubayes.blackbox.divergences import Renyi as Renyi
+    from soubayes.blackbox.elbo import SoUELBO as SoUELBO
+    from soubayes.blackbox.fit import fit as fit
+    from soubayes.blackbox.losses import beta_loss as beta_loss
+    from soubayes.blackbox.losses import gamma_loss as gamma_loss
+    from soubayes.blackbox.losses import hinge_loss as hinge_loss
+    from soubayes.blackbox.losses import huber_loss as huber_loss
+    from soubayes.blackbox.losses import quantile_loss as quantile_loss
+    from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
     from soubayes.results import Table as Table
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
 
@@ -19,6 +29,11 @@ __version__ = "0.1.0"
 # module -> the public names it holds; the imports above say the same to type checkers
 _PUBLIC = {
     "datasets": ["load_mnist"],
+    "blackbox.divergences": ["ForwardKL", "Renyi"],
+    "blackbox.elbo": ["SoUELBO"],
+    "blackbox.fit": ["fit"],
+    "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
+    "blackbox.posterior": ["SoUPosterior"],
     "results": ["Table"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
 }

@@ -1,0 +1,282 @@
+"""One call from a NumPyro model and a confidence to a posterior."""
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import random
+from sklearn.exceptions import ConvergenceWarning
+
+from soubayes.blackbox.guides import GUIDE_KINDS
+from soubayes.blackbox.posterior import SoUPosterior, evaluate
+from soubayes.blackbox.program import (
+    Plan,
+    Program,
+    abstract_trace,
+    checked_confidence,
+    compiled,
+    double_precision,
+    split_arguments,
+)
+from soubayes.results import Table
+
+#: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
+#: location it surrounds, and a block is made an explicit point estimate.
+SMALLEST_CONFIDENCE = 1e-18
+WINDOW = 100  # steps at one learning rate between two looks at the objective
+DECAY = 0.3
+LAST_RATE = 1e-3  # of the first: the run ends on a plateau at this rate
+MOST_STEPS = 20_000
+
+
+def fit(
+    model: Callable,
+    *args: Any,
+    confidence: Mapping[str, float] | None = None,
+    groups: Mapping[str, Iterable[str]] | None = None,
+    guide: str | Callable = "meanfield",
+    loss: Callable | Mapping[str, Callable] | None = None,
+    divergence: Mapping[str, Any] | None = None,
+    steps: int | str = "auto",
+    learning_rate: float = 0.05,
+    tol: float = 1e-4,
+    num_particles: int = 8,
+    restarts: int = 3,
+    num_draws: int = 2048,
+    start: Mapping[str, Any] | None = None,
+    progress: bool | Callable[[dict[str, float]], None] = False,
+    random_state: Any = 0,
+    **kwargs: Any,
+) -> SoUPosterior:
+    r"""The SoU posterior of a NumPyro model within a family of guides.
+
+    Minimises :math:`J(q) = E_q[L] + \sum_k \gamma_k E_q KL(q_k \| \pi_k)` (eq. 5 of the paper,
+    unscaled; supplement B) over the parameters of the guide, by Adam on draws of the guide. Every
+    ``WINDOW`` steps the average iterate is judged on one fixed set of draws; when J has not fallen
+    by ``tol`` (nats, or 1e-7 of J if that is more) the learning rate is lowered, and a plateau at
+    the lowest rate is convergence. The model's arguments follow it; those named like a parameter
+    below cannot be passed by keyword.
+
+    Parameters
+    ----------
+    model : a NumPyro model, called as ``model(*args, **kwargs)``.
+    confidence : gamma of every block, absent meaning 1; ``inf`` keeps a block at its prior, 0 (or
+        anything below ``SMALLEST_CONFIDENCE``) makes it a point estimate without prior.
+    groups : name -> sites that form one block.
+    guide : ``"meanfield"``, ``"blockwise"`` (full covariance within a block), ``"conditional"``
+        (besides, block means affine in the earlier blocks), or a NumPyro guide.
+    loss : another loss than the likelihood, see `soubayes.beta_loss`: ``{observed site: score}``
+        or ``loss(values, *args, **kwargs)`` for a model that observes nothing.
+    divergence : block -> what replaces its KL, see `soubayes.Renyi` and `soubayes.ForwardKL`.
+    steps : most steps to take, ``"auto"`` being 20,000.
+    num_particles : draws for one gradient.
+    restarts : starts to try; the best after two windows is carried on.
+    num_draws : fresh draws for the reported value and its error.
+    start : starting values for parameters of the guide (``SoUPosterior.params`` of another fit).
+    progress : print a line each window, or call a function with it.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> posterior = fit(model, 2.0, confidence={"mu": 0.25})
+    >>> print(f"{posterior.mean('mu'):.1f}")  # 2 / (1 + gamma)
+    1.6
+    >>> posterior.converged
+    True
+    """
+    budget = _check_settings(guide, steps, num_particles, restarts)
+    with double_precision():
+        key = as_key(random_state)
+        skeleton, arrays = split_arguments(args, kwargs)
+        sites = abstract_trace(model, args, kwargs)
+        grouped = {name: _names(members) for name, members in (groups or {}).items()}
+        gammas, _ = checked_confidence(confidence or {}, grouped, sites)
+        for block, gamma in gammas.items():
+            if gamma < SMALLEST_CONFIDENCE:
+                gammas[block] = 0.0
+        plan = Plan(
+            model,
+            guide,
+            tuple(grouped.items()),
+            frozenset(b for b, g in gammas.items() if g == 0.0),
+            frozenset(b for b, g in gammas.items() if g == float("inf")),
+            tuple(loss.items()) if isinstance(loss, Mapping) else loss,
+            tuple((divergence or {}).items()),
+            num_particles,
+            WINDOW,
+            skeleton,
+        )
+        try:
+            program = compiled(plan)
+        except TypeError:  # an argument or a loss that cannot be hashed: compile for this call
+            program = Program(plan)
+        run = _Run(program, gammas, arrays, learning_rate, tol, progress)
+        params = run.best_start(random.fold_in(key, 0), restarts, start)
+        params, converged = run.to_convergence(params, random.fold_in(key, 1), budget)
+        history = Table(**{name: np.array(column) for name, column in run.history.items()})
+        return evaluate(
+            program,
+            params,
+            gammas,
+            arrays,
+            random.fold_in(key, 2),
+            num_draws,
+            converged=converged,
+            history=history,
+        )
+
+
+class _Run:
+    """One optimisation: windows of steps, judged on common draws."""
+
+    def __init__(
+        self,
+        program: Program,
+        gammas: Mapping[str, float],
+        arrays: list[Any],
+        rate: float,
+        tol: float,
+        progress: Any,
+    ) -> None:
+        self.program, self.gammas, self.arrays = program, gammas, arrays
+        self.traced = {b: jnp.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
+        self.rate, self.tol, self.progress = rate, tol, progress
+        self.judge = random.key(20)  # the common draws
+        self.history: dict[str, list[float]] = {"step": [], "value": [], "learning_rate": []}
+        self.steps = 0
+
+    def best_start(self, key: Any, restarts: int, start: Mapping[str, Any] | None) -> Any:
+        """The most promising of several starts, each given two windows at the full rate."""
+        candidates: list[tuple[float, int, Any]] = []
+        tries = 1 if start is not None else restarts
+        for attempt in range(tries):
+            key, first, later = random.split(key, 3)
+            params = self.program.start(first, self.gammas, self.arrays, spread=attempt > 0)
+            params = _overwrite(params, start)
+            value = self.value(params)
+            if not np.isfinite(value) and attempt == tries - 1 and not candidates:
+                raise ValueError(self._explain(params))
+            if not np.isfinite(value):
+                continue
+            if tries > 1:
+                momentum = self.program.optimiser.init(params)
+                for i in range(2):
+                    params, momentum, average, _ = self._window(
+                        params, momentum, random.fold_in(later, i), self.rate
+                    )
+                value, params = self.value(average), average
+            if np.isfinite(value):
+                candidates.append((value, attempt, params))
+        if not candidates:
+            raise ValueError(
+                "the loss is not finite along any of the starts. Check the data for NaN and the "
+                "priors for values where the loss is infinite, or pass start=."
+            )
+        return min(candidates)[2]
+
+    def to_convergence(self, params: Any, key: Any, budget: int) -> tuple[Any, bool]:
+        """Lower the learning rate on every plateau until the last; say if the steps ran out."""
+        momentum = self.program.optimiser.init(params)
+        rate, best, answer, converged = self.rate, self.value(params), params, False
+        try:
+            while self.steps < budget and not converged:
+                params, momentum, average, finite = self._window(
+                    params, momentum, random.fold_in(key, self.steps), rate
+                )
+                if finite < 0.5:
+                    raise ValueError(self._explain(params))
+                value = self.value(average)
+                self._record(value, rate)
+                gained = best - value
+                if np.isfinite(value) and value <= best:
+                    best, answer = value, average
+                if not gained > max(self.tol, 1e-7 * abs(best)):
+                    converged = rate <= LAST_RATE * self.rate
+                    rate = rate * DECAY
+                    params = answer
+        except KeyboardInterrupt:
+            warnings.warn(
+                f"interrupted after {self.steps} steps: the result is not converged.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+            return answer, False
+        if not converged:
+            warnings.warn(
+                f"J still fell by more than tol={self.tol} in {self.steps} steps. Allow more "
+                "steps=, raise tol=, or give start= or a guide closer to the posterior.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        return answer, converged
+
+    def value(self, params: Any) -> float:
+        """J on the common draws, comparable between iterates."""
+        terms = self.program.draws(params, self.judge, self.traced, self.arrays)
+        return float(jnp.mean(terms.objective))
+
+    def _window(self, params: Any, momentum: Any, key: Any, rate: float) -> Any:
+        result = self.program.window(params, momentum, key, rate, self.traced, self.arrays)
+        self.steps += WINDOW
+        return result
+
+    def _record(self, value: float, rate: float) -> None:
+        row = {"step": float(self.steps), "value": value, "learning_rate": rate}
+        for name, entry in row.items():
+            self.history[name].append(entry)
+        if callable(self.progress):
+            self.progress(row)
+        elif self.progress:
+            print(f"step {self.steps:6d}   J {value:.4f}   learning rate {rate:.1e}")
+
+    def _explain(self, params: Any) -> str:
+        terms = self.program.draws(params, self.judge, self.traced, self.arrays)
+        bad = [f"the KL of {b!r}" for b, v in terms.kl.items() if b in self.traced and _bad(v)]
+        bad = (["the loss"] if _bad(terms.loss) else []) + bad or ["a gradient"]
+        share = float(np.mean(~np.isfinite(terms.objective)))
+        return (
+            f"{' and '.join(bad)} is not finite in {share:.0%} of the draws from the guide. Check "
+            "the data for NaN and the priors for values where the loss is infinite; a smaller "
+            "learning_rate= or other start= may keep the guide away from them."
+        )
+
+
+def as_key(random_state: Any) -> Any:
+    """A JAX key from an int, a NumPy generator, None (fresh entropy) or a key."""
+    if isinstance(random_state, jax.Array):
+        return random_state
+    if isinstance(random_state, int | np.integer):
+        return random.key(int(random_state))
+    return random.key(int(np.random.default_rng(random_state).integers(2**31)))
+
+
+def _check_settings(guide: Any, steps: Any, num_particles: int, restarts: int) -> int:
+    if isinstance(guide, str) and guide not in GUIDE_KINDS:
+        raise ValueError(f"guide is {guide!r}, but it must be one of {GUIDE_KINDS} or a callable.")
+    if steps != "auto" and not (isinstance(steps, int) and steps > 0):
+        raise ValueError(f"steps is {steps!r}, but it must be 'auto' or a positive integer.")
+    for name, number in {"num_particles": num_particles, "restarts": restarts}.items():
+        if number < 1:
+            raise ValueError(f"{name} is {number}, but it must be at least 1.")
+    return MOST_STEPS if steps == "auto" else int(steps)
+
+
+def _names(members: str | Iterable[str]) -> tuple[str, ...]:
+    return (members,) if isinstance(members, str) else tuple(members)
+
+
+def _overwrite(params: dict[str, Any], start: Mapping[str, Any] | None) -> dict[str, Any]:
+    unknown = [name for name in start or {} if name not in params]
+    if unknown:
+        raise ValueError(f"start names {unknown}, but the guide's parameters are {list(params)}.")
+    return {**params, **{name: jnp.asarray(value, float) for name, value in (start or {}).items()}}
+
+
+def _bad(values: Any) -> bool:
+    return not bool(np.all(np.isfinite(values)))

@@ -1,0 +1,177 @@
+"""Guides that draw block after block, so that every block's KL can be weighted."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import ReshapeTransform, biject_to
+from numpyro.handlers import block, seed, substitute, trace
+from numpyro.infer import init_to_median, init_to_uniform
+from numpyro.primitives import Messenger
+
+from soubayes.blackbox.blocks import model_blocks
+
+GUIDE_KINDS = ("meanfield", "blockwise", "conditional")
+
+
+def make_guide(
+    model: Callable, names: Iterable[str], point: frozenset[str], prior: frozenset[str]
+) -> Callable:
+    """A Gaussian guide in unconstrained coordinates that follows the model's own program.
+
+    The guide runs the model with the distribution of every latent site replaced: a site in
+    ``point`` is a point, a site in ``prior`` is drawn from its conditional prior, any other is
+    N(loc + W theta_<k, S) pushed through the site's constraint. Which of W and S are free is
+    decided by the parameters, ``names``, that `initial_params` makes. What only the likelihood
+    needs is dead code here, and XLA removes it.
+    """
+    names = tuple(names)
+
+    def guide(*args: Any, **kwargs: Any) -> None:
+        params = {name: numpyro.param(name) for name in names}
+        with block(hide_fn=_is_not_guided), _Replace(params, point, prior):
+            model(*args, **kwargs)
+
+    return guide
+
+
+def initial_params(
+    key: Any,
+    model: Callable,
+    kind: str,
+    groups: Mapping[str, Iterable[str]],
+    gammas: Mapping[str, float],
+    args: Any,
+    kwargs: Any,
+    *,
+    spread: bool,
+) -> dict[str, Any]:
+    """Starting values for the parameters of `make_guide`: the prior median, or spread about.
+
+    ``kind`` is ``"meanfield"`` (independent coordinates), ``"blockwise"`` (a full covariance
+    within each block, blocks independent) or ``"conditional"`` (besides, the mean of each block is
+    affine in the earlier blocks). Standard deviations start at 0.1 min(1, sqrt(gamma)), since a
+    block of small confidence ends up with one of that order.
+    """
+    strategy = init_to_uniform(radius=1.0) if spread else init_to_median(num_samples=15)
+    sites = trace(substitute(seed(model, key), substitute_fn=strategy)).get_trace(*args, **kwargs)
+    _, owner = model_blocks(sites, groups)
+    plates = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
+    params: dict[str, Any] = {}
+    sizes: dict[str, int] = {}
+    for name, block_name in owner.items():
+        gamma = gammas[block_name]
+        start = _unconstrain(sites[name])
+        subsampled = False
+        for frame in sites[name]["cond_indep_stack"]:
+            full, axis = plates[frame.name], frame.dim - sites[name]["fn"].event_dim
+            if full != frame.size:
+                subsampled = True
+                start = jnp.take(start, jnp.arange(full) % frame.size, axis)
+        size = jnp.size(start)
+        if gamma != float("inf"):
+            params[f"{name}:loc"] = start
+        if 0 < gamma < float("inf"):
+            width = 0.1 * min(1.0, gamma**0.5)
+            params[f"{name}:log_scale"] = jnp.full(jnp.shape(start), jnp.log(width))
+            if kind != "meanfield" and subsampled:
+                raise ValueError(
+                    f"guide={kind!r} cannot hold a covariance for {name!r}, which lives in a "
+                    "subsampled plate. Use guide='meanfield' or write a guide."
+                )
+            if kind != "meanfield" and size > 1:
+                params[f"{name}:lower"] = jnp.zeros((size, size))
+            for other, width in sizes.items():
+                if kind == "conditional" or (kind == "blockwise" and owner[other] == block_name):
+                    params[f"{name}:given:{other}"] = jnp.zeros((size, width))
+        if gamma > 0 and not subsampled:  # a point tells the later blocks nothing
+            sizes[name] = size
+    return params
+
+
+class _Replace(Messenger):
+    """Replaces every latent site's distribution by its guide as the model runs."""
+
+    def __init__(self, params: dict[str, Any], point: frozenset[str], prior: frozenset[str]):
+        super().__init__(None)
+        self.params, self.point, self.prior = params, point, prior
+        self.drawn: dict[str, Any] = {}  # unconstrained values of earlier sites, flat
+        self.rows: dict[str, Any] = {}  # the subsample of every plate
+        self.transforms: dict[str, Any] = {}
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] != "sample" or msg["is_observed"]:
+            return
+        name, prior = msg["name"], msg["fn"]
+        self.transforms[name] = _transform(name, prior)
+        if name in self.prior:
+            return
+        loc = self._rows(self.params[f"{name}:loc"], msg)
+        if name in self.point:
+            value = self.transforms[name](loc)
+            msg["fn"] = dist.Delta(value, event_dim=prior.event_dim)
+            return
+        fn = self._gaussian(name, loc, msg)
+        mask = prior._mask if isinstance(prior, dist.MaskedDistribution) else None
+        msg["fn"] = fn if mask is None else fn.mask(mask)
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "plate":
+            self.rows[msg["name"]] = msg["value"]
+        elif msg["type"] == "sample" and not msg["is_observed"]:
+            name = msg["name"]
+            self.drawn[name] = jnp.ravel(self.transforms[name].inv(msg["value"]))
+
+    def _gaussian(self, name: str, loc: Any, msg: Any) -> Any:
+        prior, transform = msg["fn"], self.transforms[name]
+        log_scale = self._rows(self.params[f"{name}:log_scale"], msg)
+        for other, value in self.drawn.items():
+            weights = self.params.get(f"{name}:given:{other}")
+            if weights is not None:
+                loc = loc + jnp.reshape(weights @ value, jnp.shape(loc))
+        real = _is_real(prior.support)
+        lower = self.params.get(f"{name}:lower")
+        if lower is None:
+            event_dim = prior.event_dim + jnp.ndim(loc) - len(prior.shape())
+            base = dist.Normal(loc, jnp.exp(log_scale)).to_event(event_dim)
+            return base if real else dist.TransformedDistribution(base, transform)
+        size = jnp.size(loc)
+        tril = jnp.exp(jnp.ravel(log_scale))[:, None] * (jnp.tril(lower, -1) + jnp.eye(size))
+        base = dist.MultivariateNormal(jnp.ravel(loc), scale_tril=tril)
+        shaping = [] if jnp.ndim(loc) == 1 else [ReshapeTransform(jnp.shape(loc), (size,))]
+        transforms = shaping + ([] if real else [transform])
+        return dist.TransformedDistribution(base, transforms) if transforms else base
+
+    def _rows(self, value: Any, msg: Any) -> Any:
+        for frame in msg["cond_indep_stack"]:
+            axis = frame.dim - msg["fn"].event_dim
+            if jnp.shape(value)[axis] != frame.size:
+                value = jnp.take(value, self.rows[frame.name], axis)
+        return value
+
+
+def _unconstrain(site: Any) -> Any:
+    value = jnp.asarray(site["value"])
+    return jnp.asarray(_transform(site["name"], site["fn"]).inv(value), float)
+
+
+def _transform(name: str, prior: Any) -> Any:
+    if prior.support.is_discrete:
+        raise ValueError(
+            f"site {name!r} is discrete, and these guides are continuous. Sum it out of the model "
+            "(for a mixture: numpyro.distributions.MixtureSameFamily)."
+        )
+    return biject_to(prior.support)
+
+
+def _is_real(support: Any) -> bool:
+    while isinstance(support, constraints.independent):
+        support = support.base_constraint
+    return support in (constraints.real, constraints.real_vector)
+
+
+def _is_not_guided(site: Any) -> bool:
+    return site["type"] == "deterministic" or site.get("is_observed", False)

@@ -1,0 +1,212 @@
+"""Losses beyond the likelihood: robust scores of a distribution, and losses of a prediction."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from jax.scipy.special import gammaln, logsumexp
+from numpyro.primitives import Messenger
+
+
+def beta_loss(distribution: Any, target: Any, beta: float = 0.5) -> jax.Array:
+    r"""The beta-divergence (density power) score, which discounts what the model finds absurd.
+
+    .. math:: (1 - f(y)^\beta)/\beta + \frac{1}{1 + \beta} \int f^{1+\beta} - 1
+
+    It tends to -log f(y) as ``beta`` (> 0) tends to 0. For the loss of the generalised posterior
+    of section 3, one value for each observation.
+
+    >>> import numpyro.distributions as dist
+    >>> nll = lambda y: float(-dist.Normal(0, 1).log_prob(y))
+    >>> print(f"{nll(10.0):.1f} {float(beta_loss(dist.Normal(0, 1), 10.0)):.1f}")
+    50.9 1.3
+    """
+    _positive("beta", beta)
+    log_f = distribution.log_prob(target)
+    integral = jnp.exp(_log_power_integral(distribution, 1.0 + beta))
+    return -jnp.expm1(beta * log_f) / beta + integral / (1.0 + beta) - 1.0
+
+
+def gamma_loss(distribution: Any, target: Any, gamma: float = 0.5) -> jax.Array:
+    r"""The gamma-divergence (pseudo-spherical) score, more robust still than `beta_loss`.
+
+    .. math:: \Bigl(1 - f(y)^\gamma \bigl/ (\textstyle\int f^{1+\gamma})^{\gamma/(1+\gamma)}
+              \Bigr)/\gamma
+
+    It tends to -log f(y) as ``gamma`` (> 0; not a confidence) tends to 0.
+
+    >>> import numpyro.distributions as dist
+    >>> print(f"{float(gamma_loss(dist.Normal(0, 1), 100.0)):.1f}")  # bounded by 1/gamma
+    2.0
+    """
+    _positive("gamma", gamma)
+    log_integral = _log_power_integral(distribution, 1.0 + gamma)
+    log_ratio = gamma * distribution.log_prob(target) - gamma / (1.0 + gamma) * log_integral
+    return -jnp.expm1(log_ratio) / gamma
+
+
+def huber_loss(prediction: Any, target: Any, threshold: float = 1.0) -> jax.Array:
+    """Half the squared error up to ``threshold``, then linear.
+
+    >>> print(huber_loss(0.0, jnp.array([0.5, 10.0])))
+    [0.125 9.5  ]
+    """
+    _positive("threshold", threshold)
+    error = jnp.abs(target - prediction)
+    small = jnp.minimum(error, threshold)
+    return 0.5 * small**2 + threshold * (error - small)
+
+
+def quantile_loss(prediction: Any, target: Any, level: float = 0.5) -> jax.Array:
+    """The check loss, least at the quantile ``level`` of the target.
+
+    >>> print(quantile_loss(0.0, jnp.array([1.0, -1.0]), level=0.9))
+    [0.9 0.1]
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level is {level}, but it must lie between 0 and 1.")
+    error = target - prediction
+    return jnp.maximum(level * error, (level - 1.0) * error)
+
+
+def hinge_loss(prediction: Any, target: Any) -> jax.Array:
+    """max(0, 1 - y f) for labels of -1 and 1; labels of 0 and 1 (or booleans) are mapped to them.
+
+    >>> print(hinge_loss(jnp.array([2.0, 0.5, -1.0]), jnp.array([1, 1, 0])))
+    [0.  0.5 0. ]
+    """
+    sign = jnp.where(jnp.asarray(target) > 0, 1.0, -1.0)
+    return jnp.maximum(0.0, 1.0 - sign * prediction)
+
+
+def with_loss(model: Callable, loss: Any) -> Callable:
+    """The model under another loss.
+
+    ``loss`` is None (the likelihood), a mapping from an observed site to ``score(distribution,
+    value)``, which replaces its -log-density (plates and subsampling still scale it), or a
+    function ``loss(values, *args, **kwargs)`` of the latent and deterministic sites and the
+    model's arguments, for a model without observed sites.
+    """
+    if loss is None:
+        return model
+    if callable(loss):
+
+        def scored(*args: Any, **kwargs: Any) -> Any:
+            with _Collect() as collected:
+                result = model(*args, **kwargs)
+            numpyro.factor("loss", -jnp.sum(loss(collected.values, *args, **kwargs)))
+            return result
+    else:
+        scores = dict(loss)
+
+        def scored(*args: Any, **kwargs: Any) -> Any:
+            with _Rescore(scores) as handler:
+                result = model(*args, **kwargs)
+            if handler.waiting:
+                raise ValueError(
+                    f"loss names {sorted(handler.waiting)}, but the model's observed sites are "
+                    f"{handler.seen}."
+                )
+            return result
+
+    return scored
+
+
+class _Collect(Messenger):
+    """Remembers the values of latent and deterministic sites."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.values: dict[str, Any] = {}
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and msg["is_observed"]:
+            raise ValueError(
+                f"a loss function was given, but the model observes {msg['name']!r}, which is a "
+                "loss already. Leave the observation out of the model, or replace its score with "
+                f"loss={{{msg['name']!r}: score}}."
+            )
+        if msg["type"] in ("sample", "deterministic"):
+            self.values[msg["name"]] = msg["value"]
+
+
+class _Rescore(Messenger):
+    """Puts a score in the place of the log-density of observed sites."""
+
+    def __init__(self, scores: Mapping[str, Callable]) -> None:
+        super().__init__(None)
+        self.scores, self.waiting, self.seen = scores, set(scores), []  # type: ignore[var-annotated]
+
+    def process_message(self, msg: Any) -> None:
+        if msg["type"] == "sample" and msg["is_observed"]:
+            self.seen.append(msg["name"])
+            if msg["name"] in self.scores:
+                self.waiting.discard(msg["name"])
+                msg["fn"] = _Scored(msg["fn"], self.scores[msg["name"]])
+
+
+class _Scored(dist.Distribution):
+    """A distribution whose log-density is minus a score; it still samples like the original."""
+
+    def __init__(self, base: Any, score: Callable) -> None:
+        self.base, self.score = base, score
+        super().__init__(base.batch_shape, base.event_shape, validate_args=False)
+
+    @property
+    def support(self) -> Any:
+        return self.base.support
+
+    def sample(self, key: Any, sample_shape: tuple = ()) -> Any:
+        return self.base.sample(key, sample_shape)
+
+    def log_prob(self, value: Any) -> Any:
+        return -self.score(self.base, value)
+
+
+def _log_power_integral(fn: Any, power: float) -> Any:
+    """log of the integral (or sum) of f^power."""
+    if isinstance(fn, dist.ExpandedDistribution):
+        return jnp.broadcast_to(_log_power_integral(fn.base_dist, power), fn.batch_shape)
+    if isinstance(fn, dist.Independent):
+        inner = _log_power_integral(fn.base_dist, power)
+        return jnp.sum(inner, axis=tuple(range(-fn.reinterpreted_batch_ndims, 0)))
+    c = power - 1.0
+    if isinstance(fn, dist.Normal):
+        return -c * jnp.log(fn.scale * jnp.sqrt(2 * jnp.pi)) - 0.5 * jnp.log(power)
+    if isinstance(fn, dist.MultivariateNormal):
+        size = fn.event_shape[-1]
+        half_log_det = jnp.log(jnp.diagonal(fn.scale_tril, axis1=-2, axis2=-1)).sum(-1)
+        constant = 0.5 * size * (c * jnp.log(2 * jnp.pi) + jnp.log(power))
+        return -c * half_log_det - constant
+    if isinstance(fn, dist.Laplace):
+        return -c * jnp.log(2 * fn.scale) - jnp.log(power)
+    if isinstance(fn, dist.Exponential):
+        return c * jnp.log(fn.rate) - jnp.log(power)
+    if isinstance(fn, dist.StudentT):
+        half = 0.5 * (fn.df + 1.0)
+        log_constant = gammaln(half) - gammaln(0.5 * fn.df)
+        log_constant = log_constant - 0.5 * jnp.log(fn.df * jnp.pi) - jnp.log(fn.scale)
+        shape = half * power - 0.5  # t with 2 shape degrees of freedom, rescaled
+        log_inverse = gammaln(shape) - gammaln(shape + 0.5) + 0.5 * jnp.log(fn.df * jnp.pi)
+        return power * log_constant + log_inverse + jnp.log(fn.scale)
+    if isinstance(fn, dist.Gamma):
+        a, b = fn.concentration, fn.rate
+        shape = power * (a - 1.0) + 1.0  # the integral is finite where this is positive
+        log_constant = a * jnp.log(b) - gammaln(a)
+        return power * log_constant + gammaln(shape) - shape * jnp.log(power * b)
+    if fn.has_enumerate_support:
+        values = fn.enumerate_support(expand=True)
+        return logsumexp(power * fn.log_prob(values), axis=0)
+    raise NotImplementedError(
+        f"no closed form of the integral of f^{power:g} for {type(fn).__name__}. Known: Normal, "
+        "MultivariateNormal, StudentT, Laplace, Exponential, Gamma, and anything that can be "
+        "enumerated. For others write the score as a function and pass it as loss={site: score}."
+    )
+
+
+def _positive(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} is {value}, but it must be greater than 0.")

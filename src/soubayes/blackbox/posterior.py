@@ -1,0 +1,207 @@
+"""What the black-box engine returns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax import random
+from numpy.typing import ArrayLike
+from numpyro.infer import Predictive
+from numpyro.infer.util import log_likelihood
+
+from soubayes.blackbox.program import CHUNK, Program, double_precision
+from soubayes.results import Table, to_inference_data
+
+
+@dataclass(frozen=True, repr=False)
+class SoUPosterior:
+    """The best q that the guide can be, with what every source of uncertainty cost.
+
+    ``value`` is J(q) (eq. 5 of the paper, unscaled) with its Monte Carlo standard error
+    ``value_se``; it is the minimum over the guide's family and so lies above the exact minimum
+    unless the family contains the exact answer. ``kl`` holds each block's KL in nats: ``inf`` for
+    a point estimate, 0 for a block kept at its prior, the divergence that took the KL's place if
+    one did. Made by `soubayes.fit`.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from soubayes import fit
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> posterior = fit(model, 2.0, confidence={"mu": 0.25})
+    >>> posterior
+    SoUPosterior(value 1.52... ± ..., expected loss 1.0..., converged)
+    block  confidence    mean      sd    lower   upper      kl
+       mu        0.25  1.6...  0.4...  0.8...  2.3...  1.7...
+    """
+
+    value: float
+    value_se: float
+    expected_loss: float
+    expected_loss_se: float
+    kl: dict[str, float]
+    confidence: dict[str, float]
+    converged: bool
+    history: Table
+    params: dict[str, np.ndarray]
+    draws: dict[str, np.ndarray]
+    integrand: np.ndarray
+    _program: Program
+    _arrays: list[Any]
+
+    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+        """``n`` independent draws of every latent and deterministic site."""
+        from soubayes.blackbox.fit import as_key
+
+        if n < 1:
+            raise ValueError(f"n is {n}, but it must be at least 1.")
+        with double_precision():
+            key = random.fold_in(as_key(random_state), 3)
+            return _draw(self._program, self.params, self.confidence, self._arrays, key, n)[3]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The blocks, in order."""
+        return tuple(self.confidence)
+
+    def mean(self, name: str) -> Any:
+        """Posterior mean of a site."""
+        return np.mean(self._values(name), axis=0)
+
+    def sd(self, name: str) -> Any:
+        """Posterior standard deviation of a site, coordinate by coordinate."""
+        return np.std(self._values(name), axis=0)
+
+    def quantile(self, name: str, p: ArrayLike) -> Any:
+        """Posterior quantiles of a site, coordinate by coordinate."""
+        return np.quantile(self._values(name), np.asarray(p, float), axis=0)
+
+    def sensitivity(self) -> dict[str, float]:
+        """dV/dgamma of every block, which is its KL (the envelope theorem; STYLE's third law).
+
+        For a guide that does not contain the exact answer it is the derivative of the value
+        within the guide's family. A large entry says that this confidence matters.
+        """
+        return dict(self.kl)
+
+    def summary(self) -> Table:
+        """One row a coordinate: mean, sd, central 90 % interval, and its block's KL.
+
+        Deterministic sites come last, with no confidence or KL of their own.
+        """
+        owner, rows = self._owner(), []
+        for name in [*owner, *(site for site in self.draws if site not in owner)]:
+            block = owner.get(name)
+            gamma = self.confidence[block] if block else np.nan
+            kl = self.kl[block] if block else np.nan
+            mean, sd = np.ravel(self.mean(name)), np.ravel(self.sd(name))
+            low, high = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))
+            for i, index in enumerate(np.ndindex(self.draws[name].shape[1:])):
+                label = name + (f"[{','.join(map(str, index))}]" if index else "")
+                rows.append((label, gamma, mean[i], sd[i], low[i], high[i], kl))
+        titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
+        return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+
+    def to_arviz(self, n: int | None = None, random_state: Any = 0) -> Any:
+        """Draws as an ArviZ InferenceData, with value, KLs and confidences as attributes."""
+        return to_inference_data(
+            self.draws if n is None else self.sample(n, random_state),
+            engine="black box",
+            value=self.value,
+            value_se=self.value_se,
+            expected_loss=self.expected_loss,
+            converged=int(self.converged),
+            **{f"kl_{block}": kl for block, kl in self.kl.items()},
+        )
+
+    def predictive(
+        self, *args: Any, n: int | None = None, random_state: Any = 0, **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """Draws of every site the model samples when it is called with other arguments.
+
+        Call it as the model, with None where the observed values were.
+        """
+        from soubayes.blackbox.fit import as_key
+
+        draws = self.draws if n is None else self.sample(n, random_state)
+        with double_precision():
+            latent = {name: draws[name] for name in self._owner()}
+            predict = Predictive(self._program.plan.model, latent)
+            return _to_numpy(predict(random.fold_in(as_key(random_state), 4), *args, **kwargs))
+
+    def log_likelihood(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+        """Log-density of each observation given each draw, for the model's arguments ``args``."""
+        with double_precision():
+            latent = {name: self.draws[name] for name in self._owner()}
+            return _to_numpy(log_likelihood(self._program.plan.model, latent, *args, **kwargs))
+
+    def __repr__(self) -> str:
+        value = f"value {self.value:.6g} ± {self.value_se:.2g}"
+        state = "converged" if self.converged else "NOT converged"
+        head = f"{value}, expected loss {self.expected_loss:.6g}, {state}"
+        return f"{type(self).__name__}({head})\n{self.summary()}"
+
+    def _values(self, name: str) -> np.ndarray:
+        if name not in self.draws:
+            raise ValueError(f"no site {name!r}; the sites are {list(self.draws)}.")
+        return self.draws[name]
+
+    def _owner(self) -> dict[str, str]:
+        args, kwargs = self._program.plan.arguments(self._arrays)
+        return self._program.latent_blocks(args, kwargs)
+
+
+def evaluate(
+    program: Program,
+    params: Any,
+    gammas: Mapping[str, float],
+    arrays: list[Any],
+    key: Any,
+    num_draws: int,
+    **about: Any,
+) -> SoUPosterior:
+    """The posterior at these parameters, judged on fresh draws."""
+    objective, loss, kl, draws = _draw(program, params, gammas, arrays, key, num_draws)
+    if not np.all(np.isfinite(objective)):
+        share = np.mean(~np.isfinite(objective))
+        raise ValueError(
+            f"J is not finite in {share:.1%} of the draws from the fitted guide: it reaches where "
+            "the loss is infinite. Constrain the site to where the loss is finite."
+        )
+    root = np.sqrt(len(objective))
+    fixed = {
+        b: float("inf") if gammas[b] == 0 else 0.0
+        for b in (*program.plan.point, *program.plan.prior)
+    }
+    return SoUPosterior(
+        value=float(np.mean(objective)),
+        value_se=float(np.std(objective) / root),
+        expected_loss=float(np.mean(loss)),
+        expected_loss_se=float(np.std(loss) / root),
+        kl={block: fixed.get(block, float(np.mean(values))) for block, values in kl.items()},
+        confidence=dict(gammas),
+        params=_to_numpy(params),
+        draws=draws,
+        integrand=objective,
+        _program=program,
+        _arrays=arrays,
+        **about,
+    )
+
+
+def _draw(
+    program: Program, params: Any, gammas: Mapping[str, float], arrays: Any, key: Any, n: int
+) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Integrand, loss, KL terms and values of n draws, by compiled chunks."""
+    traced = {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
+    chunks = [
+        program.draws(params, random.fold_in(key, i), traced, arrays) for i in range(-(-n // CHUNK))
+    ]
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)
+    return joined.objective, joined.loss, joined.kl, joined.values
+
+
+def _to_numpy(tree: Any) -> Any:
+    return {name: np.asarray(value) for name, value in tree.items()}

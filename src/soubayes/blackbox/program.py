@@ -1,0 +1,196 @@
+"""What is compiled for one model, guide and set of blocks, kept while only numbers change."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import random
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import biject_to
+from numpyro.handlers import seed, trace
+
+from soubayes.blackbox.blocks import check_names, model_blocks
+from soubayes.blackbox.elbo import SoUELBO, Terms
+from soubayes.blackbox.guides import initial_params, make_guide
+from soubayes.blackbox.losses import with_loss
+
+CHUNK = 256  # draws of one compiled evaluation
+
+
+class Plan(NamedTuple):
+    """Everything that shapes the computation; hashable, so that a program is found again."""
+
+    model: Callable
+    guide: str | Callable
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    point: frozenset[str]  # blocks that are point estimates
+    prior: frozenset[str]  # blocks that stay at their prior
+    loss: Any
+    divergence: tuple[tuple[str, Any], ...]
+    num_particles: int
+    window: int
+    skeleton: Any  # the arguments of the model with every array taken out
+
+    def arguments(self, arrays: list[Any]) -> tuple[tuple, dict]:
+        """The model's arguments with the arrays put back."""
+        structure, leaves = self.skeleton
+        waiting = iter(arrays)
+        return jax.tree.unflatten(
+            structure, [next(waiting) if leaf is _ARRAY else leaf for leaf in leaves]
+        )
+
+
+_ARRAY = "an array"
+
+
+def split_arguments(args: tuple, kwargs: dict) -> tuple[Any, list[Any]]:
+    """The hashable skeleton of the arguments, and their arrays, which may change freely."""
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    is_array = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
+    arrays = [jnp.asarray(x) for x, array in zip(leaves, is_array, strict=True) if array]
+    rest = tuple(_ARRAY if array else x for x, array in zip(leaves, is_array, strict=True))
+    return (structure, rest), arrays
+
+
+def double_precision() -> AbstractContextManager:
+    """Everything in this engine runs in float64: small confidences need the digits."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    return import_module("jax.experimental").enable_x64()  # JAX before 0.8
+
+
+class Program:
+    """The compiled parts: a start, a window of optimiser steps, a chunk of draws."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.model = with_loss(plan.model, plan.loss)
+        self.transforms: dict[str, Any] = {}  # of parameters under a constraint
+        self.guide: Callable | None = None if isinstance(plan.guide, str) else plan.guide
+        self.window = jax.jit(self._window)
+        self.draws = jax.jit(self._draws)
+        self.optimiser = optax.scale_by_adam()
+
+    def start(self, key: Any, gammas: Mapping[str, float], arrays: Any, spread: bool) -> Any:
+        """Unconstrained starting parameters of the guide, and of the model if it has any."""
+        args, kwargs = self.plan.arguments(arrays)
+        params: dict[str, Any] = {}
+        if isinstance(self.plan.guide, str):
+            make = partial(
+                initial_params,
+                model=self.model,
+                kind=self.plan.guide,
+                groups=dict(self.plan.groups),
+                gammas=gammas,
+                args=args,
+                kwargs=kwargs,
+                spread=spread,
+            )
+            params = jax.jit(make)(key)
+            sites = self.latent_blocks(args, kwargs)
+            point = frozenset(s for s, b in sites.items() if b in self.plan.point)
+            prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
+            self.guide = make_guide(self.model, params, point, prior)
+        programs = [self.model] if isinstance(self.plan.guide, str) else [self.guide, self.model]
+        for program in programs:
+            for name, site in trace(seed(program, key)).get_trace(*args, **kwargs).items():
+                if site["type"] == "param" and name not in params:
+                    support = site["kwargs"].get("constraint", constraints.real)
+                    self.transforms[name] = biject_to(support)
+                    params[name] = jnp.asarray(self.transforms[name].inv(site["value"]), float)
+        return jax.tree.map(_strong, params)
+
+    def latent_blocks(self, args: Any, kwargs: Any) -> dict[str, str]:
+        """The block of every latent site, in the order of the model."""
+        sites = abstract_trace(self.model, args, kwargs)
+        return model_blocks(sites, dict(self.plan.groups))[1]
+
+    def constrain(self, params: Any) -> Any:
+        """The parameters as the guide and the model use them."""
+        return {k: self.transforms[k](v) if k in self.transforms else v for k, v in params.items()}
+
+    def _terms(self, key: Any, params: Any, gammas: Any, arrays: Any, **options: Any) -> Terms:
+        args, kwargs = self.plan.arguments(arrays)
+        fixed = {**dict.fromkeys(self.plan.point, 0.0)}
+        fixed.update(dict.fromkeys(self.plan.prior, float("inf")))
+        elbo = SoUELBO(
+            {**gammas, **fixed},
+            groups=dict(self.plan.groups),
+            divergence=dict(self.plan.divergence),
+            **options,
+        )
+        return elbo.terms(key, self.constrain(params), self.model, self.guide, *args, **kwargs)
+
+    def _window(
+        self, params: Any, momentum: Any, key: Any, rate: Any, gammas: Any, arrays: Any
+    ) -> Any:
+        """Adam steps at one learning rate; a step whose gradient is not finite is not taken."""
+
+        def objective(params: Any, key: Any) -> Any:
+            keys = random.split(key, self.plan.num_particles)
+            path = isinstance(self.plan.guide, str)
+            each = lambda k: self._terms(k, params, gammas, arrays, path_gradient=path)  # noqa: E731
+            return jnp.mean(jax.vmap(each)(keys).objective)
+
+        def step(state: Any, key: Any) -> Any:
+            params, momentum, total = state
+            gradient = jax.grad(objective)(params, key)
+            finite = jnp.all(
+                jnp.stack([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradient)])
+            )
+            updates, moved = self.optimiser.update(gradient, momentum)
+            new = (jax.tree.map(lambda p, u: p - rate * u, params, updates), moved)
+            params, momentum = jax.tree.map(
+                lambda a, b: jnp.where(finite, a, b), new, (params, momentum)
+            )
+            return (params, momentum, jax.tree.map(jnp.add, total, params)), finite
+
+        keys = random.split(key, self.plan.window)
+        zero = jax.tree.map(jnp.zeros_like, params)
+        (params, momentum, total), finite = jax.lax.scan(step, (params, momentum, zero), keys)
+        average = jax.tree.map(lambda x: x / self.plan.window, total)
+        params, average = jax.tree.map(_strong, (params, average))
+        return params, momentum, average, jnp.mean(finite)
+
+    def _draws(self, params: Any, key: Any, gammas: Any, arrays: Any) -> Terms:
+        """`CHUNK` draws with the integrand of J at each; no closed form, since at the exact
+        answer the Monte Carlo integrand is constant (Theorem 1) and its error vanishes."""
+        keys = random.split(key, CHUNK)
+        return jax.vmap(lambda k: self._terms(k, params, gammas, arrays, analytic=False))(keys)
+
+
+def _strong(x: Any) -> jax.Array:
+    # a weakly typed start and a strongly typed iterate would each be compiled for
+    return jax.lax.convert_element_type(x, jnp.float64)
+
+
+@lru_cache(maxsize=32)
+def compiled(plan: Plan) -> Program:
+    """The program of a plan, made once."""
+    return Program(plan)
+
+
+def abstract_trace(model: Callable, args: Any, kwargs: Any) -> Any:
+    """The sites of a model without computing any of them."""
+    found: dict[str, Any] = {}
+
+    def run() -> int:
+        found.update(trace(seed(model, random.key(0))).get_trace(*args, **kwargs))
+        return 0
+
+    jax.eval_shape(run)
+    return found
+
+
+def checked_confidence(
+    confidence: Mapping[str, float], groups: Any, sites: Any
+) -> tuple[dict[str, float], dict[str, str]]:
+    """The confidence of every block of a traced model, and the block of every latent site."""
+    order, owner = model_blocks(sites, groups)
+    return {k: float(v) for k, v in check_names(confidence, order, sites).items()}, owner
