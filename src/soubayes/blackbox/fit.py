@@ -112,24 +112,46 @@ def fit(
             WINDOW,
             skeleton,
         )
+        settings = (learning_rate, tol, progress, restarts, budget, num_draws, start)
         try:
-            program = compiled(plan)
-        except TypeError:  # an argument or a loss that cannot be hashed: compile for this call
-            program = Program(plan)
-        run = _Run(program, gammas, arrays, learning_rate, tol, progress)
-        params = run.best_start(random.fold_in(key, 0), restarts, start)
-        params, converged = run.to_convergence(params, random.fold_in(key, 1), budget)
-        history = Table(**{name: np.array(column) for name, column in run.history.items()})
-        return evaluate(
-            program,
-            params,
-            gammas,
-            arrays,
-            random.fold_in(key, 2),
-            num_draws,
-            converged=converged,
-            history=history,
-        )
+            return _solve(plan, gammas, arrays, key, *settings)
+        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
+            # the model's Python code reads its data, so they must be constants of the program
+            constant = plan._replace(skeleton=split_arguments(args, kwargs, keep=True)[0])
+            return _solve(constant, gammas, [], key, *settings)
+
+
+def _solve(
+    plan: Plan,
+    gammas: dict[str, float],
+    arrays: list[Any],
+    key: Any,
+    rate: float,
+    tol: float,
+    progress: Any,
+    restarts: int,
+    budget: int,
+    num_draws: int,
+    start: Mapping[str, Any] | None,
+) -> SoUPosterior:
+    try:
+        program = compiled(plan)
+    except TypeError:  # an argument or a loss that cannot be hashed: compile for this call
+        program = Program(plan)
+    run = _Run(program, gammas, arrays, rate, tol, progress)
+    params = run.best_start(random.fold_in(key, 0), restarts, start)
+    params, converged = run.to_convergence(params, random.fold_in(key, 1), budget)
+    history = Table(**{name: np.array(column) for name, column in run.history.items()})
+    return evaluate(
+        program,
+        params,
+        gammas,
+        arrays,
+        random.fold_in(key, 2),
+        num_draws,
+        converged=converged,
+        history=history,
+    )
 
 
 class _Run:

@@ -24,7 +24,7 @@ def make_guide(
 
     The guide runs the model with the distribution of every latent site replaced: a site in
     ``point`` is a point, a site in ``prior`` is drawn from its conditional prior, any other is
-    N(loc + W theta_<k, S) pushed through the site's constraint. Which of W and S are free is
+    N(loc + W (theta_<k - loc_<k), S) pushed through the site's constraint. Which of W and S are free is
     decided by the parameters, ``names``, that `initial_params` makes. What only the likelihood
     needs is dead code here, and XLA removes it.
     """
@@ -101,6 +101,7 @@ class _Replace(Messenger):
         self.drawn: dict[str, Any] = {}  # unconstrained values of earlier sites, flat
         self.rows: dict[str, Any] = {}  # the subsample of every plate
         self.transforms: dict[str, Any] = {}
+        self.centres: dict[str, Any] = {}
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] != "sample" or msg["is_observed"]:
@@ -109,7 +110,7 @@ class _Replace(Messenger):
         self.transforms[name] = _transform(name, prior)
         if name in self.prior:
             return
-        loc = self._rows(self.params[f"{name}:loc"], msg)
+        loc = self.centres[name] = self._rows(self.params[f"{name}:loc"], msg)
         if name in self.point:
             value = self.transforms[name](loc)
             msg["fn"] = dist.Delta(value, event_dim=prior.event_dim)
@@ -123,7 +124,9 @@ class _Replace(Messenger):
             self.rows[msg["name"]] = msg["value"]
         elif msg["type"] == "sample" and not msg["is_observed"]:
             name = msg["name"]
-            self.drawn[name] = jnp.ravel(self.transforms[name].inv(msg["value"]))
+            # centred, so that a later block's weights and location do not pull on one another
+            value = self.transforms[name].inv(msg["value"]) - self.centres.get(name, 0.0)
+            self.drawn[name] = jnp.ravel(value)
 
     def _gaussian(self, name: str, loc: Any, msg: Any) -> Any:
         prior, transform = msg["fn"], self.transforms[name]

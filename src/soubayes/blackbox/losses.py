@@ -95,7 +95,8 @@ def with_loss(model: Callable, loss: Any) -> Callable:
     if callable(loss):
 
         def scored(*args: Any, **kwargs: Any) -> Any:
-            with _Collect() as collected:
+            collected = _Collect()
+            with collected:
                 result = model(*args, **kwargs)
             numpyro.factor("loss", -jnp.sum(loss(collected.values, *args, **kwargs)))
             return result
@@ -103,7 +104,8 @@ def with_loss(model: Callable, loss: Any) -> Callable:
         scores = dict(loss)
 
         def scored(*args: Any, **kwargs: Any) -> Any:
-            with _Rescore(scores) as handler:
+            handler = _Rescore(scores)
+            with handler:
                 result = model(*args, **kwargs)
             if handler.waiting:
                 raise ValueError(

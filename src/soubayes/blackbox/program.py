@@ -49,10 +49,13 @@ class Plan(NamedTuple):
 _ARRAY = "an array"
 
 
-def split_arguments(args: tuple, kwargs: dict) -> tuple[Any, list[Any]]:
-    """The hashable skeleton of the arguments, and their arrays, which may change freely."""
+def split_arguments(args: tuple, kwargs: dict, *, keep: bool = False) -> tuple[Any, list[Any]]:
+    """The hashable skeleton of the arguments, and their arrays, which may change freely.
+
+    ``keep`` leaves the arrays where they are, constants of the program.
+    """
     leaves, structure = jax.tree.flatten((args, kwargs))
-    is_array = [isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
+    is_array = [not keep and isinstance(leaf, np.ndarray | jax.Array) for leaf in leaves]
     arrays = [jnp.asarray(x) for x, array in zip(leaves, is_array, strict=True) if array]
     rest = tuple(_ARRAY if array else x for x, array in zip(leaves, is_array, strict=True))
     return (structure, rest), arrays
@@ -99,6 +102,8 @@ class Program:
             self.guide = make_guide(self.model, params, point, prior)
         programs = [self.model] if isinstance(self.plan.guide, str) else [self.guide, self.model]
         for program in programs:
+            if isinstance(self.plan.guide, str) and not _has_params(program, args, kwargs):
+                continue  # running it eagerly is slow, and only parameters need their values
             for name, site in trace(seed(program, key)).get_trace(*args, **kwargs).items():
                 if site["type"] == "param" and name not in params:
                     support = site["kwargs"].get("constraint", constraints.real)
@@ -163,6 +168,10 @@ class Program:
         answer the Monte Carlo integrand is constant (Theorem 1) and its error vanishes."""
         keys = random.split(key, CHUNK)
         return jax.vmap(lambda k: self._terms(k, params, gammas, arrays, analytic=False))(keys)
+
+
+def _has_params(program: Callable, args: Any, kwargs: Any) -> bool:
+    return any(s["type"] == "param" for s in abstract_trace(program, args, kwargs).values())
 
 
 def _strong(x: Any) -> jax.Array:
