@@ -158,7 +158,7 @@ def test_a_joint_guide_is_refused_until_its_sites_are_one_block():
     for kind in (AutoMultivariateNormal, AutoDiagonalNormal):
         guide = kind(pair)
         params = params_of(guide, 1.5)
-        with pytest.raises(ValueError, match="together through '_auto_latent'.*groups="):
+        with pytest.raises(ValueError, match=r"together through '_auto_latent'.*groups="):
             SoUELBO({"a": 0.5}).loss(random.key(0), params, pair, guide, 1.5)
     one_block = SoUELBO({"all": 1.0}, groups={"all": ["a", "b"]})
     ours = one_block.loss(random.key(0), params, pair, guide, 1.5)

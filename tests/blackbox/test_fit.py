@@ -224,7 +224,10 @@ def test_custom_guides_and_parameters_of_the_model():
     assert posterior.names == ("all",)
     assert abs(posterior.value - exact_value(1.0, 1.0)) < 3 * posterior.value_se + 1e-2
     empirical = fit(learned, Y)
-    evidence = lambda s: -stats.multivariate_normal(np.zeros(3), 0.25 * np.eye(3) + s**2).logpdf(Y)
+
+    def evidence(scale):
+        return -stats.multivariate_normal(np.zeros(3), 0.25 * np.eye(3) + scale**2).logpdf(Y)
+
     least = optimize.minimize_scalar(evidence, (0.1, 3.0))
     assert abs(empirical.value - least.fun) < 3 * empirical.value_se + 1e-3
 

@@ -24,9 +24,9 @@ def make_guide(
 
     The guide runs the model with the distribution of every latent site replaced: a site in
     ``point`` is a point, a site in ``prior`` is drawn from its conditional prior, any other is
-    N(loc + W (theta_<k - loc_<k), S) pushed through the site's constraint. Which of W and S are free is
-    decided by the parameters, ``names``, that `initial_params` makes. What only the likelihood
-    needs is dead code here, and XLA removes it.
+    N(loc + W (theta_<k - loc_<k), S) pushed through the site's constraint. Which of W and S are
+    free is decided by the parameters, ``names``, that `initial_params` makes. What only the
+    likelihood needs is dead code here, and XLA removes it.
     """
     names = tuple(names)
 

@@ -100,10 +100,12 @@ class Program:
             point = frozenset(s for s, b in sites.items() if b in self.plan.point)
             prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
             self.guide = make_guide(self.model, params, point, prior)
-        programs = [self.model] if isinstance(self.plan.guide, str) else [self.guide, self.model]
+        if isinstance(self.plan.guide, str):
+            # running the model eagerly is slow, and only parameters need their values
+            programs = [self.model] if _has_params(self.model, args, kwargs) else []
+        else:
+            programs = [self.plan.guide, self.model]
         for program in programs:
-            if isinstance(self.plan.guide, str) and not _has_params(program, args, kwargs):
-                continue  # running it eagerly is slow, and only parameters need their values
             for name, site in trace(seed(program, key)).get_trace(*args, **kwargs).items():
                 if site["type"] == "param" and name not in params:
                     support = site["kwargs"].get("constraint", constraints.real)
