@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from soubayes._optional import explain_missing_extra
 
 if TYPE_CHECKING:
-    from soubayes.datasets import load_mnist as load_mnist
     from soubayes.blackbox.divergences import ForwardKL as ForwardKL
     from soubayes.blackbox.divergences import Renyi as Renyi
     from soubayes.blackbox.elbo import SoUELBO as SoUELBO
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from soubayes.blackbox.losses import huber_loss as huber_loss
     from soubayes.blackbox.losses import quantile_loss as quantile_loss
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
+    from soubayes.datasets import load_mnist as load_mnist
     from soubayes.results import Table as Table
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
 
