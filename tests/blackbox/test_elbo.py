@@ -53,17 +53,17 @@ def mean_terms(elbo, guide, n=4096, model=pair):
 
 @pytest.mark.parametrize("num_particles", [1, 3])
 def test_all_ones_is_numpyros_loss_and_gradient(num_particles):
-    params = {"log": jnp.array([-0.3, -0.5]), "mu": jnp.array([0.2, 0.4]), "row": jnp.array(0.7)}
+    params = {"p": jnp.array([-0.3, -0.5]), "q": jnp.array([0.2, 0.4]), "r": jnp.array(0.7)}
 
     def guide(y):
         p = {name: numpyro.param(name, value) for name, value in params.items()}
         positive = dist.transforms.ExpTransform()
-        base = dist.Normal(p["log"][0], jnp.exp(p["log"][1]))
+        base = dist.Normal(p["p"][0], jnp.exp(p["p"][1]))
         numpyro.sample("scale", dist.TransformedDistribution(base, positive))
-        numpyro.sample("mu", dist.Normal(p["mu"][0], p["mu"][1]))
+        numpyro.sample("mu", dist.Normal(p["q"][0], p["q"][1]))
         with numpyro.plate("rows", 12, subsample_size=6):
             rows = numpyro.subsample(y, event_dim=0)
-            numpyro.sample("effect", dist.Normal(p["row"] * rows, 0.4))
+            numpyro.sample("effect", dist.Normal(p["r"] * rows, 0.4))
 
     def loss_and_gradient(elbo):
         objective = lambda p: elbo.loss(random.key(3), p, grouped, guide, Y)  # noqa: E731
