@@ -16,7 +16,6 @@ All arguments broadcast; confidences are finite and positive.
 """
 
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -97,6 +96,19 @@ def kl(prior: Prior, q: Scale) -> Array:
     if isinstance(prior, Exponential):
         return minus_entropy - np.log(prior.rate) + prior.rate * q.mean
     return minus_entropy + np.log(np.pi) + 1.5 * q.mean_log + np.log1p(1.0 / rho)
+
+
+def kl_slope(prior: Prior, q: Scale) -> tuple[Array, Array]:
+    """First and second derivative of KL(q(x) || prior) in log(ratio), the shape held.
+
+    >>> [float(x) for x in kl_slope(Exponential(2.0), Scale(np.array(2.0), np.array(0.25)))]
+    [0.0, 1.0]
+    """
+    if isinstance(prior, Exponential):
+        pull = prior.rate * q.mean
+        return pull - 1.0, pull
+    share = q.ratio / (1.0 + q.ratio)
+    return share - 0.5, share * (1.0 - share)
 
 
 def scale_objective(
@@ -215,42 +227,38 @@ def split_precision(
     nu = Scale(np.asarray(max(weight_top / global_confidence, 2.0)), np.asarray(0.1))
     tau = Scale(np.maximum(gb / (2.0 * gt), 2.0), 1.0 / (precision * nu.ratio))
     for _ in range(100):
-        balance = partial(_balance, local, top, precision, tau, nu, gt, global_confidence)
-        log_rho = find_root(balance, np.log(nu.ratio), np.array(-80.0), np.array(80.0))
-        rho = np.exp(log_rho)
-        ratio = 1.0 / (precision * rho)
-        moved = abs(log_rho - np.log(nu.ratio))
-        nu = Scale(best_shape(top, rho, weight_top, global_confidence), np.asarray(rho))
-        tau = Scale(best_shape(local, ratio, gb / 2.0, gt), ratio)
+        last = nu.ratio
+        tau, nu = balance_global(local, top, precision, tau, nu, gt, global_confidence)
+        moved = abs(np.log(nu.ratio / last))
+        nu = Scale(best_shape(top, nu.ratio, weight_top, global_confidence), nu.ratio)
+        tau = Scale(best_shape(local, tau.ratio, gb / 2.0, gt), tau.ratio)
         if moved < 1e-13:
             break
     return tau, nu
 
 
-def _balance(
+def balance_global(
     local: Prior,
     top: Prior,
     precision: Array,
     tau: Scale,
     nu: Scale,
-    gt: Array,
-    gn: float,
-    t: Array,
-) -> tuple[Array, Array]:
-    """rho dJ/drho at fixed precisions and shapes, and its derivative in t = log rho."""
-    rho = np.exp(t)
-    r = 1.0 / (precision * rho)
-    value, slope = np.zeros(()), np.zeros(())
-    for prior, q, ratio, weight, sign in ((local, tau, r, gt, -1.0), (top, nu, rho, gn, 1.0)):
-        if isinstance(prior, Exponential):
-            pull = weight * prior.rate * q.shape / (q.shape - 1.0) * ratio
-            value = value + sign * np.sum(pull - weight)
-            slope = slope + np.sum(pull)
-        else:
-            share = ratio / (1.0 + ratio)
-            value = value + sign * np.sum(weight * (share - 0.5))
-            slope = slope + np.sum(weight * share * (1.0 - share))
-    return value, slope
+    local_confidence: Array,
+    global_confidence: float,
+) -> tuple[Scale, Scale]:
+    """`split_precision` with the shapes of ``tau`` and ``nu`` held: only the ratios move."""
+
+    def slope(t: Array) -> tuple[Array, Array]:
+        # rho dJ/drho at fixed precisions, and its derivative in t = log rho
+        one, two = kl_slope(local, Scale(tau.shape, 1.0 / (precision * np.exp(t))))
+        top_one, top_two = kl_slope(top, Scale(nu.shape, np.exp(t)))
+        return (
+            global_confidence * top_one - np.sum(local_confidence * one),
+            global_confidence * top_two + np.sum(local_confidence * two),
+        )
+
+    rho = np.exp(find_root(slope, np.log(nu.ratio), np.array(-80.0), np.array(80.0)))
+    return Scale(tau.shape, 1.0 / (precision * rho)), Scale(nu.shape, np.asarray(rho))
 
 
 def algorithm_1_step(
@@ -358,8 +366,9 @@ def find_root(
             newton = t - value / slope
         good = (newton > low) & (newton < high) & (np.abs(value) < 0.7 * last)
         step = np.where(good, newton, 0.5 * (low + high))
-        step = np.where(value == 0.0, t, step)
-        done = np.abs(step - t) <= 1e-14 * (1.0 + np.abs(t))
+        # at the rounding floor values stop shrinking: stay there, do not bisect the old bracket
+        done = (value == 0.0) | (np.abs(newton - t) <= 1e-14 * (1.0 + np.abs(t)))
+        step = np.where(done, t, step)
         last, t = np.abs(value), step
         if done.all():
             break

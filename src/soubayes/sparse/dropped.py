@@ -1,0 +1,142 @@
+"""Dropped columns of the logistic model: what they know now, and which must return."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from soubayes.sparse.columns import (
+    Columns,
+    State,
+    dropped_terms,
+    make_state,
+    prior_value,
+    split_scales,
+)
+from soubayes.sparse.jaakkola import Design, Pass, row_blocks, sweep
+from soubayes.sparse.scales import Scale, stationary_precision
+
+Array = np.ndarray
+FAR = 1e3  # a column is dropped when its prior precision w exceeds this many times s
+
+
+class Check(NamedTuple):
+    """The state after a look at the dropped columns."""
+
+    state: State
+    data: Pass
+    value: float
+    shift: float  # by how much J changed only because dropped columns were brought up to date
+    returned: int
+
+
+def check_dropped(
+    design: Design, y: Array, weight: Array, model: Columns, state: State, data: Pass, value: float
+) -> Check:
+    """Bring s_j, q_j and d_j of dropped columns up to date; re-admit where z_j^2 > gamma_b.
+
+    At d_j = infinity J changes by (gamma_b s_j - q_j^2)/(2 w_j) to first order, with q_j the
+    exact score: the test is exact. Returning columns start at their own stationary precision,
+    and farther out if together they would raise J.
+    """
+    dropped = np.setdiff1d(np.arange(design.n_columns), state.active)
+    if not len(dropped):
+        return Check(state, data, value, 0.0, 0)
+    s, q = leave_one_out(design, y, weight, model, state, dropped)
+    precision, rest = state.precision.copy(), state.rest.copy()
+    best = best_dropped_precision(model, state.local, state.global_, dropped, s, q)
+    back = ~runs_away(model, dropped, s, q, far=0.5 * FAR)
+    out = dropped[~back]
+    precision[out] = best[~back]
+    rest[out] = dropped_terms(model, out, s[~back], q[~back], best[~back])
+    before = prior_value(model, state)
+    local, global_ = split_scales(model, precision)
+    state = state._replace(precision=precision, local=local, global_=global_, rest=rest)
+    shift = prior_value(model, state) - before
+    value += shift
+    for farther in (1.0, 30.0, 1e3):
+        if not back.any():
+            break
+        j = dropped[back]
+        precision, rest = precision.copy(), state.rest.copy()
+        precision[j], rest[j] = best[back] * farther, 0.0
+        trial, new_data = _admit(design, y, weight, model, state, j, precision, rest)
+        new_value = new_data.loss + prior_value(model, trial)
+        if new_value < value:
+            return Check(trial, new_data, new_value, shift, len(j))
+    return Check(state, data, value, shift, 0)
+
+
+def runs_away(model: Columns, columns: Array, s: Array, q: Array, far: float = FAR) -> Array:
+    """Where the stationary w, (gamma_b s - q^2)/(2 gamma_t) for a small gamma_t, is beyond far * s.
+
+    That is z^2 = q^2/s < gamma_b (1 - 2 gamma_t/gamma_b far): the confidence in the coefficients
+    is a threshold on z^2, as in linear regression.
+    """
+    gamma, gamma_t = model.confidence[columns], model.local_confidence[columns]
+    return model.selects[columns] & (gamma * s - q**2 >= 2.0 * gamma_t * far * s)
+
+
+def best_dropped_precision(
+    model: Columns, local: Scale, global_: Scale, columns: Array, s: Array, q: Array
+) -> Array:
+    """The stationary d of columns taken one at a time, from their s_j and q_j."""
+    gamma = model.confidence[columns]
+    shape = np.full(len(model.sparse), np.nan)
+    shape[model.sparse] = local.shape
+    w = stationary_precision(
+        model.local_prior,
+        np.maximum(s, 1e-12),  # a column without information: its prior, and s/s stays finite
+        q**2 / gamma,
+        model.local_confidence[columns] / gamma,
+        gamma / global_.ratio,
+        shape[columns],
+    )
+    return w / gamma
+
+
+def leave_one_out(
+    design: Design, y: Array, weight: Array, model: Columns, state: State, columns: Array
+) -> tuple[Array, Array]:
+    """s_j and q_j of dropped columns: information and score with the active columns adjusted.
+
+    With L = 2 Lambda, s_j = x_j' L x_j - x_j' L X (H + gamma_b D)^-1 X' L x_j over the columns of
+    beta, and q_j = x_j'(y - 1/2 - L eta).
+    """
+    active = state.active
+    cross = np.zeros((len(active), len(columns)))
+    own, q = np.zeros(len(columns)), np.zeros(len(columns))
+    others = design.take(columns).blocks()
+    rows = row_blocks(design.take(active), y, weight, state.mean, state.root)
+    for block, (_, Z) in zip(rows, others, strict=True):
+        bound = (block.weight * block.terms.bound).astype(Z.dtype)
+        cross += (block.Z * bound[:, None]).T @ Z
+        own += np.square(Z).T @ bound
+        q += Z.T @ (block.weight * block.terms.score)
+    if model.intercept:
+        cross[-1] = 0.0
+    half = (state.root.T / np.sqrt(model.confidence[active])[:, None]) @ cross
+    return np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0), q
+
+
+def _admit(
+    design: Design,
+    y: Array,
+    weight: Array,
+    model: Columns,
+    state: State,
+    columns: Array,
+    precision: Array,
+    rest: Array,
+) -> tuple[State, Pass]:
+    """The state with more active columns, after a Newton step of the mean."""
+    active = np.sort(np.concatenate([state.active, columns]))
+    inside = np.searchsorted(active, state.active)
+    mean, root = np.zeros(len(active)), np.zeros((len(active), len(active)))
+    mean[inside], root[np.ix_(inside, inside)] = state.mean, state.root
+    view = design.take(active)
+    data = sweep(view, y, weight, mean, root)
+    pull = model.confidence[active] * precision[active]
+    step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * mean)[1]
+    trial = make_state(model, active, mean + step, data.bound, precision, rest)
+    return trial, sweep(view, y, weight, trial.mean, trial.root)
