@@ -360,17 +360,17 @@ def find_root(
     last = np.full(t.shape, np.inf)
     for _ in range(200):
         value, slope = function(t)
+        size = np.abs(value)
         low = np.where(value <= 0.0, t, low)
         high = np.where(value >= 0.0, t, high)
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             newton = t - value / slope
-        good = (newton > low) & (newton < high) & (np.abs(value) < 0.7 * last)
-        step = np.where(good, newton, 0.5 * (low + high))
         # at the rounding floor values stop shrinking: stay there, do not bisect the old bracket
-        done = (value == 0.0) | (np.abs(newton - t) <= 1e-14 * (1.0 + np.abs(t)))
-        step = np.where(done, t, step)
-        last, t = np.abs(value), step
-        if done.all():
+        near = (value == 0.0) | (np.abs(newton - t) <= 1e-13 * (1.0 + np.abs(t)))
+        good = (newton > low) & (newton < high) & (size < 0.7 * last)
+        step = np.where(good, newton, np.where(near, t, 0.5 * (low + high)))
+        t, last = step, size
+        if (near | (high - low <= 1e-13 * (1.0 + np.abs(t)))).all():
             break
     return t
 
@@ -381,41 +381,66 @@ def log_minus_psi(a: ArrayLike) -> Array:
     >>> round(float(log_minus_psi(5e8)) * 1e9, 6)
     1.0
     """
-    a = np.asarray(a, float)
-    small, x = np.minimum(a, _LARGE), 1.0 / np.maximum(a, _LARGE)
-    y = x * x
-    series = x * (0.5 + x * (1 / 12 - y * (1 / 120 - y * (1 / 252 - y * (1 / 240 - y / 132)))))
-    return np.where(a < _LARGE, np.log(small) - psi(small), series)
+    return _two_branches(
+        a,
+        lambda a: np.log(a) - psi(a),
+        lambda x, y: x * (1 / 2 + x * _series(y, 1 / 12, 1 / 120, 1 / 252, 1 / 240, 1 / 132)),
+    )
 
 
-_LARGE = 30.0  # the series below are exact to rounding from here on
-
-
-def _delta1(a: Array) -> Array:
+def _delta1(a: ArrayLike) -> Array:
     """1/a - psi'(a), the derivative of `log_minus_psi`; negative."""
-    small, x = np.minimum(a, _LARGE), 1.0 / np.maximum(a, _LARGE)
-    y = x * x
-    series = -y * (0.5 + x * (1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * 5 / 66)))))
-    return np.where(a < _LARGE, 1.0 / small - polygamma(1, small), series)
+    return _two_branches(
+        a,
+        lambda a: 1.0 / a - polygamma(1, a),
+        lambda x, y: -y * (1 / 2 + x * _series(y, 1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66)),
+    )
 
 
-def _delta2(a: Array) -> Array:
+def _delta2(a: ArrayLike) -> Array:
     """-1/a^2 - psi''(a), the derivative of `_delta1`; positive."""
-    small, x = np.minimum(a, _LARGE), 1.0 / np.maximum(a, _LARGE)
-    y = x * x
-    series = x * y * (1.0 + x * (0.5 - y * (1 / 6 - y * (1 / 6 - y * (3 / 10 - y * 5 / 6)))))
-    return np.where(a < _LARGE, -1.0 / (small * small) - polygamma(2, small), series)
+    return _two_branches(
+        a,
+        lambda a: -1.0 / (a * a) - polygamma(2, a),
+        lambda x, y: x * y * (1.0 + x * _series(y, 1 / 2, 1 / 6, 1 / 6, 3 / 10, 5 / 6)),
+    )
 
 
-def _negative_entropy(a: Array) -> Array:
+def _negative_entropy(a: ArrayLike) -> Array:
     """E[log q(x)] of Inv-Gamma(a, a), i.e. (a + 1) psi(a) - log(a) - log Gamma(a) - a."""
-    small, x = np.minimum(a, _LARGE), 1.0 / np.maximum(a, _LARGE)
-    y = x * x
-    direct = (small + 1.0) * psi(small) - np.log(small) - gammaln(small) - small
-    stirling = x * (1 / 12 - y * (1 / 360 - y * (1 / 1260 - y * (1 / 1680 - y / 1188))))
-    big = np.maximum(a, _LARGE)
-    series = 0.5 * np.log(big / (2.0 * np.pi)) - stirling - (big + 1.0) * log_minus_psi(big)
-    return np.where(a < _LARGE, direct, series)
+    return _two_branches(
+        a,
+        lambda a: (a + 1.0) * psi(a) - np.log(a) - gammaln(a) - a,
+        lambda x, y: (
+            -0.5 * np.log(2.0 * np.pi * x)
+            - x * _series(y, 1 / 12, 1 / 360, 1 / 1260, 1 / 1680, 1 / 1188)
+            - (1.0 / x + 1.0) * log_minus_psi(1.0 / x)
+        ),
+    )
+
+
+def _series(y: Array, *terms: float) -> Array:
+    """terms[0] - y terms[1] + y^2 terms[2] - ..."""
+    total = np.full_like(y, terms[-1])
+    for term in reversed(terms[:-1]):
+        total = term - y * total
+    return total
+
+
+_LARGE = 30.0  # from here on the asymptotic series are exact to rounding
+
+
+def _two_branches(
+    a: ArrayLike, direct: Callable[[Array], Array], series: Callable[[Array, Array], Array]
+) -> Array:
+    """``direct(a)`` for small a and ``series(1/a, 1/a^2)`` for large a."""
+    a = np.asarray(a, float)
+    small = a < _LARGE
+    if small.all():
+        return direct(a)
+    x = 1.0 / np.maximum(a, _LARGE)
+    large = series(x, x * x)
+    return np.where(small, direct(np.minimum(a, _LARGE)), large) if small.any() else large
 
 
 def _positive_root(square: Array, linear: Array, constant: Array) -> Array:

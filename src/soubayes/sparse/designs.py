@@ -1,0 +1,203 @@
+"""One least-squares problem in three forms: Gram matrix, wide matrix, diagonal.
+
+Solvers see the data only through ``ridge`` and ``outside``: for prior precisions w (in units of
+the noise) and A = X'X + diag(w), the posterior mean m = A^-1 X'y and, for every column, the
+leave-one-out quantities of note 2, s_j = 1/(A^-1)_jj - w_j and q_j = m_j/(A^-1)_jj.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from scipy.linalg import lapack, solve_triangular
+
+Array = np.ndarray
+
+
+class Ridge(NamedTuple):
+    """The Gaussian posterior for given prior precisions, in units where the noise is 1."""
+
+    mean: Array  # m
+    variance: Array  # diagonal of A^-1
+    s: Array  # precision that the data give to each column, the others integrated out
+    q: Array  # s + w times the mean
+    rss: float  # |y - X m|^2
+    log_det: float  # log |A|
+
+
+class Design(Protocol):
+    """What a solver may ask of the data."""
+
+    n: float
+    yy: float
+    norms: Array  # squared length of every column, X'y beside it
+    scores: Array
+
+    def take(self, index: Array) -> "Design": ...
+    def ridge(self, w: Array) -> Ridge: ...
+    def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]: ...
+    def inverse(self, w: Array) -> Array: ...
+    def multiply(self, coef: Array) -> Array: ...
+
+
+class Gram:
+    """X'X, X'y, y'y and n: for n >= p, and for every active set that fits."""
+
+    def __init__(self, gram: Array, scores: Array, yy: float, n: float) -> None:
+        self.gram, self.scores, self.yy, self.n = gram, scores, yy, n
+        self.norms = np.diag(gram).copy()
+
+    def take(self, index: Array) -> "Gram":
+        return Gram(self.gram[np.ix_(index, index)], self.scores[index], self.yy, self.n)
+
+    def ridge(self, w: Array) -> Ridge:
+        lower, inverse = _triangles(self.gram, w)
+        variance = np.einsum("ij,ij->j", inverse, inverse)
+        mean = inverse.T @ (inverse @ self.scores)
+        return Ridge(
+            mean,
+            variance,
+            np.maximum(1.0 / variance - w, _FLOOR * self.norms),
+            mean / variance,
+            max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0),
+            2.0 * float(np.log(np.diag(lower)).sum()),
+        )
+
+    def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
+        cross = self.gram[np.ix_(index, others)]
+        lower, _ = _cholesky(self.gram[np.ix_(index, index)], w)
+        return _residual(lower, cross, self.scores[index], self.norms[others], self.scores[others])
+
+    def inverse(self, w: Array) -> Array:
+        _, inverse = _triangles(self.gram, w)
+        return inverse.T @ inverse
+
+    def multiply(self, coef: Array) -> Array:
+        return self.gram @ coef
+
+
+class Wide:
+    """X and y themselves, for p > n: nothing p x p is ever formed but by ``inverse``."""
+
+    def __init__(self, X: Array, y: Array, n: float) -> None:
+        self.X, self.y, self.n = X, y, n
+        self.yy = float(y @ y)
+        self.norms = np.einsum("ij,ij->j", X, X)
+        self.scores = y @ X
+
+    def take(self, index: Array) -> "Design":
+        X = self.X[:, index]
+        if X.shape[1] > X.shape[0]:
+            return Wide(X, self.y, self.n)
+        return Gram(X.T @ X, self.scores[index], self.yy, self.n)
+
+    def ridge(self, w: Array) -> Ridge:
+        half, log_det, fitted = self._half(w)
+        # t_j = x_j' K^-1 x_j with K = I + X W^-1 X', so that (A^-1)_jj = (1 - t_j/w_j)/w_j
+        t = np.einsum("ij,ij->j", half, half)
+        score = fitted @ half
+        left = np.maximum(1.0 - t / w, 1e-12)
+        mean = score / w
+        return Ridge(
+            mean,
+            left / w,
+            np.maximum(t / left, _FLOOR * self.norms),
+            score / left,
+            max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0),
+            log_det + float(np.log(w).sum()),
+        )
+
+    def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
+        active = self.X[:, index]
+        if len(index) <= len(self.y):
+            lower, _ = _cholesky(active.T @ active, w)
+            cross = active.T @ self.X[:, others]
+            return _residual(
+                lower, cross, self.scores[index], self.norms[others], self.scores[others]
+            )
+        lower, _ = _cholesky((active / w) @ active.T, np.ones(len(self.y)))
+        half = solve_triangular(lower, self.X[:, others], lower=True, check_finite=False)
+        fitted = solve_triangular(lower, self.y, lower=True, check_finite=False)
+        return np.einsum("ij,ij->j", half, half), fitted @ half
+
+    def inverse(self, w: Array) -> Array:
+        half = self._half(w)[0] / w
+        full = -half.T @ half
+        full[np.diag_indices_from(full)] += 1.0 / w
+        return full
+
+    def multiply(self, coef: Array) -> Array:
+        return (self.X @ coef) @ self.X
+
+    def _half(self, w: Array) -> tuple[Array, float, Array]:
+        """L^-1 X, log|K| and L^-1 y for K = LL' = I + X W^-1 X'."""
+        lower, _ = _cholesky((self.X / w) @ self.X.T, np.ones(len(self.y)))
+        half = solve_triangular(lower, self.X, lower=True, check_finite=False)
+        fitted = solve_triangular(lower, self.y, lower=True, check_finite=False)
+        return half, 2.0 * float(np.log(np.diag(lower)).sum()), fitted
+
+
+class Diagonal:
+    """Orthogonal columns, as in the normal means model: X'X = diag(norms)."""
+
+    def __init__(self, norms: Array, scores: Array, yy: float, n: float) -> None:
+        self.norms, self.scores, self.yy, self.n = norms, scores, yy, n
+
+    def take(self, index: Array) -> "Diagonal":
+        return Diagonal(self.norms[index], self.scores[index], self.yy, self.n)
+
+    def ridge(self, w: Array) -> Ridge:
+        variance = 1.0 / (self.norms + w)
+        mean = variance * self.scores
+        rss = max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0)
+        log_det = -float(np.log(variance).sum())
+        return Ridge(mean, variance, self.norms, self.scores, rss, log_det)
+
+    def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
+        return self.norms[others], self.scores[others]
+
+    def inverse(self, w: Array) -> Array:
+        return np.diag(1.0 / (self.norms + w))
+
+    def multiply(self, coef: Array) -> Array:
+        return self.norms * coef
+
+
+_FLOOR = 1e-12  # a column that the others explain up to rounding still has s > 0
+
+
+def least_squares_rss(design: Design, index: Array) -> float:
+    """The residual sum of squares of least squares on some columns (collinear ones allowed)."""
+    part = design.take(index)
+    return part.ridge(1e-10 * np.maximum(part.norms, 1e-300)).rss if len(index) else design.yy
+
+
+def _cholesky(matrix: Array, diagonal: Array) -> tuple[Array, Array]:
+    """The lower factor of matrix + diag(diagonal), with a hint of jitter if rounding demands."""
+    full = np.array(matrix, order="F")
+    points = np.diag_indices_from(full)
+    full[points] += diagonal
+    scale = full[points]
+    for jitter in (0.0, 1e-14, 1e-12, 1e-10):
+        if jitter:
+            full[points] = scale * (1.0 + jitter)
+        lower, info = lapack.dpotrf(full, lower=1, clean=1, overwrite_a=0)
+        if info == 0:
+            return lower, scale
+    raise np.linalg.LinAlgError("X'X is not positive semi-definite; is there a NaN in the data?")
+
+
+def _triangles(matrix: Array, diagonal: Array) -> tuple[Array, Array]:
+    """The lower Cholesky factor of matrix + diag(diagonal) and its inverse."""
+    lower, _ = _cholesky(matrix, diagonal)
+    inverse, _ = lapack.dtrtri(lower, lower=1)
+    return lower, inverse
+
+
+def _residual(
+    lower: Array, cross: Array, scores: Array, norms: Array, other_scores: Array
+) -> tuple[Array, Array]:
+    """s and q of columns outside the active set whose Cholesky factor is ``lower``."""
+    half = solve_triangular(lower, cross, lower=True, check_finite=False)
+    fitted = solve_triangular(lower, scores, lower=True, check_finite=False)
+    s = norms - np.einsum("ij,ij->j", half, half)
+    return np.maximum(s, _FLOOR * norms), other_scores - fitted @ half

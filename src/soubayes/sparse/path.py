@@ -1,0 +1,418 @@
+"""The path solver: from the dense solution along rising confidence in the coefficients.
+
+At every point it minimises J over beta, tau and nu by simultaneous exact coordinate steps in
+log w (note 2), with the noise at its unit-confidence estimate
+
+    sigma^2 = (2 noise_scale + RSS) / (2 noise_shape + n - k),   k = sum_j (1 - kappa_j).
+
+This is not the joint minimiser of J, whose noise has n - gamma_b k there and which collapses in
+dense designs. A column whose precision runs off is dropped, and taken back when the rest of the
+path makes its z^2 exceed gamma_b again.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from soubayes.sparse.designs import Design, Ridge, Wide, least_squares_rss
+from soubayes.sparse.objective import (
+    Model,
+    Noise,
+    Value,
+    evaluate,
+    source_log_dets,
+    source_variances,
+)
+from soubayes.sparse.scales import Scale, split_precision, stationary_precision
+
+Array = np.ndarray
+
+N_POINTS = 22
+DROPPED = 1e4  # a precision this far above what the data give is a coefficient of zero
+LOOSE = 1e-2  # largest change of any kappa_j at which a path point counts as reached
+GUARD = 1.5  # the noise may not rise by more than this from one point to the next
+
+
+@dataclass(frozen=True)
+class State:
+    """What the next step needs."""
+
+    w: Array  # (p,) gamma_j times the prior precision of beta_j, in units of the noise
+    active: Array  # sorted indices
+    noise: float  # sigma^2
+    shape: Array  # (p,) shapes of q(tau_j^2)
+    top: float  # E[1/nu^2]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of the path."""
+
+    gamma: float
+    state: State
+    coef: Array  # (p,) standardised, dropped ones exactly 0
+    value: float  # J at this point's noise
+    n_iter: int
+    converged: bool
+    guarded: bool  # the noise was held because it jumped
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What a solver hands to the estimator, in standardised units."""
+
+    w: Array
+    coef: Array
+    variance: Array  # diag(S) / (gamma_j sigma^2)
+    selected: Array
+    tau: Scale  # of the sparse columns
+    nu: Scale
+    noise: Noise
+    model: Model
+    value: Value
+    history: Array
+    n_iter: int
+    converged: bool
+
+
+def solve_path(
+    design: Design,
+    model: Model,
+    free: Array,
+    confidence: float | None,
+    *,
+    tol: float,
+    max_iter: int,
+    report: Callable[[str], None] = lambda text: None,
+) -> tuple[list[Point], int | None, Solution]:
+    """The path, the chosen point (None: a number was asked for) and the solution there.
+
+    ``free`` marks the sparse columns whose confidence moves along the path. With ``confidence``
+    None the rule of `choose` picks a point whose support is refitted at confidence 1.
+    """
+    points: list[Point] = []
+    state, here, chosen = start(design, model), model, None
+    spent, interrupted = 0, False
+    try:
+        for gamma in confidence_grid(int(free.sum()), confidence):
+            here = model.at(gamma, free)
+            points.append(_reach(design, here, gamma, state, bool(points), max_iter - spent))
+            state, spent = points[-1].state, spent + points[-1].n_iter
+            report(
+                f"confidence {gamma:.3f}: {len(state.active)} of {len(state.w)} columns, "
+                f"noise variance {state.noise:.4g}, J = {points[-1].value:.6g}"
+            )
+            if confidence is None and not free[state.active].any():
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    if confidence is None and points:
+        supports = [point.state.active for point in points]
+        chosen = choose(design, supports, int(free.sum()), model.intercept_variance is not None)
+        here, state = model.at(1.0, free), points[chosen].state
+        state = replace(state, w=np.where(free, state.w / points[chosen].gamma, state.w))
+    history: list[float] = []
+    done = False
+    try:
+        if not interrupted:
+            budget = max(max_iter - spent, 50)
+            state, n_iter, _ = _descend(
+                design, here, state, tol, budget, readmit=confidence is not None
+            )
+            state, history, done = _polish(design, here, state, tol, budget)
+            spent += n_iter + len(history)
+    except KeyboardInterrupt:
+        interrupted = True
+    converged = done and not interrupted and all(point.converged for point in points)
+    solution = assemble(design, here, state, np.array(history), spent, converged)
+    return points, chosen, solution
+
+
+def confidence_grid(p: int, confidence: float | None) -> Array:
+    """Where the path stops: from 1 to max(2, 3 log p), or to the number asked for.
+
+    >>> confidence_grid(50, 2.0).round(2)
+    array([1.  , 1.12, 1.26, 1.41, 1.58, 1.78, 2.  ])
+    """
+    end = max(2.0, 3.0 * np.log(max(p, 1)))
+    grid = np.geomspace(1.0, end, N_POINTS)
+    if confidence is None:
+        return grid
+    step = np.log(grid[1])
+    n_points = int(np.ceil(abs(np.log(confidence)) / step - 1e-9)) + 1
+    return np.geomspace(1.0, confidence, n_points) if n_points > 1 else np.array([confidence])
+
+
+def choose(design: Design, supports: list[Array], p: int, intercept: bool) -> int:
+    """The point of least n log(RSS/n) + n (n + k)/(n - k - 2) + 3/2 k log(p/e).
+
+    RSS is that of least squares on the support and k its size: the corrected Akaike risk plus
+    the price of having searched p columns for each one kept.
+    """
+    best, chosen = np.inf, 0
+    price = 1.5 * max(np.log(max(p, 1)) - 1.0, 0.0)
+    n = design.n
+    last: Array | None = None
+    for i, support in enumerate(supports):
+        if last is not None and np.array_equal(last, support):
+            continue
+        last = support
+        k = len(support) + int(intercept)
+        if n - k - 2 <= 0:
+            continue
+        rss = max(least_squares_rss(design, support), 1e-12 * design.yy, 1e-300)
+        score = n * np.log(rss / n) + n * (n + k) / (n - k - 2) + price * k
+        if score < best:
+            best, chosen = score, i
+    return len(supports) - 1 if np.isinf(best) else chosen
+
+
+def start(design: Design, model: Model) -> State:
+    """The dense start: every column in, at the precision of one observation (wide data: p)."""
+    p = len(model.gamma)
+    scale = float(max(p, 1)) if isinstance(design, Wide) else 1.0
+    norm = np.maximum(design.norms, 1e-300) / design.n
+    state = State(
+        w=scale * np.maximum(norm, 1e-12),
+        active=np.arange(p),
+        noise=max(design.yy / design.n, 1e-300),
+        shape=np.maximum(model.gamma / (2.0 * model.local), 2.0),
+        top=10.0,
+    )
+    return replace(
+        state, w=np.where(model.sparse, state.w, model.gamma * state.noise / model.variance)
+    )
+
+
+def assemble(
+    design: Design, model: Model, state: State, history: Array, n_iter: int, converged: bool
+) -> Solution:
+    """The whole posterior at a state, the dropped columns included."""
+    whole = _expand(design, model, state, _outside(design, state))
+    value = whole.evaluate(model, design.n)
+    selected = np.zeros(len(whole.w), bool)
+    selected[state.active] = True
+    return Solution(
+        whole.w,
+        np.where(selected, whole.ridge.mean, 0.0),
+        whole.ridge.variance,
+        selected,
+        whole.tau,
+        whole.nu,
+        whole.noise,
+        model,
+        value,
+        history if len(history) else np.array([value.value]),
+        n_iter,
+        converged,
+    )
+
+
+class _Whole(NamedTuple):
+    """A state with everything that J needs, of all columns."""
+
+    ridge: Ridge
+    w: Array
+    tau: Scale
+    nu: Scale
+    noise: Noise
+    log_dets: Array
+
+    def evaluate(self, model: Model, n: float) -> Value:
+        return evaluate(model, n, self.ridge, self.w, self.tau, self.nu, self.noise, self.log_dets)
+
+
+def _outside(design: Design, state: State) -> tuple[Array, Array, Array]:
+    """The dropped columns with their s and q."""
+    dropped = np.setdiff1d(np.arange(len(state.w)), state.active, assume_unique=True)
+    if not len(dropped):
+        return dropped, np.zeros(0), np.zeros(0)
+    return dropped, *design.outside(state.active, state.w[state.active], dropped)
+
+
+def _expand(
+    design: Design, model: Model, state: State, outside: tuple[Array, Array, Array]
+) -> _Whole:
+    """Fill in the dropped columns (exact up to s_j/w_j, about 1e-9) and the scales."""
+    active, w, (dropped, s, q) = state.active, state.w.copy(), outside
+    mean, variance, log_dets = np.zeros_like(w), np.ones_like(w), np.zeros(len(model.groups))
+    rss, k = design.yy, 0.0
+    if len(active):
+        part, here = design.take(active), model.take(active)
+        inner = part.ridge(w[active])
+        rss, k = inner.rss, float(np.sum(1.0 - w[active] * inner.variance))
+        mean[active] = inner.mean
+        variance[active] = source_variances(part, here, w[active], inner)
+        log_dets = source_log_dets(part, here, w[active], inner)
+    if len(dropped):
+        there = model.take(dropped)
+        w[dropped] = _goal(there, s, q, state.noise, state.top, state.shape[dropped])
+        mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
+        rss -= float(np.sum(q * mean[dropped]))
+        log_dets = log_dets + [np.log(s + w[dropped])[g].sum() for _, g in there.groups]
+    sparse = model.sparse
+    precision = w[sparse] / model.gamma[sparse] / (1.0 if model.scaled else state.noise)
+    tau, nu = split_precision(
+        model.local_prior,
+        model.top_prior,
+        precision,
+        model.gamma[sparse],
+        model.local[sparse],
+        model.top,
+    )
+    left = max(design.n - k - (model.intercept_variance is not None), 0.0)
+    noise = Noise(model.noise_shape + 0.5 * left, state.noise)
+    ridge = Ridge(mean, variance, variance, variance, max(rss, 0.0), float(log_dets.sum()))
+    return _Whole(ridge, w, tau, nu, noise, log_dets)
+
+
+def _settle(state: State, model: Model, whole: _Whole) -> State:
+    """The state with the scales that belong to it."""
+    shape = state.shape.copy()
+    shape[model.sparse] = whole.tau.shape
+    return replace(state, w=whole.w, shape=shape, top=float(whole.nu.mean_inverse))
+
+
+def _reach(
+    design: Design, model: Model, gamma: float, state: State, guard: bool, budget: int
+) -> Point:
+    """One point of the path, with the guard: a noise that jumps is held where it was."""
+    old, guarded = state, False
+    state, spent, done = _descend(design, model, old, LOOSE, budget)
+    if guard and state.noise > GUARD * old.noise:
+        state, n_iter, done = _descend(design, model, old, LOOSE, budget, hold_noise=True)
+        spent, guarded = spent + n_iter, True
+    for _ in range(20):
+        whole = _expand(design, model, state, _outside(design, state))
+        top, state = state.top, _settle(state, model, whole)
+        # nu moves the precisions only by the order of the confidence in tau
+        if np.max(model.local / model.gamma) * abs(np.log(state.top / top)) < 0.1 * LOOSE:
+            break
+        state, n_iter, done = _descend(design, model, state, LOOSE, budget, hold_noise=guarded)
+        spent += n_iter
+    value = whole.evaluate(model, design.n).value
+    coef = np.zeros(len(state.w))
+    coef[state.active] = whole.ridge.mean[state.active]
+    return Point(gamma, state, coef, value, spent, done, guarded)
+
+
+def _polish(
+    design: Design, model: Model, state: State, tol: float, budget: int
+) -> tuple[State, list[float], bool]:
+    """Lower J with noise and support held until no kappa_j moves; J never rises."""
+    outside = _outside(design, state)
+    active = state.active
+    part, here = design.take(active), model.take(active)
+    whole = _expand(design, model, state, outside)
+    state = _settle(state, model, whole)
+    history = [whole.evaluate(model, design.n).value]
+    for _ in range(budget):
+        if not len(active):
+            return state, history, True
+        old = state.w[active]
+        ridge = part.ridge(old)
+        variance = source_variances(part, here, old, ridge)
+        s = np.maximum(1.0 / variance - old, 1e-12 * part.norms)
+        goal = _goal(here, s, ridge.mean / variance, state.noise, state.top, state.shape[active])
+        goal = np.minimum(goal, DROPPED * s)
+        if np.max(np.abs(goal / (s + goal) - old / (s + old))) < tol:
+            return state, history, True
+        step, best = np.log(goal / old), history[-1]
+        for shrink in 0.5 ** np.arange(30):
+            w = state.w.copy()
+            w[active] = old * np.exp(shrink * step)
+            whole = _expand(design, model, replace(state, w=w), outside)
+            value = whole.evaluate(model, design.n).value
+            if value <= best:
+                break
+        else:
+            return state, history, True  # at the floor of rounding
+        state = _settle(state, model, whole)
+        history.append(value)
+    return state, history, False
+
+
+def _descend(
+    design: Design,
+    model: Model,
+    state: State,
+    tol: float,
+    budget: int,
+    hold_noise: bool = False,
+    readmit: bool = True,
+) -> tuple[State, int, bool]:
+    """Converge w (and the noise) at fixed confidences; columns may leave and come back."""
+    spent = 0
+    everything = np.arange(len(state.w))
+    for _ in range(10):
+        state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
+        spent += n_iter
+        dropped = np.setdiff1d(everything, state.active, assume_unique=True)
+        if not (readmit and len(dropped) and spent < budget):
+            break
+        s, q = design.outside(state.active, state.w[state.active], dropped)
+        signal = q * q / (state.noise * model.gamma[dropped]) / s
+        back = signal > max(1.05, 0.5 * signal.max())
+        if not back.any():
+            break
+        w = state.w.copy()
+        w[dropped[back]] = (s / (signal - 1.0))[back]
+        state = replace(state, w=w, active=np.union1d(state.active, dropped[back]))
+    return state, spent, done
+
+
+def _iterate(
+    design: Design, model: Model, state: State, tol: float, budget: int, hold_noise: bool
+) -> tuple[State, int, bool]:
+    """Simultaneous steps to each coordinate's exact minimum, halved where they overshoot."""
+    w, active, noise = state.w.copy(), state.active, state.noise
+    part, here = design.take(active), model.take(active)
+    reach, last = np.full(len(active), 1.5), np.zeros(len(active))
+    for n_iter in range(1, max(budget, 1) + 1):
+        if not len(active):
+            noise = noise if hold_noise else _noise(model, design.n, design.yy, 0.0)
+            return replace(state, w=w, active=active, noise=noise), n_iter, True
+        old = w[active]
+        ridge = part.ridge(old)
+        moved = noise
+        if not hold_noise:
+            k = float(np.sum(1.0 - old * ridge.variance))
+            noise = _noise(model, design.n, ridge.rss, k)
+        s, q = ridge.s, ridge.q
+        if here.mixed:
+            variance = source_variances(part, here, old, ridge)
+            s, q = np.maximum(1.0 / variance - old, 1e-12 * part.norms), ridge.mean / variance
+        goal = _goal(here, s, q, noise, state.top, state.shape[active])
+        step = np.log(goal / old)
+        turned = step * last < 0
+        reach = np.where(turned, 0.5 * reach, np.minimum(1.5 * reach, 3.0))
+        last = step
+        new = old * np.exp(np.clip(step, -reach, reach) * np.where(turned, 0.5, 1.0))
+        change = np.max(np.abs(new / (s + new) - old / (s + old)))
+        w[active] = new
+        leave = (goal > DROPPED * s) & (new > 50.0 * s) & here.sparse
+        if leave.any():
+            keep = ~leave
+            active, part, here = active[keep], part.take(np.flatnonzero(keep)), here.take(keep)
+            reach, last = reach[keep], last[keep]
+        elif change < tol and abs(np.log(noise / moved)) < tol:
+            return replace(state, w=w, active=active, noise=noise), n_iter, True
+    return replace(state, w=w, active=active, noise=noise), n_iter, False
+
+
+def _goal(model: Model, s: Array, q: Array, noise: float, top: float, shape: Array) -> Array:
+    """Where each coordinate alone would go: note 2's root, or the plain prior's precision."""
+    gamma = model.gamma
+    limit = gamma * top * (1.0 if model.scaled else noise)
+    goal = stationary_precision(
+        model.local_prior, s, q * q / (noise * gamma), model.local / gamma, limit, shape
+    )
+    return np.where(model.sparse, goal, gamma * noise / model.variance)
+
+
+def _noise(model: Model, n: float, rss: float, k: float) -> float:
+    """The unit-confidence estimate of sigma^2 (note 5); an intercept costs one observation."""
+    left = max(n - k - (model.intercept_variance is not None), 0.0)
+    return (2.0 * model.noise_scale + rss) / (2.0 * model.noise_shape + left)
