@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from soubayes.datasets import load_mnist as load_mnist
     from soubayes.results import Table as Table
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
+    from soubayes.sparse.linear import SoULinearRegression as SoULinearRegression
+    from soubayes.sparse.normal_means import SoUNormalMeans as SoUNormalMeans
+    from soubayes.sparse.persist import load_model as load_model
+    from soubayes.sparse.persist import save_model as save_model
+    from soubayes.sparse.plots import plot_path as plot_path
+    from soubayes.sparse.plots import plot_shrinkage as plot_shrinkage
 
 __version__ = "0.1.0"
 
@@ -36,6 +42,10 @@ _PUBLIC = {
     "blackbox.posterior": ["SoUPosterior"],
     "results": ["Table"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
+    "sparse.linear": ["SoULinearRegression"],
+    "sparse.normal_means": ["SoUNormalMeans"],
+    "sparse.persist": ["load_model", "save_model"],
+    "sparse.plots": ["plot_path", "plot_shrinkage"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)

@@ -176,3 +176,16 @@ def source_variances(design: Design, model: Model, w: Array, ridge: Ridge) -> Ar
         total[tail] += (gamma - before) * part.variance
         before = gamma
     return total / model.gamma
+
+
+def source_covariance(design: Design, model: Model, w: Array) -> Array:
+    """S / sigma^2 under the ordered sources: gamma A^-1 if their confidences agree."""
+    total, before = np.zeros((len(w), len(w))), 0.0
+    columns = [g for _, g in model.groups if len(g)]
+    for i, group in enumerate(columns):
+        gamma = float(model.gamma[group[0]])
+        if gamma != before:
+            tail = np.sort(np.concatenate(columns[i:])).astype(int)
+            total[np.ix_(tail, tail)] += (gamma - before) * design.take(tail).inverse(w[tail])
+        before = gamma
+    return total

@@ -44,6 +44,7 @@ class State:
     noise: float  # sigma^2
     shape: Array  # (p,) shapes of q(tau_j^2)
     top: float  # E[1/nu^2]
+    refit: bool = False  # dropped columns stay where a higher confidence put them
 
 
 @dataclass(frozen=True)
@@ -112,15 +113,14 @@ def solve_path(
         supports = [point.state.active for point in points]
         chosen = choose(design, supports, int(free.sum()), model.intercept_variance is not None)
         here, state = model.at(1.0, free), points[chosen].state
-        state = replace(state, w=np.where(free, state.w / points[chosen].gamma, state.w))
+        w = np.where(free, state.w / points[chosen].gamma, state.w)
+        state = replace(state, w=w, refit=True)
     history: list[float] = []
     done = False
     try:
         if not interrupted:
             budget = max(max_iter - spent, 50)
-            state, n_iter, _ = _descend(
-                design, here, state, tol, budget, readmit=confidence is not None
-            )
+            state, n_iter, _ = _descend(design, here, state, tol, budget)
             state, history, done = _polish(design, here, state, tol, budget)
             spent += n_iter + len(history)
     except KeyboardInterrupt:
@@ -133,8 +133,8 @@ def solve_path(
 def confidence_grid(p: int, confidence: float | None) -> Array:
     """Where the path stops: from 1 to max(2, 3 log p), or to the number asked for.
 
-    >>> confidence_grid(50, 2.0).round(2)
-    array([1.  , 1.12, 1.26, 1.41, 1.58, 1.78, 2.  ])
+    >>> confidence_grid(50, 1.5).round(2)
+    array([1.  , 1.11, 1.22, 1.36, 1.5 ])
     """
     end = max(2.0, 3.0 * np.log(max(p, 1)))
     grid = np.geomspace(1.0, end, N_POINTS)
@@ -248,7 +248,8 @@ def _expand(
         log_dets = source_log_dets(part, here, w[active], inner)
     if len(dropped):
         there = model.take(dropped)
-        w[dropped] = _goal(there, s, q, state.noise, state.top, state.shape[dropped])
+        if not state.refit:
+            w[dropped] = _goal(there, s, q, state.noise, state.top, state.shape[dropped])
         mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
         rss -= float(np.sum(q * mean[dropped]))
         log_dets = log_dets + [np.log(s + w[dropped])[g].sum() for _, g in there.groups]
@@ -341,7 +342,6 @@ def _descend(
     tol: float,
     budget: int,
     hold_noise: bool = False,
-    readmit: bool = True,
 ) -> tuple[State, int, bool]:
     """Converge w (and the noise) at fixed confidences; columns may leave and come back."""
     spent = 0
@@ -350,7 +350,7 @@ def _descend(
         state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
         spent += n_iter
         dropped = np.setdiff1d(everything, state.active, assume_unique=True)
-        if not (readmit and len(dropped) and spent < budget):
+        if state.refit or not len(dropped) or spent >= budget:
             break
         s, q = design.outside(state.active, state.w[state.active], dropped)
         signal = q * q / (state.noise * model.gamma[dropped]) / s

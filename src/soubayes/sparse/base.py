@@ -1,0 +1,167 @@
+"""What the sparse estimators share: the contract with scikit-learn and with the reader."""
+
+import warnings
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike
+from scipy import stats
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from soubayes._optional import require
+from soubayes.confidence import check_gamma
+from soubayes.results import to_inference_data
+from soubayes.sparse.posterior import Posterior
+
+Array = np.ndarray
+
+
+class SparseEstimator(BaseEstimator):
+    """Posterior reports and draws of a fitted sparse model.
+
+    A subclass's fit sets ``posteriors_`` (one `Posterior` of the coefficients a target, in the
+    user's units), ``intercept_``, ``intercept_sd_``, ``selected_`` and, for intervals,
+    ``_degrees_of_freedom()``. Arrays have a leading target axis only if ``_single`` is False.
+    """
+
+    _single: bool
+    posteriors_: list[Posterior]
+    selected_: Array
+
+    @property
+    def covariance_(self) -> Array:
+        """The posterior covariance of all coefficients, p x p (targets x p x p if several)."""
+        check_is_fitted(self)
+        return self._squeeze([q.full() for q in self.posteriors_])
+
+    def summary(self, level: float = 0.9) -> Any:
+        """A pandas DataFrame: estimate, sd, the interval of this level, and what was selected.
+
+        The interval is Student's, with the degrees of freedom of the noise where there are any.
+        """
+        check_is_fitted(self)
+        if not 0.0 < level < 1.0:
+            raise ValueError(f"level is {level}, but it must lie between 0 and 1.")
+        pandas = require("pandas", "summary")
+        names = self._feature_names()
+        frames = []
+        for t, q in enumerate(self.posteriors_):
+            width = stats.t.ppf(0.5 + level / 2.0, self._degrees_of_freedom()[t]) * q.sd
+            frames.append(
+                pandas.DataFrame(
+                    {
+                        "estimate": q.mean,
+                        "sd": q.sd,
+                        "lower": q.mean - width,
+                        "upper": q.mean + width,
+                        "selected": np.atleast_2d(self.selected_)[t],
+                    },
+                    index=pandas.Index(names, name="feature"),
+                )
+            )
+        if self._single:
+            return frames[0]
+        return pandas.concat(frames, keys=range(len(frames)), names=["target"])
+
+    def sample(self, n: int = 1, random_state: Any = None) -> dict[str, Array]:
+        """``n`` independent draws from the posterior, one array a block."""
+        check_is_fitted(self)
+        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+        return {
+            name: np.stack(parts, axis=1) if not self._single else parts[0]
+            for name, parts in self._draws(int(n), rng).items()
+        }
+
+    def to_arviz(self, draws: int = 1000, random_state: Any = None) -> Any:
+        """Posterior draws as an ArviZ InferenceData with one chain."""
+        return to_inference_data(self.sample(draws, random_state), model=type(self).__name__)
+
+    def _draws(self, n: int, rng: np.random.Generator) -> dict[str, list[Array]]:
+        """Draws of every block, a list with one array a target."""
+        return {"coef": [q.sample(n, rng) for q in self.posteriors_]}
+
+    def _degrees_of_freedom(self) -> Array:
+        """Of the intervals, one a target; infinite if the noise is known."""
+        return np.full(len(self.posteriors_), np.inf)
+
+    def _feature_names(self) -> Array:
+        names = getattr(self, "feature_names_in_", None)
+        return (
+            names if names is not None else np.array([f"x{i}" for i in range(self.n_features_in_)])
+        )
+
+    def _squeeze(self, parts: list[Any]) -> Any:
+        """One target: its value; several: an array (or list of dicts) with a target axis."""
+        if self._single:
+            return parts[0]
+        return parts if isinstance(parts[0], dict) else np.stack(parts)
+
+
+class FeatureSelection(SelectorMixin):
+    """``transform`` and ``get_support`` keep the columns selected for any target."""
+
+    def _get_support_mask(self) -> Array:
+        check_is_fitted(self)
+        return np.any(np.atleast_2d(self.selected_), axis=0)
+
+
+def check_confidences(estimator: Any, *names: str) -> None:
+    """Every named parameter must be a finite confidence above 0."""
+    for name in names:
+        check_gamma(name.removeprefix("confidence_"), getattr(estimator, name), allow_inf=False)
+
+
+def check_positive(estimator: Any, *names: str) -> None:
+    """Every named parameter must be a finite number above 0."""
+    for name in names:
+        value = getattr(estimator, name)
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise TypeError(f"{name} is {value!r}, but it must be a number greater than 0.")
+        if not 0.0 < float(value) < np.inf:
+            raise ValueError(f"{name} is {value}, but it must be a number greater than 0.")
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...]) -> None:
+    """A parameter that is one of a few words."""
+    if value not in allowed:
+        raise ValueError(
+            f"{name} is {value!r}, but it must be one of {', '.join(map(repr, allowed))}."
+        )
+
+
+def column_scales(mean: ArrayLike, variance: ArrayLike, n: float) -> tuple[Array, Array]:
+    """Standard deviations with 1 for constant columns, and which columns are constant.
+
+    A variance that rounding alone explains counts as none.
+
+    >>> column_scales([1e8, 0.0], [1e-15, 4.0], 10)
+    (array([1., 2.]), array([ True, False]))
+    """
+    mean, variance = np.asarray(mean, float), np.asarray(variance, float)
+    eps = np.finfo(float).eps
+    constant = variance <= (n * mean * eps) ** 2 + np.finfo(float).tiny
+    return np.sqrt(np.where(constant, 1.0, variance)), constant
+
+
+def check_finite_columns(scale: Array) -> None:
+    """Squares of very large values overflow; say so instead of returning NaN."""
+    if not np.isfinite(scale).all():
+        raise ValueError(
+            "X or y holds values too large to square in float64; divide the columns by a constant."
+        )
+
+
+def as_dense(X: Any) -> Array:
+    """A float64 array of the rows, also of a scipy-sparse X."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X, float)
+
+
+def warn_unconverged(estimator: Any, what: str, advice: str) -> None:
+    """The ConvergenceWarning that says what to do."""
+    warnings.warn(f"{type(estimator).__name__}: {what}. {advice}", ConvergenceWarning, stacklevel=3)
