@@ -39,8 +39,8 @@ class SoUNormalMeans(GaussianEstimator):
 
     Examples
     --------
-    >>> rng = np.random.default_rng(0)
-    >>> Y = rng.normal(size=(20, 5))
+    >>> rng = np.random.default_rng(1)
+    >>> Y = rng.normal(size=(50, 5))
     >>> Y[:3] += 10.0
     >>> np.flatnonzero(SoUNormalMeans().fit(Y).selected_)
     array([0, 1, 2])
