@@ -1,0 +1,425 @@
+"""What the two estimators share: checks, fitting, reports, files."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import jax
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+from soubayes._optional import require
+from soubayes.confidence import check_gamma
+from soubayes.networks import storage
+from soubayes.networks.feeding import (
+    RESIDENT_BYTES,
+    ArraySource,
+    BatchSource,
+    Moments,
+    Scaler,
+    data_mesh,
+    minibatches,
+    placement,
+)
+from soubayes.networks.layers import ACTIVATIONS, Layer, Spec, active_counts, mean_weights
+from soubayes.networks.prediction import outputs_by_chunk
+from soubayes.networks.progress import progress
+from soubayes.networks.training import Problem, Run, Schedule, mean_outputs, start, train
+from soubayes.results import Table
+
+CHECKPOINT_SECONDS = 20.0  # between two checkpoints of a long training
+FREE_CONFIDENCE = 1e-2  # below it tau costs nothing, and what a unit knows is free of its scale
+LEAST_EPOCHS, LEAST_STEPS = 80, 15_000  # epochs=None
+
+
+class Architecture(NamedTuple):
+    """Layer sizes, inputs and outputs included, before and after training.
+
+    >>> print(Architecture((1, 100, 100, 1), (1, 3, 2, 1)))
+    1–100–100–1 → 1–3–2–1
+    """
+
+    initial: tuple[int, ...]
+    final: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return " → ".join("–".join(map(str, sizes)) for sizes in self)
+
+
+class BaseNet(BaseEstimator):
+    """Fitting and reporting; a subclass brings the loss, predictions and their units."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Train on arrays, memory maps, or an iterable of (X, y) batches given as X alone.
+
+        The iterable is walked once to learn sizes and scales, and then once an epoch. Memory maps
+        are read in chunks and never held whole.
+        """
+        self._check_settings()
+        source = self._source(X, y)
+        held_out = None
+        resumed = None if self.checkpoint is None else storage.read_checkpoint(self.checkpoint)
+        seed = self._seed(resumed)
+        if self.validation_fraction > 0:
+            held_out = self._hold_out(source, np.random.default_rng(seed))
+        n = self._survey(source)
+        spec = self._spec()
+        problem = self._problem(n)
+        _, batch = minibatches(n, self.batch_size)
+        schedule = Schedule(
+            self._n_epochs(n),
+            self.batch_size,
+            bool(self.compact),
+            data_mesh(batch),
+            free_scales=self.confidence_local <= FREE_CONFIDENCE,
+        )
+        self._rng_seed = seed
+        info = {"seed": seed, "fingerprint": self._fingerprint(n)}
+        run = start(spec, problem, jax.random.key(seed))
+        if resumed is not None:
+            run = self._resume(*resumed, info)
+        with progress(self.verbose, schedule.epochs) as show:
+            run, self.finished_ = train(
+                spec, problem, schedule, run, seed,
+                lambda epoch: self._chunks(source, seed, epoch, schedule),
+                self._validator(spec, held_out),
+                self._reporter(show, schedule, info),
+            )  # fmt: skip
+        self._finish(spec, problem, run)
+        return self
+
+    def weight_sparsity_(self, threshold: float = 1e-5) -> np.ndarray:
+        """The part of each layer's effective weights, |E_q[w]|, below the threshold.
+
+        Weights of removed units count as zeros: the parts are of the initial layer sizes.
+        """
+        check_is_fitted(self)
+        sizes = self.architecture_.initial
+        return np.array(
+            [
+                1 - (np.abs(weights) >= threshold).sum() / ((before + 1) * after)
+                for weights, before, after in zip(
+                    map(np.asarray, mean_weights(self._layers)), sizes[:-1], sizes[1:], strict=True
+                )
+            ]
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one safetensors file; `load` reads it without running code."""
+        check_is_fitted(self)
+        arrays, info = self._state()
+        tree = {
+            "params": self._params,
+            "kept": self._kept,
+            "history": dict(self.history_),
+            "x_shift": self._x_scaler.shift,
+            "x_scale": self._x_scaler.scale,
+            **arrays,
+        }
+        settings = {k: v for k, v in self.get_params().items() if k not in _NOT_SAVED}
+        info |= {
+            "class": type(self).__name__,
+            "settings": settings,
+            "seed": self._rng_seed,
+            "n_features_in": self.n_features_in_,
+            "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
+            "finished": self.finished_,
+        }
+        storage.write(path, tree, info)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an estimator that `save` wrote."""
+        tree, info = storage.read(path)
+        if info.get("class") != cls.__name__:
+            raise ValueError(f"{str(path)!r} holds a {info.get('class')}; use {info.get('class')}.load.")
+        settings = info["settings"]
+        settings["hidden"] = tuple(settings["hidden"])
+        if settings.get("noise_prior") is not None:
+            settings["noise_prior"] = tuple(settings["noise_prior"])
+        net = cls(**settings)
+        net._restore(tree, info)
+        net.n_features_in_ = info["n_features_in"]
+        if info["feature_names"]:
+            net.feature_names_in_ = np.array(info["feature_names"], dtype=object)
+        net._x_scaler = Scaler(tree["x_shift"], tree["x_scale"])
+        net._rng_seed = info["seed"]
+        net.finished_ = info["finished"]
+        net._set_fitted(net._spec(), tree["params"], tree["kept"], tree["history"])
+        return net
+
+    def export_onnx(
+        self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
+    ) -> None:
+        """Write the compact network as ONNX: the mean weights, or with mode="draws" an ensemble.
+
+        Scaling is folded into the weights; the input is float32 of shape (rows, features).
+        """
+        check_is_fitted(self)
+        export = require("soubayes.networks.export", "export_onnx")
+        export.export_onnx(self, Path(path), self._n_draws(n_draws, mode))
+
+    def plot_history(self, ax: Any = None) -> Any:
+        """Objective, active units and weight sparsity by epoch."""
+        return _plots().plot_history(self, ax)
+
+    def plot_architecture(self, ax: Any = None) -> Any:
+        """The layers before and after training, with the effective weights between units."""
+        return _plots().plot_architecture(self, ax)
+
+    def plot_predictive(self, X: ArrayLike, y: ArrayLike | None = None, ax: Any = None) -> Any:
+        """Predictions with their uncertainty at X."""
+        return _plots().plot_predictive(self, X, y, ax)
+
+    def _check_settings(self) -> None:
+        hidden = self.hidden
+        if not isinstance(hidden, tuple | list) or not all(_count(width) for width in hidden):
+            raise ValueError(f"hidden is {hidden!r}, but it must be a tuple of widths, at least 1 each.")
+        if not hidden:
+            raise ValueError("hidden is empty, but a network needs at least one hidden layer.")
+        _check_choice("prior", self.prior, ("horseshoe", "normal"))
+        _check_choice("activation", self.activation, tuple(ACTIVATIONS))
+        _check_choice("scale_inputs", self.scale_inputs, ("auto", "columns", "common", None))
+        for name, value in self.get_params(deep=False).items():
+            if name.startswith("confidence_"):
+                check_gamma(name.removeprefix("confidence_"), value, allow_inf=False)
+        for name in ("local_scale", "global_scale", "learning_rate", "scale_speed"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) or not 0 < value < np.inf:
+                raise ValueError(f"{name} is {value!r}, but it must be a number greater than 0.")
+        if not _count(self.batch_size):
+            raise ValueError(f"batch_size is {self.batch_size!r}, but it must be at least 1.")
+        if self.epochs is not None and not _count(self.epochs):
+            raise ValueError(f"epochs is {self.epochs!r}, but it must be None or at least 1.")
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(
+                f"validation_fraction is {self.validation_fraction!r}, but it must be in [0, 1)."
+            )
+
+    def _source(self, X: Any, y: Any) -> ArraySource | BatchSource:
+        if y is None and not hasattr(X, "__array__") and not hasattr(X, "shape") and _pairs(X):
+            return BatchSource(X)
+        regression = hasattr(self, "noise_prior")
+        checked, target = validate_data(
+            self,
+            X,
+            y,
+            dtype="numeric",
+            ensure_min_samples=2,
+            multi_output=regression,
+            y_numeric=regression,
+        )
+        if not regression:
+            check_classification_targets(target)
+        streamed = isinstance(X, np.memmap) or checked.size * 4 > RESIDENT_BYTES
+        return ArraySource(checked, target, streamed=streamed)
+
+    def _hold_out(
+        self, source: ArraySource | BatchSource, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        if isinstance(source, BatchSource):
+            raise ValueError(
+                "validation_fraction needs arrays: an iterable of batches cannot be split. "
+                "Hold batches out yourself and score them after fit."
+            )
+        n = len(source.X)
+        count = round(self.validation_fraction * n)
+        if not 1 <= count <= n - 2:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} holds out {count} of {n} rows, but "
+                "at least 1 must be held out and 2 must remain."
+            )
+        order = rng.permutation(n)
+        source.rows = np.sort(order[count:])
+        return source.X[np.sort(order[:count])], source.y[np.sort(order[:count])]
+
+    def _survey(self, source: ArraySource | BatchSource) -> int:
+        """Sizes, scales and labels, in one walk over the data."""
+        moments, total, width = Moments(), 0.0, None
+        checks = isinstance(source, BatchSource)
+
+        def targets() -> Iterator[np.ndarray]:
+            nonlocal total, width
+            for X, y in source.raw():
+                if checks:
+                    X = check_array(X, dtype="numeric", input_name="X")
+                    if len(X) != len(y):
+                        raise ValueError(f"a batch has {len(X)} rows of X but {len(y)} of y.")
+                    if width is not None and X.shape[1] != width:
+                        raise ValueError(f"batches have {width} and {X.shape[1]} features.")
+                    if hasattr(self, "noise_prior"):
+                        check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+                width = X.shape[1]
+                moments.add(X)
+                yield y
+
+        self._survey_y(targets())
+        if width is None or moments.n < 2:
+            raise ValueError(f"the batches hold {moments.n} rows in all, but at least 2 are needed.")
+        self.n_features_in_ = width
+        self._x_scaler = self._scaler(moments)
+        self._data_print = hashlib.sha256(
+            np.concatenate([np.ravel(moments.mean), np.ravel(moments.sd)]).tobytes()
+        ).hexdigest()
+        return moments.n
+
+    def _scaler(self, moments: Moments) -> Scaler:
+        choice = self.scale_inputs
+        if choice == "auto":
+            choice = "common" if moments.one_unit() else "columns"
+        if choice == "columns":
+            return Scaler(moments.mean, moments.sd)
+        if choice == "common":
+            low, span = moments.low.min(), moments.high.max() - moments.low.min()
+            return Scaler(np.array(low), np.array(span if span > 0 else 1.0))
+        return Scaler(np.zeros(()), np.ones(()))
+
+    def _spec(self) -> Spec:
+        return Spec(
+            (self.n_features_in_, *map(int, self.hidden), self._n_outputs),
+            self.prior,
+            float(self.local_scale),
+            float(self.global_scale),
+            bool(self.output_scale),
+            self.activation,
+        )
+
+    def _problem(self, n: int) -> Problem:
+        settings = self.get_params(deep=False)
+        confidence = {
+            name.removeprefix("confidence_"): np.asarray(value, np.float32)
+            for name, value in settings.items()
+            if name.startswith("confidence_")
+        }
+        numbers = (self.learning_rate, self.scale_speed)
+        rate, speed = (np.asarray(value, np.float32) for value in numbers)
+        return Problem(np.asarray(n, np.float32), confidence, self._noise(n), rate, speed)
+
+    def _n_epochs(self, n: int) -> int:
+        if self.epochs is not None:
+            return int(self.epochs)
+        steps, _ = minibatches(n, self.batch_size)
+        return max(LEAST_EPOCHS, -(-LEAST_STEPS // steps))
+
+    def _seed(self, resumed: tuple[Run, dict[str, Any]] | None) -> int:
+        if self.random_state is None and resumed is not None:
+            return int(resumed[1]["seed"])
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _fingerprint(self, n: int) -> str:
+        """What must not change between a training and its resumption."""
+        settings = {k: repr(v) for k, v in self.get_params().items() if k not in _NOT_SAVED}
+        text = json.dumps([type(self).__name__, settings, n, self._data_print], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _resume(self, run: Run, found: dict[str, Any], info: dict[str, Any]) -> Run:
+        if {name: found[name] for name in info} != info:
+            raise ValueError(
+                f"the checkpoint in {str(self.checkpoint)!r} belongs to a training with other "
+                "settings or other data. Give those again, or another folder."
+            )
+        return run
+
+    def _chunks(
+        self, source: ArraySource | BatchSource, seed: int, epoch: int, schedule: Schedule
+    ) -> Iterator[tuple[Any, Any]]:
+        copies = placement(schedule.mesh)
+        rng = np.random.default_rng([seed, epoch])
+        return source.chunks(
+            self._x_scaler, self._encode_y, rng, lambda X, y: jax.device_put((X, y), copies)
+        )
+
+    def _validator(self, spec: Spec, held_out: Any) -> Callable[[dict[str, Any]], dict[str, float]]:
+        if held_out is None:
+            return lambda params: {}
+        X, y = self._x_scaler(held_out[0]), self._encode_y(held_out[1])
+
+        def validate(params: dict[str, Any]) -> dict[str, float]:
+            scores = self._score_outputs(np.asarray(mean_outputs(spec, params, X)), y)
+            return {f"validation_{name}": value for name, value in scores.items()}
+
+        return validate
+
+    def _reporter(
+        self, show: Callable[[Run], None], schedule: Schedule, info: dict[str, Any]
+    ) -> Callable[[Run], None]:
+        written = time.monotonic()
+
+        def report(run: Run) -> None:
+            nonlocal written
+            show(run)
+            if self.checkpoint is None:
+                return
+            if run.epoch == schedule.epochs or time.monotonic() - written >= CHECKPOINT_SECONDS:
+                storage.write_checkpoint(self.checkpoint, run, info)
+                written = time.monotonic()
+
+        return report
+
+    def _finish(self, spec: Spec, problem: Problem, run: Run) -> None:
+        params = jax.tree.map(np.asarray, run.params)
+        self._set_fitted(spec, params, run.kept, storage.columns(run.rows[: run.epoch]))
+
+    def _set_fitted(self, spec: Spec, params: Any, kept: Any, history: dict[str, Any]) -> None:
+        self._params, self._kept, self._network_spec = params, kept, spec
+        self.history_ = Table(**history)
+        widths = [layer["mean"].shape[1] for layer in params["layers"]]
+        self.architecture_ = Architecture(spec.sizes, (spec.sizes[0], *widths))
+        self.active_units_ = np.array([int(count) for count in active_counts(params["layers"])])
+        self.n_iter_ = len(history.get("epoch", ()))
+        if self.n_iter_:
+            last = {name: float(values[-1]) for name, values in history.items()}
+            self.value_, self.expected_loss_ = last["objective"], last["loss"]
+            self.kl_ = {k.removeprefix("kl_"): v for k, v in last.items() if k.startswith("kl_")}
+
+    @property
+    def _layers(self) -> list[Layer]:
+        return self._params["layers"]
+
+    def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[tuple[slice, np.ndarray]]:
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype="numeric")
+        return outputs_by_chunk(
+            self._network_spec, self._layers, X, self._x_scaler, n_draws, self._rng_seed
+        )
+
+    def _n_draws(self, n_draws: int, mode: str) -> int | None:
+        _check_choice("mode", mode, ("draws", "mean"))
+        return n_draws if mode == "draws" else None
+
+
+_NOT_SAVED = ("random_state", "verbose", "checkpoint")
+
+
+def _plots() -> Any:
+    require("matplotlib", "plots of a network")
+    from soubayes.networks import plots
+
+    return plots
+
+
+def _count(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+
+
+def _check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name} is {value!r}, but it must be one of {allowed}.")
+
+
+def _pairs(X: Any) -> bool:
+    """An iterable of (X, y) pairs rather than a nested list of numbers."""
+    if not hasattr(X, "__iter__"):
+        return False
+    if isinstance(X, list | tuple):
+        return bool(X) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in X)
+    return not isinstance(X, str | bytes | dict)

@@ -1,0 +1,142 @@
+"""Figures of a fitted network, each one function of the estimator."""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.collections import LineCollection
+from numpy.typing import ArrayLike
+
+from soubayes.networks.layers import mean_weights
+
+_MOST_LINES = 2000  # connections drawn between two layers, strongest first
+_MOST_INPUTS = 40
+
+
+def plot_history(net: Any, ax: Any = None) -> Any:
+    """Objective, active units and sparsity of the effective weights, by epoch; three axes."""
+    history = net.history_
+    if ax is None:
+        _, ax = plt.subplots(1, 3, figsize=(11, 3), layout="constrained")
+    ax = np.ravel(ax)
+    if len(ax) != 3:
+        raise ValueError(f"plot_history was given {len(ax)} axes, but it draws on 3.")
+    objective, units, sparsity = ax
+    objective.plot(history["epoch"], history["objective"], label="objective J")
+    objective.plot(history["epoch"], history["loss"], label="expected loss")
+    if (history["loss"] > 0).all():
+        objective.set_yscale("log")
+    objective.set_ylabel("nats")
+    for i, width in enumerate(net.architecture_.initial[1:-1], start=1):
+        units.plot(history["epoch"], history[f"active_{i}"], label=f"layer {i} of {width}")
+        sparsity.plot(history["epoch"], history[f"sparsity_{i}"], label=f"layer {i}")
+    units.set_yscale("log")
+    units.set_ylabel("active units")
+    sparsity.set_ylabel("part of |E[w]| below 1e-5")
+    for axis in ax:
+        axis.set_xlabel("epoch")
+        axis.legend(frameon=False)
+    scores = [name for name in history if name.startswith("validation_")]
+    for name in scores:
+        beside = objective.twinx()
+        beside.plot(history["epoch"], history[name], color="tab:green", lw=1)
+        beside.set_ylabel(name.replace("_", " "), color="tab:green")
+    return ax
+
+
+def plot_architecture(net: Any, ax: Any = None) -> Any:
+    """Units that are left, with lines for the effective weights between them.
+
+    Many inputs are shown as at most 40, the ones with the largest weights.
+    """
+    ax = ax if ax is not None else plt.subplots(figsize=(6, 4), layout="constrained")[1]
+    weights = [np.asarray(w)[:-1] for w in mean_weights(net._layers)]
+    strength = np.abs(weights[0]).sum(axis=1)
+    shown = np.sort(np.argsort(-strength, kind="stable")[:_MOST_INPUTS])
+    hidden_inputs = len(strength) - len(shown)
+    weights[0] = weights[0][shown]
+    heights = [_heights(len(w)) for w in weights] + [_heights(weights[-1].shape[1])]
+    for i, weight in enumerate(weights):
+        size = np.abs(weight) / max(np.abs(weight).max(), 1e-30)
+        rows, columns = np.unravel_index(np.argsort(-size, axis=None)[:_MOST_LINES], size.shape)
+        lines = [((i, heights[i][r]), (i + 1, heights[i + 1][c])) for r, c in zip(rows, columns)]
+        colors = np.where(weight[rows, columns] > 0, "tab:blue", "tab:red")
+        ax.add_collection(
+            LineCollection(lines, colors=colors, alpha=size[rows, columns], linewidths=1.0)
+        )
+    for i, (before, after) in enumerate(zip(*net.architecture_, strict=True)):
+        ax.plot(np.full(len(heights[i]), i), heights[i], "o", color="black", ms=4, zorder=3)
+        text = f"{after} of {before}" if 0 < i < len(weights) else f"{after}"
+        ax.annotate(text, (i, 1.08), ha="center", annotation_clip=False)
+    names = [f"layer {i}" for i in range(1, len(weights))]
+    first = "inputs" if not hidden_inputs else f"inputs\n({len(shown)} shown)"
+    ax.set_xticks(range(len(heights)), [first, *names, "outputs"])
+    ax.set_yticks([])
+    ax.set_xlim(-0.3, len(weights) + 0.3)
+    ax.set_ylim(-0.05, 1.15)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def plot_predictive(net: Any, X: ArrayLike, y: ArrayLike | None = None, ax: Any = None) -> Any:
+    """Predictions with the two parts of their uncertainty.
+
+    One input, regression: the curve with bands. More inputs: predicted against observed, with
+    bars (needs y). Classification: aleatoric against epistemic uncertainty, errors marked.
+    """
+    ax = ax if ax is not None else plt.subplots(figsize=(6, 4), layout="constrained")[1]
+    if hasattr(net, "classes_"):
+        return _classification(net, X, y, ax)
+    X = np.asarray(X, float)
+    if X.shape[1] == 1 and net._n_outputs == 1:
+        return _curve(net, X, y, ax)
+    if y is None:
+        raise ValueError("with several inputs or outputs plot_predictive needs y to compare with.")
+    mean, sd = net.predict(X, return_std=True)
+    y = np.asarray(y, float)
+    for k in range(net._n_outputs):
+        columns = (np.reshape(v, (len(X), -1))[:, k] for v in (y, mean, sd))
+        observed, predicted, bar = columns
+        label = f"output {k + 1}" if net._n_outputs > 1 else "mean ± 1 sd"
+        ax.errorbar(observed, predicted, bar, fmt="o", ms=3, lw=0.7, alpha=0.6, label=label)
+    ends = [y.min(), y.max()]
+    ax.plot(ends, ends, color="black", lw=1, zorder=3)
+    ax.set(xlabel="observed", ylabel="predicted")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _curve(net: Any, X: np.ndarray, y: ArrayLike | None, ax: Any) -> Any:
+    order = np.argsort(X[:, 0], kind="stable")
+    x = X[order, 0]
+    mean, parts = np.ravel(net.predict(X[order])), net.uncertainty(X[order])
+    total, epistemic = np.ravel(parts.total), np.ravel(parts.epistemic)
+    ax.fill_between(
+        x, mean - 2 * total, mean + 2 * total, color="tab:blue", alpha=0.15, lw=0, label="± 2 sd"
+    )
+    ax.fill_between(
+        x, mean - 2 * epistemic, mean + 2 * epistemic,
+        color="tab:blue", alpha=0.4, lw=0, label="epistemic part",
+    )  # fmt: skip
+    ax.plot(x, mean, color="tab:blue", label="mean")
+    if y is not None:
+        ax.plot(x, np.ravel(y)[order], ".", color="black", ms=3, label="data", zorder=3)
+    ax.set(xlabel="x", ylabel="y")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _classification(net: Any, X: ArrayLike, y: ArrayLike | None, ax: Any) -> Any:
+    parts = net.uncertainty(X)
+    right = np.ones(len(parts.total), bool) if y is None else net.predict(X) == np.asarray(y)
+    label = "rows" if y is None else "right"
+    ax.plot(parts.aleatoric[right], parts.epistemic[right], ".", alpha=0.4, label=label)
+    if not right.all():
+        ax.plot(parts.aleatoric[~right], parts.epistemic[~right], "x", color="tab:red", label="wrong")
+    ax.set(xlabel="aleatoric uncertainty (nats)", ylabel="epistemic uncertainty (nats)")
+    ax.legend(frameon=False)
+    return ax
+
+
+def _heights(count: int) -> np.ndarray:
+    return np.linspace(0, 1, count) if count > 1 else np.array([0.5])

@@ -1,0 +1,63 @@
+"""The progress bar: with rich when it is installed, else a line of text now and then."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from soubayes.networks.training import Run
+
+
+@contextmanager
+def progress(verbose: int, epochs: int) -> Iterator[Callable[[Run], None]]:
+    """A function to call after every epoch; shows objective, active units and speed.
+
+    >>> with progress(0, 10) as show:
+    ...     pass
+    """
+    if not verbose:
+        yield lambda run: None
+    elif find_spec("rich") is not None:
+        with _rich_bar(epochs) as show:
+            yield show
+    else:
+        yield _plain_lines(epochs)
+
+
+def describe(run: Run) -> str:
+    """One line on the last epoch."""
+    row = run.rows[-1]
+    active = "–".join(str(row[name]) for name in row if name.startswith("active_"))
+    seconds = max(row["seconds"], 1e-9)
+    speed = f"{1 / seconds:.3g} epochs/s" if seconds < 1 else f"{seconds:.3g} s/epoch"
+    return f"objective {row['objective']:.6g}  active {active}  {speed}"
+
+
+@contextmanager
+def _rich_bar(epochs: int) -> Iterator[Callable[[Run], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        MofNCompleteColumn(),
+        BarColumn(bar_width=20),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+    )
+    with bar:
+        task = bar.add_task("compiling", total=epochs)
+        yield lambda run: bar.update(task, completed=run.epoch, description=describe(run))
+
+
+def _plain_lines(epochs: int) -> Callable[[Run], None]:
+    last = [float("-inf")]
+
+    def show(run: Run) -> None:
+        now = time.monotonic()
+        if now - last[0] >= 2 or run.epoch == epochs:
+            last[0] = now
+            print(f"epoch {run.epoch}/{epochs}  {describe(run)}", file=sys.stderr, flush=True)
+
+    return show

@@ -1,0 +1,324 @@
+"""Training: one compiled scan an epoch, and the loop that removes dead units around it.
+
+The optimiser sees J/n = mean loss of a minibatch + sum_k gamma_k KL_k / n (eq. 5 of the paper over n).
+Adam's step is multiplied for the scales: pruning is the scales' random walk to 0, and without the
+multiplier it takes ten times as many epochs as the fit.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from sklearn.exceptions import ConvergenceWarning
+
+from soubayes.networks.compaction import remove_units, size_after, unit_information, units_to_keep
+from soubayes.networks.feeding import minibatches, placement
+from soubayes.networks.layers import (
+    ACTIVE_SCALE,
+    Spec,
+    active_counts,
+    forward,
+    forward_weights,
+    init_layers,
+    kl_terms,
+    mean_weights,
+    sparsity_counts,
+    unit_scales,
+)
+from soubayes.networks.likelihoods import (
+    NoisePrior,
+    categorical_loss,
+    gaussian_kl,
+    gaussian_loss,
+    init_noise,
+)
+
+WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
+HOLD = 0.5  # the learning rate is held for this part of the run, then falls along a cosine
+WARMUP = 0.05  # the KL terms grow linearly over this part of the run
+COMPACT_FROM = 0.15  # no unit is removed in this first part of the run
+COMPACT_GAIN = 0.75  # a new shape is compiled only when at most this part of the weights remains
+DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
+
+
+class Problem(NamedTuple):
+    """Numbers of the objective and the optimiser; traced, so that changing them compiles nothing."""
+
+    n: np.ndarray
+    confidence: dict[str, np.ndarray]
+    noise: NoisePrior | None  # None: a classifier
+    learning_rate: np.ndarray
+    scale_speed: np.ndarray
+
+
+class Run(NamedTuple):
+    """Everything that a training needs to go on: what a checkpoint holds."""
+
+    params: dict[str, Any]  # {"layers": [...], "noise": {...}}
+    moments: Any  # Adam's state, of the same shapes
+    kept: list[np.ndarray]  # original indices of the units still there, a hidden layer each
+    epoch: int
+    rows: list[dict[str, Any]]  # the history; shared by all Runs of a training, longest last
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long, in what portions, and whether dead units are removed."""
+
+    epochs: int
+    batch_size: int
+    compact: bool
+    mesh: jax.sharding.Mesh
+    free_scales: bool = True  # whether tau is free, so that information tells who is dead
+
+
+def start(spec: Spec, problem: Problem, key: jax.Array) -> Run:
+    """A run before its first epoch."""
+    params: dict[str, Any] = {"layers": init_layers(spec, key)}
+    if problem.noise is not None:
+        params["noise"] = init_noise(problem.noise)
+    kept = [np.arange(width) for width in spec.sizes[1:-1]]
+    return Run(params, _ADAM.init(params), kept, 0, [])
+
+
+def train(
+    spec: Spec,
+    problem: Problem,
+    schedule: Schedule,
+    run: Run,
+    seed: int,
+    chunks: Callable[[int], Iterator[tuple[Any, Any]]],
+    validate: Callable[[dict[str, Any]], dict[str, float]],
+    report: Callable[[Run], None],
+) -> tuple[Run, bool]:
+    """Train to the end of the schedule; (the run, whether it got there).
+
+    Epoch e draws its randomness from (seed, e), so a run resumed from any epoch ends the same.
+    Ctrl-C and a non-finite objective stop at the last good epoch with a warning.
+    """
+    key = jax.random.key(seed)
+    run = _placed(run, schedule)
+    try:
+        while run.epoch < schedule.epochs:
+            following = _epoch(spec, problem, schedule, run, seed, key, chunks, validate)
+            if not np.isfinite(following.rows[-1]["objective"]):
+                warnings.warn(
+                    f"the objective is not finite in epoch {following.epoch}; training stopped at "
+                    "the epoch before. Lower learning_rate.",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+                return run, False
+            run = following
+            report(run)
+    except KeyboardInterrupt:
+        warnings.warn(
+            f"training interrupted after {run.epoch} of {schedule.epochs} epochs; the estimator "
+            "holds what it had learned by then.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+        return run, False
+    return run, True
+
+
+def _epoch(
+    spec: Spec,
+    problem: Problem,
+    schedule: Schedule,
+    run: Run,
+    seed: int,
+    key: jax.Array,
+    chunks: Callable[[int], Iterator[tuple[Any, Any]]],
+    validate: Callable[[dict[str, Any]], dict[str, float]],
+) -> Run:
+    began = time.perf_counter()
+    rng = np.random.default_rng([seed, run.epoch])
+    params, moments = run.params, run.moments
+    seen, losses = 0, []
+    for i, (X, y) in enumerate(chunks(run.epoch)):
+        steps, batch = minibatches(len(X), schedule.batch_size)
+        span = (run.epoch + np.array([seen, seen + len(X)]) / problem.n) / schedule.epochs
+        order = rng.permutation(len(X))[: steps * batch].reshape(steps, batch).astype(np.int32)
+        params, moments, loss = scan_chunk(
+            spec, schedule.mesh, params, moments, X, y, order, key,
+            np.array([run.epoch, i], np.uint32), span.astype(np.float32), problem,
+        )  # fmt: skip
+        seen += len(X)
+        losses.append((len(X), loss))
+    loss, summary = jax.device_get((losses, _summary(spec, params, problem)))
+    row = _history_row(spec, problem, run.epoch + 1, loss, summary)
+    row |= validate(params)
+    row["seconds"] = time.perf_counter() - began
+    run.rows[run.epoch :] = [row]
+    run = Run(params, moments, run.kept, run.epoch + 1, run.rows)
+    if schedule.compact and _may_compact(run.epoch, schedule.epochs):
+        last = run.epoch == schedule.epochs
+        run = _placed(compact(run, schedule.free_scales, 1.0 if last else COMPACT_GAIN), schedule)
+    return run
+
+
+def compact(run: Run, free_scales: bool, gain: float) -> Run:
+    """Remove the dead units if at most `gain` of the weights remain.
+
+    With free scales a unit is dead that knows less than DEAD_NATS; when tau pays for its place,
+    units share what they know and only the paper's rule, E[tau nu] < 1e-3, tells.
+    """
+    layers = run.params["layers"]
+    if "local_mean" not in layers[0]:
+        return run  # no scales, nothing dies
+    if free_scales:
+        keep = units_to_keep(unit_information(layers), DEAD_NATS)
+    else:
+        keep = units_to_keep([unit_scales(layer) for layer in layers[:-1]], ACTIVE_SCALE)
+    before = size_after(layers, [np.arange(layer["mean"].shape[1]) for layer in layers[:-1]])
+    after = size_after(layers, keep)
+    if after == before or after > gain * before:
+        return run
+
+    def cut(tree: Any) -> Any:
+        return {**tree, "layers": remove_units(tree["layers"], keep)}
+
+    moments = run.moments._replace(mu=cut(run.moments.mu), nu=cut(run.moments.nu))
+    kept = [old[new] for old, new in zip(run.kept, keep, strict=True)]
+    return run._replace(params=cut(run.params), moments=moments, kept=kept)
+
+
+@partial(jax.jit, static_argnames=("spec", "mesh"))
+def scan_chunk(
+    spec: Spec,
+    mesh: jax.sharding.Mesh,
+    params: dict[str, Any],
+    moments: Any,
+    X: jax.Array,
+    y: jax.Array,
+    order: jax.Array,
+    key: jax.Array,
+    place: jax.Array,
+    span: jax.Array,
+    problem: Problem,
+) -> tuple[dict[str, Any], Any, jax.Array]:
+    """Take the minibatches `order` (steps, batch) of a chunk.
+
+    `place` is (epoch, chunk), which the randomness depends on; `span` is the part of the run.
+    """
+    steps, batch = order.shape
+    key = jax.random.fold_in(jax.random.fold_in(key, place[0]), place[1])
+    times = span[0] + (span[1] - span[0]) * jnp.arange(steps, dtype=jnp.float32) / steps
+
+    def step(state: Any, now: Any) -> Any:
+        params, moments = state
+        rows, key, t = now
+        if batch % mesh.size == 0:
+            rows = jax.lax.with_sharding_constraint(rows, placement(mesh, "rows"))
+        loss_and_slope = jax.value_and_grad(partial(objective, spec), has_aux=True)
+        (_, loss), slope = loss_and_slope(params, X[rows], y[rows], key, t, problem)
+        direction, moments = _ADAM.update(slope, moments)
+        rate = problem.learning_rate * _decay(t)
+        params = jax.tree.map(
+            lambda p, d, speed: p - rate * speed * d,
+            params,
+            direction,
+            _speeds(params, problem.scale_speed),
+        )
+        return (params, moments), loss
+
+    (params, moments), loss = jax.lax.scan(
+        step, (params, moments), (order, jax.random.split(key, steps), times)
+    )
+    return params, moments, loss.mean()
+
+
+def objective(
+    spec: Spec,
+    params: dict[str, Any],
+    X: jax.Array,
+    y: jax.Array,
+    key: jax.Array,
+    t: jax.Array,
+    problem: Problem,
+) -> tuple[jax.Array, jax.Array]:
+    """(J/n on a minibatch with the KL terms warming up, the mean loss alone)."""
+    outputs = forward(spec, params["layers"], X, key)
+    if problem.noise is None:
+        loss = categorical_loss(outputs, y).mean()
+    else:
+        loss = gaussian_loss(outputs, y, params["noise"], problem.noise).mean()
+    kl = block_kl(spec, params, problem)
+    penalty = sum(problem.confidence[name] * value for name, value in kl.items())
+    return loss + jnp.minimum(1.0, t / WARMUP) * penalty / problem.n, loss
+
+
+def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, jax.Array]:
+    """KL in nats of every block: weights, local, global and, in regression, noise."""
+    kl = kl_terms(spec, params["layers"])
+    if problem.noise is not None:
+        kl["noise"] = gaussian_kl(params["noise"], problem.noise)
+    return kl
+
+
+@partial(jax.jit, static_argnames="spec")
+def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, Any]:
+    layers = params["layers"]
+    return {
+        "kl": block_kl(spec, params, problem),
+        "active": active_counts(layers),
+        "weights": sparsity_counts(layers, WEIGHT_THRESHOLD),
+    }
+
+
+@partial(jax.jit, static_argnames="spec")
+def mean_outputs(spec: Spec, params: dict[str, Any], X: jax.Array) -> jax.Array:
+    """Outputs of the network with its effective weights."""
+    return forward_weights(spec, mean_weights(params["layers"]), X)
+
+
+def _history_row(
+    spec: Spec, problem: Problem, epoch: int, losses: list[tuple[int, Any]], summary: dict[str, Any]
+) -> dict[str, Any]:
+    seen = sum(rows for rows, _ in losses)
+    loss = float(problem.n) * sum(rows * float(value) for rows, value in losses) / seen
+    kl = {name: float(value) for name, value in summary["kl"].items()}
+    penalty = sum(float(problem.confidence[name]) * value for name, value in kl.items())
+    row = {"epoch": epoch, "objective": loss + penalty, "loss": loss}
+    row |= {f"kl_{name}": value for name, value in kl.items()}
+    row |= {f"active_{i + 1}": int(count) for i, count in enumerate(summary["active"])}
+    sizes = [(a + 1) * b for a, b in zip(spec.sizes[:-1], spec.sizes[1:], strict=True)]
+    row |= {
+        f"sparsity_{i + 1}": 1 - int(count) / size
+        for i, (count, size) in enumerate(zip(summary["weights"], sizes, strict=True))
+    }
+    return row
+
+
+def _placed(run: Run, schedule: Schedule) -> Run:
+    """On all devices; without it the first epoch of a shape would compile twice."""
+    params, moments = jax.device_put((run.params, run.moments), placement(schedule.mesh))
+    return run._replace(params=params, moments=moments)
+
+
+def _may_compact(epoch: int, epochs: int) -> bool:
+    every = max(1, epochs // 60)
+    return epoch == epochs or (epoch > COMPACT_FROM * epochs and epoch % every == 0)
+
+
+def _decay(t: jax.Array) -> jax.Array:
+    past = jnp.clip((t - HOLD) / (1 - HOLD), 0.0, 1.0)
+    return 0.01 + 0.99 * (1 + jnp.cos(jnp.pi * past)) / 2
+
+
+def _speeds(params: dict[str, Any], scale_speed: jax.Array) -> dict[str, Any]:
+    def speed(path: Any, value: Any) -> Any:
+        return 1.0 if path[-1].key in ("mean", "log_sd") else scale_speed
+
+    return jax.tree_util.tree_map_with_path(speed, params)
+
+
+_ADAM = optax.scale_by_adam()
