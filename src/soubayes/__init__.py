@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from soubayes.blackbox.losses import quantile_loss as quantile_loss
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
     from soubayes.datasets import load_mnist as load_mnist
+    from soubayes.networks.estimators import SoUNetClassifier as SoUNetClassifier
+    from soubayes.networks.estimators import SoUNetRegressor as SoUNetRegressor
     from soubayes.results import Table as Table
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
     from soubayes.sparse.linear import SoULinearRegression as SoULinearRegression
@@ -40,6 +42,7 @@ _PUBLIC = {
     "blackbox.fit": ["fit"],
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
     "blackbox.posterior": ["SoUPosterior"],
+    "networks.estimators": ["SoUNetClassifier", "SoUNetRegressor"],
     "results": ["Table"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
     "sparse.linear": ["SoULinearRegression"],

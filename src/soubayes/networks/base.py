@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from soubayes._optional import require
 from soubayes.confidence import check_gamma
@@ -31,9 +31,9 @@ from soubayes.networks.feeding import (
     placement,
 )
 from soubayes.networks.layers import ACTIVATIONS, Layer, Spec, active_counts, mean_weights
-from soubayes.networks.prediction import outputs_by_chunk
+from soubayes.networks.prediction import forward_weights, outputs_by_chunk
 from soubayes.networks.progress import progress
-from soubayes.networks.training import Problem, Run, Schedule, mean_outputs, start, train
+from soubayes.networks.training import Problem, Run, Schedule, start, train
 from soubayes.results import Table
 
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints of a long training
@@ -84,7 +84,7 @@ class BaseNet(BaseEstimator):
         )
         self._rng_seed = seed
         info = {"seed": seed, "fingerprint": self._fingerprint(n)}
-        run = start(spec, problem, jax.random.key(seed))
+        run = start(spec, problem, seed)
         if resumed is not None:
             run = self._resume(*resumed, info)
         with progress(self.verbose, schedule.epochs) as show:
@@ -108,13 +108,13 @@ class BaseNet(BaseEstimator):
             [
                 1 - (np.abs(weights) >= threshold).sum() / ((before + 1) * after)
                 for weights, before, after in zip(
-                    map(np.asarray, mean_weights(self._layers)), sizes[:-1], sizes[1:], strict=True
+                    mean_weights(self._layers), sizes[:-1], sizes[1:], strict=True
                 )
             ]
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one safetensors file; `load` reads it without running code."""
+        """Write the fitted estimator to one file, which `load` reads without running code."""
         check_is_fitted(self)
         arrays, info = self._state()
         tree = {
@@ -141,7 +141,9 @@ class BaseNet(BaseEstimator):
         """Read an estimator that `save` wrote."""
         tree, info = storage.read(path)
         if info.get("class") != cls.__name__:
-            raise ValueError(f"{str(path)!r} holds a {info.get('class')}; use {info.get('class')}.load.")
+            raise ValueError(
+                f"{str(path)!r} holds a {info.get('class')}; use {info.get('class')}.load."
+            )
         settings = info["settings"]
         settings["hidden"] = tuple(settings["hidden"])
         if settings.get("noise_prior") is not None:
@@ -183,7 +185,9 @@ class BaseNet(BaseEstimator):
     def _check_settings(self) -> None:
         hidden = self.hidden
         if not isinstance(hidden, tuple | list) or not all(_count(width) for width in hidden):
-            raise ValueError(f"hidden is {hidden!r}, but it must be a tuple of widths, at least 1 each.")
+            raise ValueError(
+                f"hidden is {hidden!r}, but it must be a tuple of widths, at least 1 each."
+            )
         if not hidden:
             raise ValueError("hidden is empty, but a network needs at least one hidden layer.")
         _check_choice("prior", self.prior, ("horseshoe", "normal"))
@@ -194,7 +198,7 @@ class BaseNet(BaseEstimator):
                 check_gamma(name.removeprefix("confidence_"), value, allow_inf=False)
         for name in ("local_scale", "global_scale", "learning_rate", "scale_speed"):
             value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < value < np.inf:
+            if not isinstance(value, Real) or not 0 < float(value) < np.inf:
                 raise ValueError(f"{name} is {value!r}, but it must be a number greater than 0.")
         if not _count(self.batch_size):
             raise ValueError(f"batch_size is {self.batch_size!r}, but it must be at least 1.")
@@ -215,11 +219,12 @@ class BaseNet(BaseEstimator):
             y,
             dtype="numeric",
             ensure_min_samples=2,
-            multi_output=regression,
+            multi_output=True,
             y_numeric=regression,
         )
         if not regression:
             check_classification_targets(target)
+            target = column_or_1d(target, warn=True)
         streamed = isinstance(X, np.memmap) or checked.size * 4 > RESIDENT_BYTES
         return ArraySource(checked, target, streamed=streamed)
 
@@ -235,8 +240,8 @@ class BaseNet(BaseEstimator):
         count = round(self.validation_fraction * n)
         if not 1 <= count <= n - 2:
             raise ValueError(
-                f"validation_fraction={self.validation_fraction} holds out {count} of {n} rows, but "
-                "at least 1 must be held out and 2 must remain."
+                f"validation_fraction={self.validation_fraction} holds out {count} of {n} rows, "
+                "but at least 1 must be held out and 2 must remain."
             )
         order = rng.permutation(n)
         source.rows = np.sort(order[count:])
@@ -264,7 +269,9 @@ class BaseNet(BaseEstimator):
 
         self._survey_y(targets())
         if width is None or moments.n < 2:
-            raise ValueError(f"the batches hold {moments.n} rows in all, but at least 2 are needed.")
+            raise ValueError(
+                f"the batches hold {moments.n} rows in all, but at least 2 are needed."
+            )
         self.n_features_in_ = width
         self._x_scaler = self._scaler(moments)
         self._data_print = hashlib.sha256(
@@ -344,7 +351,8 @@ class BaseNet(BaseEstimator):
         X, y = self._x_scaler(held_out[0]), self._encode_y(held_out[1])
 
         def validate(params: dict[str, Any]) -> dict[str, float]:
-            scores = self._score_outputs(np.asarray(mean_outputs(spec, params, X)), y)
+            weights = mean_weights(jax.device_get(params["layers"]))
+            scores = self._score_outputs(forward_weights(spec, weights, X), y)
             return {f"validation_{name}": value for name, value in scores.items()}
 
         return validate
@@ -385,11 +393,11 @@ class BaseNet(BaseEstimator):
     def _layers(self) -> list[Layer]:
         return self._params["layers"]
 
-    def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[tuple[slice, np.ndarray]]:
+    def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[np.ndarray]:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype="numeric")
+        checked = validate_data(self, X, reset=False, dtype="numeric")
         return outputs_by_chunk(
-            self._network_spec, self._layers, X, self._x_scaler, n_draws, self._rng_seed
+            self._network_spec, self._layers, checked, self._x_scaler, n_draws, self._rng_seed
         )
 
     def _n_draws(self, n_draws: int, mode: str) -> int | None:
@@ -408,7 +416,7 @@ def _plots() -> Any:
 
 
 def _count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:

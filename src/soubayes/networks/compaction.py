@@ -1,7 +1,7 @@
 """Which units carry no information, and cutting them out of a training state.
 
-When the local confidence is near 0, tau_k is free, and what a unit knows about the data is the KL of
-its incoming weights from N(0, c^2) at the best scale c^2 = mean_j(m_j^2 + s_j^2):
+When the local confidence is near 0, tau_k is free, and what a unit knows about the data is the KL
+of its incoming weights from N(0, c^2) at the best scale c^2 = mean_j(m_j^2 + s_j^2):
 
     KL_k = (D/2) log mean_j(m_j^2 + s_j^2) - sum_j log s_j    (nats; D incoming weights)
 
@@ -9,26 +9,24 @@ It does not change when (m, s) is multiplied and tau divided by the same number,
 long before E[tau nu] does.
 """
 
+from itertools import pairwise
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from soubayes.networks.layers import Layer
 
 
-@jax.jit
-def unit_information(layers: list[Layer]) -> list[jax.Array]:
+def unit_information(layers: list[Layer]) -> list[np.ndarray]:
     """KL_k of every unit of every hidden layer, in nats."""
     information = []
     for layer in layers[:-1]:
         log_sd = layer["log_sd"]
         # relative to the unit's largest sd: e^-87 squared would underflow
         top = log_sd.max(axis=0)
-        second = (layer["mean"] * jnp.exp(-top)) ** 2 + jnp.exp(2 * (log_sd - top))
+        second = (layer["mean"] * np.exp(-top)) ** 2 + np.exp(2 * (log_sd - top))
         information.append(
-            len(log_sd) * jnp.log(second.mean(axis=0)) / 2 - (log_sd - top).sum(axis=0)
+            len(log_sd) * np.log(second.mean(axis=0)) / 2 - (log_sd - top).sum(axis=0)
         )
     return information
 
@@ -50,7 +48,7 @@ def size_after(layers: list[Layer], kept: list[np.ndarray]) -> int:
     """The number of weights that would remain."""
     inputs, outputs = layers[0]["mean"].shape[0] - 1, layers[-1]["mean"].shape[1]
     sizes = [inputs, *map(len, kept), outputs]
-    return sum((a + 1) * b for a, b in zip(sizes[:-1], sizes[1:], strict=True))
+    return sum((a + 1) * b for a, b in pairwise(sizes))
 
 
 def remove_units(layers: list[Layer], kept: list[np.ndarray]) -> list[Layer]:

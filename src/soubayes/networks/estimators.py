@@ -126,17 +126,17 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
         """Standard deviations of the noise (aleatoric), of the function (epistemic), of both."""
-        mean, epistemic = self._moments(X, n_draws, "draws")
+        _, epistemic = self._moments(X, n_draws, "draws")
         variance = np.broadcast_to(self._noise_variance(), epistemic.shape)
         return Uncertainty(np.sqrt(variance), epistemic, np.sqrt(variance + epistemic**2))
 
     def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
         """n posterior draws of the function at X; shape (n, rows) or (n, rows, outputs)."""
-        parts = [self._to_y(draws) for _, draws in self._outputs(X, n)]
+        parts = [self._to_y(draws) for draws in self._outputs(X, n)]
         return np.concatenate(parts, axis=1)
 
     def _moments(self, X: ArrayLike, n_draws: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
-        parts = [self._to_y(draws) for _, draws in self._outputs(X, self._n_draws(n_draws, mode))]
+        parts = [self._to_y(draws) for draws in self._outputs(X, self._n_draws(n_draws, mode))]
         mean = np.concatenate([part.mean(axis=0) for part in parts])
         return mean, np.concatenate([part.std(axis=0) for part in parts])
 
@@ -152,6 +152,11 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         return variance[0] if self._flat_y else variance
 
     # what BaseNet.fit asks of a likelihood
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
 
     def _survey_y(self, chunks: Any) -> None:
         moments = Moments()
@@ -248,12 +253,10 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self.verbose = verbose
         self.checkpoint = checkpoint
 
-    def predict_proba(
-        self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws"
-    ) -> np.ndarray:
+    def predict_proba(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
         """Class probabilities averaged over posterior draws, or of the mean weights."""
         draws = self._outputs(X, self._n_draws(n_draws, mode))
-        return np.concatenate([softmax(part, axis=-1).mean(axis=0) for _, part in draws])
+        return np.concatenate([softmax(part, axis=-1).mean(axis=0) for part in draws])
 
     def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
         """The most probable class."""
@@ -263,7 +266,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
         """Mean entropy of the draws (aleatoric), mutual information (epistemic), their sum."""
         aleatoric, total = [], []
-        for _, part in self._outputs(X, n_draws):
+        for part in self._outputs(X, n_draws):
             probabilities = softmax(part, axis=-1)
             aleatoric.append(entropy(probabilities).mean(axis=0))
             total.append(entropy(probabilities.mean(axis=0)))
@@ -272,7 +275,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
         """n posterior draws of the class probabilities at X; shape (n, rows, classes)."""
-        return np.concatenate([softmax(part, axis=-1) for _, part in self._outputs(X, n)], axis=1)
+        return np.concatenate([softmax(part, axis=-1) for part in self._outputs(X, n)], axis=1)
 
     def _survey_y(self, chunks: Any) -> None:
         found: list[np.ndarray] = []

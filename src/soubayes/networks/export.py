@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from soubayes._files import atomic_path
-from soubayes.networks.layers import draw_weights, mean_weights
+from soubayes.networks.layers import mean_weights
+from soubayes.networks.prediction import drawn
 
 _OPSET = 18
 _NODE = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
@@ -44,7 +44,10 @@ def export_onnx(net: Any, path: Path, n_draws: int | None) -> None:
     inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["rows", sizes[0]])]
     graph = helper.make_graph(nodes, type(net).__name__, inputs, outputs, tensors)
     model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=8, producer_name="soubayes"
+        graph,
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=8,
+        producer_name="soubayes",
     )
     onnx.checker.check_model(model, full_check=True)
     with atomic_path(path) as temporary:
@@ -55,15 +58,16 @@ def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
     """Weights of shape (draws, inputs + 1, units) that act on X and give y in their own units."""
     layers = net._layers
     if n_draws is None:
-        drawn = [np.asarray(w)[None] for w in mean_weights(layers)]
+        draws = [mean_weights(layers)]
     else:
-        keys = jax.random.split(jax.random.key(net._rng_seed), n_draws)
-        drawn = [np.asarray(w) for w in jax.lax.map(lambda key: draw_weights(layers, key), keys)]
-    weights = [np.array(w, float) for w in drawn]
+        draws = list(drawn(layers, n_draws, net._rng_seed))
+    weights = [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
     shift, scale = net._x_scaler.shift, net._x_scaler.scale
     first = weights[0]
     first[:, :-1] /= np.broadcast_to(scale, first.shape[1] - 1)[:, None]
-    first[:, -1] -= np.einsum("j,sjk->sk", np.broadcast_to(shift, first.shape[1] - 1), first[:, :-1])
+    first[:, -1] -= np.einsum(
+        "j,sjk->sk", np.broadcast_to(shift, first.shape[1] - 1), first[:, :-1]
+    )
     if hasattr(net, "_y_scaler"):
         weights[-1] *= net._y_scaler.scale
         weights[-1][:, -1] += net._y_scaler.shift

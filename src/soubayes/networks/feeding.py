@@ -112,8 +112,8 @@ class BatchSource:
     def __post_init__(self) -> None:
         if iter(self.batches) is self.batches:
             raise TypeError(
-                f"fit was given a {type(self.batches).__name__}, which can be walked only once, but "
-                "every epoch walks the batches again. Pass a list or an object whose __iter__ "
+                f"fit was given a {type(self.batches).__name__}, which can be walked only once, "
+                "but every epoch walks the batches again. Pass a list or an object whose __iter__ "
                 "starts anew."
             )
 

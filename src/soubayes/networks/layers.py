@@ -11,13 +11,14 @@ tau; one without `global_mean` has no nu either and its prior standard deviation
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-Layer = dict[str, jax.Array]
+Layer = dict[str, Any]  # NumPy arrays, or JAX arrays while training
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "elu": jax.nn.elu}  # all map 0 to 0
 ACTIVE_SCALE = 1e-3  # the paper's rule (Table 3): a unit is active when E[tau nu] >= 1e-3
@@ -47,23 +48,20 @@ class Spec:
         return len(self.sizes) - 2
 
 
-def init_layers(spec: Spec, key: jax.Array) -> list[Layer]:
+def init_layers(spec: Spec, rng: np.random.Generator) -> list[Layer]:
     """Means N(0, 2/inputs), biases 0, standard deviations e^-5, all scales 1."""
     layers = []
-    for i, (inputs, units) in enumerate(zip(spec.sizes[:-1], spec.sizes[1:], strict=True)):
-        key, draw = jax.random.split(key)
-        mean = jax.random.normal(draw, (inputs, units), jnp.float32) * np.float32(
-            np.sqrt(2 / inputs)
-        )
-        mean = jnp.concatenate([mean, jnp.zeros((1, units), jnp.float32)])
-        layer = {"mean": mean, "log_sd": jnp.full_like(mean, _INITIAL_LOG_SD)}
+    for i, (inputs, units) in enumerate(pairwise(spec.sizes)):
+        mean = np.zeros((inputs + 1, units), np.float32)
+        mean[:-1] = rng.normal(scale=np.sqrt(2 / inputs), size=(inputs, units))
+        layer: Layer = {"mean": mean, "log_sd": np.full_like(mean, _INITIAL_LOG_SD)}
         output = i == spec.n_hidden
         if spec.prior == "horseshoe" and not output:
-            layer["local_mean"] = jnp.zeros(units, jnp.float32)
-            layer["local_log_sd"] = jnp.full(units, _INITIAL_LOG_SD, jnp.float32)
+            layer["local_mean"] = np.zeros(units, np.float32)
+            layer["local_log_sd"] = np.full(units, _INITIAL_LOG_SD, np.float32)
         if spec.output_scale if output else spec.prior == "horseshoe":
-            layer["global_mean"] = jnp.zeros((), jnp.float32)
-            layer["global_log_sd"] = jnp.asarray(_INITIAL_LOG_SD, jnp.float32)
+            layer["global_mean"] = np.zeros((), np.float32)
+            layer["global_log_sd"] = np.full((), _INITIAL_LOG_SD, np.float32)
         layers.append(layer)
     return layers
 
@@ -75,12 +73,11 @@ def forward(spec: Spec, layers: list[Layer], x: jax.Array, key: jax.Array) -> ja
     h . m_k and variance h^2 . s_k^2. Scales are drawn once a call.
     """
     activation = ACTIVATIONS[spec.activation]
-    key_scale, key_unit = jax.random.split(key)
-    scales = _draw_scales(layers, key_scale)
-    # one call for all layers: each random call adds about a second of compilation
     stops = np.cumsum([layer["mean"].shape[1] for layer in layers])
-    noise = jax.random.normal(key_unit, (len(x), stops[-1]), jnp.float32)
-    noises = jnp.split(noise, stops[:-1], axis=1)
+    # one call for everything, two rows of it for the scales: random calls are slow to compile
+    noise = jax.random.normal(key, (len(x) + 2, stops[-1]), jnp.float32)
+    scales = draw_scales(layers, noise[:2].ravel())
+    noises = jnp.split(noise[2:], stops[:-1], axis=1)
     for i, (layer, scale, unit) in enumerate(zip(layers, scales, noises, strict=True)):
         mean, sd = layer["mean"], jnp.exp(layer["log_sd"])
         centre = x @ mean[:-1] + mean[-1]
@@ -91,38 +88,33 @@ def forward(spec: Spec, layers: list[Layer], x: jax.Array, key: jax.Array) -> ja
     return x
 
 
-def forward_weights(spec: Spec, weights: list[jax.Array], x: jax.Array) -> jax.Array:
-    """Outputs of the ordinary network with these weights (from `mean_weights` or a draw)."""
-    activation = ACTIVATIONS[spec.activation]
-    for i, weight in enumerate(weights):
-        x = x @ weight[:-1] + weight[-1]
-        if i < len(weights) - 1:
-            x = activation(x)
-    return x
+def draw_scales(layers: list[Layer], noise: Any) -> list[Any]:
+    """A draw of tau_k nu for the units of every layer, from standard normal noise."""
+    scales: list[Any] = [1.0] * len(layers)
+    used = 0
+    for i, layer in enumerate(layers):
+        for part in ("local", "global"):
+            if f"{part}_mean" in layer:
+                mean, sd = layer[f"{part}_mean"], jnp.exp(layer[f"{part}_log_sd"])
+                draw = noise[used : used + mean.size].reshape(mean.shape)
+                scales[i] = scales[i] * jnp.exp((mean + sd * draw) / 2)
+                used += mean.size
+    return scales
 
 
-def draw_weights(layers: list[Layer], key: jax.Array) -> list[jax.Array]:
-    """One draw of all weights, w = tau nu beta."""
-    key_scale, *keys = jax.random.split(key, len(layers) + 1)
-    weights = []
-    for layer, scale, draw in zip(layers, _draw_scales(layers, key_scale), keys, strict=True):
-        noise = jax.random.normal(draw, layer["mean"].shape, jnp.float32)
-        weights.append((layer["mean"] + jnp.exp(layer["log_sd"]) * noise) * scale)
-    return weights
-
-
-def mean_weights(layers: list[Layer]) -> list[jax.Array]:
+def mean_weights(layers: list[Layer]) -> list[Any]:
     """The effective weights E_q[w] = E[tau] E[nu] E[beta] (supplement A.4)."""
     return [layer["mean"] * unit_scales(layer) for layer in layers]
 
 
-def unit_scales(layer: Layer) -> jax.Array:
+def unit_scales(layer: Layer) -> Any:
     """E_q[tau_k nu] of every unit; 1 where a layer has no scales."""
-    scale = jnp.ones(layer["mean"].shape[1], jnp.float32)
+    xp = layer["mean"].__array_namespace__()
+    scale = xp.ones(layer["mean"].shape[1], dtype=xp.float32)
     for part in ("local", "global"):
         if f"{part}_mean" in layer:
-            sd = jnp.exp(layer[f"{part}_log_sd"])
-            scale = scale * jnp.exp(layer[f"{part}_mean"] / 2 + sd**2 / 8)
+            sd = xp.exp(layer[f"{part}_log_sd"])
+            scale = scale * xp.exp(layer[f"{part}_mean"] / 2 + sd**2 / 8)
     return scale
 
 
@@ -170,21 +162,3 @@ def sparsity_counts(layers: list[Layer], threshold: float) -> list[jax.Array]:
 def active_counts(layers: list[Layer]) -> list[jax.Array]:
     """Units of each hidden layer with E[tau nu] >= 1e-3."""
     return [(unit_scales(layer) >= ACTIVE_SCALE).sum() for layer in layers[:-1]]
-
-
-def _draw_scales(layers: list[Layer], key: jax.Array) -> list[Any]:
-    """A draw of tau_k nu for every unit of every layer; 1.0 for a layer without scales."""
-    parts = [
-        (i, layer[f"{part}_mean"], layer[f"{part}_log_sd"])
-        for i, layer in enumerate(layers)
-        for part in ("local", "global")
-        if f"{part}_mean" in layer
-    ]
-    scales: list[Any] = [1.0] * len(layers)
-    if not parts:
-        return scales
-    stops = np.cumsum([mean.size for _, mean, _ in parts])
-    noise = jax.random.normal(key, (stops[-1],), jnp.float32)
-    for (i, mean, log_sd), draw in zip(parts, jnp.split(noise, stops[:-1]), strict=True):
-        scales[i] = scales[i] * jnp.exp((mean + jnp.exp(log_sd) * draw.reshape(mean.shape)) / 2)
-    return scales

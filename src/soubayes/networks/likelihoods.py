@@ -31,10 +31,9 @@ def noise_prior(a0: float, b0: np.ndarray, n: int, confidence: float) -> NoisePr
     return NoisePrior(*(np.asarray(part, np.float32) for part in parts))
 
 
-def init_noise(prior: NoisePrior) -> dict[str, jax.Array]:
+def init_noise(prior: NoisePrior) -> dict[str, np.ndarray]:
     """q(phi) with mean 1: what a network that predicts nothing finds in scaled units."""
-    log_rate = np.full(prior.rate.shape, np.log(prior.shape), np.float32)
-    return {"log_rate": jnp.asarray(log_rate)}
+    return {"log_rate": np.full(prior.rate.shape, np.log(prior.shape), np.float32)}
 
 
 def gaussian_loss(

@@ -50,7 +50,7 @@ def plot_architecture(net: Any, ax: Any = None) -> Any:
     Many inputs are shown as at most 40, the ones with the largest weights.
     """
     ax = ax if ax is not None else plt.subplots(figsize=(6, 4), layout="constrained")[1]
-    weights = [np.asarray(w)[:-1] for w in mean_weights(net._layers)]
+    weights = [w[:-1] for w in mean_weights(net._layers)]
     strength = np.abs(weights[0]).sum(axis=1)
     shown = np.sort(np.argsort(-strength, kind="stable")[:_MOST_INPUTS])
     hidden_inputs = len(strength) - len(shown)
@@ -59,7 +59,8 @@ def plot_architecture(net: Any, ax: Any = None) -> Any:
     for i, weight in enumerate(weights):
         size = np.abs(weight) / max(np.abs(weight).max(), 1e-30)
         rows, columns = np.unravel_index(np.argsort(-size, axis=None)[:_MOST_LINES], size.shape)
-        lines = [((i, heights[i][r]), (i + 1, heights[i + 1][c])) for r, c in zip(rows, columns)]
+        ends = zip(heights[i][rows], heights[i + 1][columns], strict=True)
+        lines = [((i, low), (i + 1, high)) for low, high in ends]
         colors = np.where(weight[rows, columns] > 0, "tab:blue", "tab:red")
         ax.add_collection(
             LineCollection(lines, colors=colors, alpha=size[rows, columns], linewidths=1.0)
@@ -132,7 +133,9 @@ def _classification(net: Any, X: ArrayLike, y: ArrayLike | None, ax: Any) -> Any
     label = "rows" if y is None else "right"
     ax.plot(parts.aleatoric[right], parts.epistemic[right], ".", alpha=0.4, label=label)
     if not right.all():
-        ax.plot(parts.aleatoric[~right], parts.epistemic[~right], "x", color="tab:red", label="wrong")
+        ax.plot(
+            parts.aleatoric[~right], parts.epistemic[~right], "x", color="tab:red", label="wrong"
+        )
     ax.set(xlabel="aleatoric uncertainty (nats)", ylabel="epistemic uncertainty (nats)")
     ax.legend(frameon=False)
     return ax

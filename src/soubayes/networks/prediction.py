@@ -1,15 +1,18 @@
-"""Draws of the network's function, in row chunks of a few shapes so that little is compiled."""
+"""Functions drawn from the posterior, in NumPy: the small network needs no compilation."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from soubayes.networks.layers import Layer, Spec, draw_weights, forward_weights, mean_weights
+from soubayes.networks.layers import Layer, Spec, mean_weights
 
-_MOST_ROWS = 4096
+_ROWS = 4096
+_ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0, out=x),
+    "tanh": lambda x: np.tanh(x, out=x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, 0))),
+}
 
 
 class Uncertainty(NamedTuple):
@@ -32,26 +35,43 @@ def outputs_by_chunk(
     scale: Callable[[np.ndarray], np.ndarray],
     n_draws: int | None,
     seed: int,
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """(rows, outputs of shape (draws, rows, outputs)); one draw, the mean weights, for None.
+) -> Iterator[np.ndarray]:
+    """Outputs of shape (draws, rows, outputs) for chunks of rows; mean weights for None.
 
-    A draw is one set of weights for all rows, so what is said of a row never depends on the others.
+    A draw is one set of weights for all rows, so what is said of a row never depends on others.
     """
-    keys = None if n_draws is None else jax.random.split(jax.random.key(seed), n_draws)
-    for start in range(0, len(X), _MOST_ROWS):
-        rows = slice(start, min(start + _MOST_ROWS, len(X)))
-        part = scale(X[rows])
-        padded = np.zeros((_bucket(len(part)), X.shape[1]), np.float32)
-        padded[: len(part)] = part
-        outputs = _outputs(spec, layers, padded, keys)
-        yield rows, np.asarray(outputs, float)[:, : len(part)]
+    for start in range(0, len(X), _ROWS):
+        x = scale(X[start : start + _ROWS])
+        draws = [mean_weights(layers)] if n_draws is None else drawn(layers, n_draws, seed)
+        yield np.stack([forward_weights(spec, weights, x) for weights in draws]).astype(float)
 
 
-@partial(jax.jit, static_argnames="spec")
-def _outputs(spec: Spec, layers: list[Layer], X: jax.Array, keys: jax.Array | None) -> jax.Array:
-    if keys is None:
-        return forward_weights(spec, mean_weights(layers), X)[None]
-    return jax.lax.map(lambda key: forward_weights(spec, draw_weights(layers, key), X), keys)
+def drawn(layers: list[Layer], n_draws: int, seed: int) -> Iterator[list[np.ndarray]]:
+    """The first draws of an endless sequence that the seed fixes."""
+    for i in range(n_draws):
+        yield draw_weights(layers, np.random.default_rng([seed, i]))
+
+
+def draw_weights(layers: list[Layer], rng: np.random.Generator) -> list[np.ndarray]:
+    """One draw of all weights, w = tau nu beta."""
+    weights = []
+    for layer in layers:
+        weight = _draw(layer["mean"], layer["log_sd"], rng)
+        for part in ("local", "global"):
+            if f"{part}_mean" in layer:
+                log_square = _draw(layer[f"{part}_mean"], layer[f"{part}_log_sd"], rng)
+                weight = weight * np.exp(log_square / 2)
+        weights.append(weight)
+    return weights
+
+
+def forward_weights(spec: Spec, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Outputs of the ordinary network with these weights; rows of x are in scaled units."""
+    for i, weight in enumerate(weights):
+        x = x @ weight[:-1] + weight[-1]
+        if i < len(weights) - 1:
+            x = _ACTIVATIONS[spec.activation](x)
+    return x
 
 
 def entropy(probabilities: np.ndarray) -> np.ndarray:
@@ -64,5 +84,5 @@ def entropy(probabilities: np.ndarray) -> np.ndarray:
     return -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
 
 
-def _bucket(rows: int) -> int:
-    return min(_MOST_ROWS, 1 << max(0, rows - 1).bit_length())
+def _draw(mean: np.ndarray, log_sd: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    return mean + np.exp(log_sd) * rng.standard_normal(np.shape(mean), np.float32)

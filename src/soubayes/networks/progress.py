@@ -37,7 +37,13 @@ def describe(run: Run) -> str:
 @contextmanager
 def _rich_bar(epochs: int) -> Iterator[Callable[[Run], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     bar = Progress(
         MofNCompleteColumn(),

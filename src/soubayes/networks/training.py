@@ -1,6 +1,6 @@
 """Training: one compiled scan an epoch, and the loop that removes dead units around it.
 
-The optimiser sees J/n = mean loss of a minibatch + sum_k gamma_k KL_k / n (eq. 5 of the paper over n).
+The optimiser sees J/n = mean loss of a minibatch + sum_k gamma_k KL_k / n (eq. 5 over n).
 Adam's step is multiplied for the scales: pruning is the scales' random walk to 0, and without the
 multiplier it takes ten times as many epochs as the fit.
 """
@@ -25,10 +25,8 @@ from soubayes.networks.layers import (
     Spec,
     active_counts,
     forward,
-    forward_weights,
     init_layers,
     kl_terms,
-    mean_weights,
     sparsity_counts,
     unit_scales,
 )
@@ -49,7 +47,7 @@ DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
 
 
 class Problem(NamedTuple):
-    """Numbers of the objective and the optimiser; traced, so that changing them compiles nothing."""
+    """Numbers of the objective and the optimiser; traced, so changing them compiles nothing."""
 
     n: np.ndarray
     confidence: dict[str, np.ndarray]
@@ -79,13 +77,18 @@ class Schedule:
     free_scales: bool = True  # whether tau is free, so that information tells who is dead
 
 
-def start(spec: Spec, problem: Problem, key: jax.Array) -> Run:
+def start(spec: Spec, problem: Problem, seed: int) -> Run:
     """A run before its first epoch."""
-    params: dict[str, Any] = {"layers": init_layers(spec, key)}
+    params: dict[str, Any] = {"layers": init_layers(spec, np.random.default_rng(seed))}
     if problem.noise is not None:
         params["noise"] = init_noise(problem.noise)
     kept = [np.arange(width) for width in spec.sizes[1:-1]]
-    return Run(params, _ADAM.init(params), kept, 0, [])
+    moments = optax.ScaleByAdamState(
+        count=np.zeros((), np.int32),
+        mu=jax.tree.map(np.zeros_like, params),
+        nu=jax.tree.map(np.zeros_like, params),
+    )
+    return Run(params, moments, kept, 0, [])
 
 
 def train(
@@ -103,11 +106,10 @@ def train(
     Epoch e draws its randomness from (seed, e), so a run resumed from any epoch ends the same.
     Ctrl-C and a non-finite objective stop at the last good epoch with a warning.
     """
-    key = jax.random.key(seed)
     run = _placed(run, schedule)
     try:
         while run.epoch < schedule.epochs:
-            following = _epoch(spec, problem, schedule, run, seed, key, chunks, validate)
+            following = _epoch(spec, problem, schedule, run, seed, chunks, validate)
             if not np.isfinite(following.rows[-1]["objective"]):
                 warnings.warn(
                     f"the objective is not finite in epoch {following.epoch}; training stopped at "
@@ -135,7 +137,6 @@ def _epoch(
     schedule: Schedule,
     run: Run,
     seed: int,
-    key: jax.Array,
     chunks: Callable[[int], Iterator[tuple[Any, Any]]],
     validate: Callable[[dict[str, Any]], dict[str, float]],
 ) -> Run:
@@ -143,13 +144,14 @@ def _epoch(
     rng = np.random.default_rng([seed, run.epoch])
     params, moments = run.params, run.moments
     seen, losses = 0, []
-    for i, (X, y) in enumerate(chunks(run.epoch)):
+    for X, y in chunks(run.epoch):
         steps, batch = minibatches(len(X), schedule.batch_size)
         span = (run.epoch + np.array([seen, seen + len(X)]) / problem.n) / schedule.epochs
         order = rng.permutation(len(X))[: steps * batch].reshape(steps, batch).astype(np.int32)
+        keys = rng.integers(2**32, size=(steps, 2), dtype=np.uint32)
         params, moments, loss = scan_chunk(
-            spec, schedule.mesh, params, moments, X, y, order, key,
-            np.array([run.epoch, i], np.uint32), span.astype(np.float32), problem,
+            spec, schedule.mesh, params, moments, X, y, order, keys,
+            span.astype(np.float32), problem,
         )  # fmt: skip
         seen += len(X)
         losses.append((len(X), loss))
@@ -171,7 +173,7 @@ def compact(run: Run, free_scales: bool, gain: float) -> Run:
     With free scales a unit is dead that knows less than DEAD_NATS; when tau pays for its place,
     units share what they know and only the paper's rule, E[tau nu] < 1e-3, tells.
     """
-    layers = run.params["layers"]
+    layers = jax.device_get(run.params["layers"])
     if "local_mean" not in layers[0]:
         return run  # no scales, nothing dies
     if free_scales:
@@ -186,9 +188,10 @@ def compact(run: Run, free_scales: bool, gain: float) -> Run:
     def cut(tree: Any) -> Any:
         return {**tree, "layers": remove_units(tree["layers"], keep)}
 
-    moments = run.moments._replace(mu=cut(run.moments.mu), nu=cut(run.moments.nu))
+    params, moments = jax.device_get((run.params, run.moments))
+    moments = moments._replace(mu=cut(moments.mu), nu=cut(moments.nu))
     kept = [old[new] for old, new in zip(run.kept, keep, strict=True)]
-    return run._replace(params=cut(run.params), moments=moments, kept=kept)
+    return run._replace(params=cut(params), moments=moments, kept=kept)
 
 
 @partial(jax.jit, static_argnames=("spec", "mesh"))
@@ -200,22 +203,21 @@ def scan_chunk(
     X: jax.Array,
     y: jax.Array,
     order: jax.Array,
-    key: jax.Array,
-    place: jax.Array,
+    keys: jax.Array,
     span: jax.Array,
     problem: Problem,
 ) -> tuple[dict[str, Any], Any, jax.Array]:
-    """Take the minibatches `order` (steps, batch) of a chunk.
+    """Take the minibatches `order` (steps, batch) of a chunk, with the noise of `keys` (steps, 2).
 
-    `place` is (epoch, chunk), which the randomness depends on; `span` is the part of the run.
+    `span` says which part of the run this is.
     """
     steps, batch = order.shape
-    key = jax.random.fold_in(jax.random.fold_in(key, place[0]), place[1])
     times = span[0] + (span[1] - span[0]) * jnp.arange(steps, dtype=jnp.float32) / steps
 
     def step(state: Any, now: Any) -> Any:
         params, moments = state
-        rows, key, t = now
+        rows, key_data, t = now
+        key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
         if batch % mesh.size == 0:
             rows = jax.lax.with_sharding_constraint(rows, placement(mesh, "rows"))
         loss_and_slope = jax.value_and_grad(partial(objective, spec), has_aux=True)
@@ -230,9 +232,7 @@ def scan_chunk(
         )
         return (params, moments), loss
 
-    (params, moments), loss = jax.lax.scan(
-        step, (params, moments), (order, jax.random.split(key, steps), times)
-    )
+    (params, moments), loss = jax.lax.scan(step, (params, moments), (order, keys, times))
     return params, moments, loss.mean()
 
 
@@ -274,12 +274,6 @@ def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, 
     }
 
 
-@partial(jax.jit, static_argnames="spec")
-def mean_outputs(spec: Spec, params: dict[str, Any], X: jax.Array) -> jax.Array:
-    """Outputs of the network with its effective weights."""
-    return forward_weights(spec, mean_weights(params["layers"]), X)
-
-
 def _history_row(
     spec: Spec, problem: Problem, epoch: int, losses: list[tuple[int, Any]], summary: dict[str, Any]
 ) -> dict[str, Any]:
@@ -314,11 +308,12 @@ def _decay(t: jax.Array) -> jax.Array:
     return 0.01 + 0.99 * (1 + jnp.cos(jnp.pi * past)) / 2
 
 
-def _speeds(params: dict[str, Any], scale_speed: jax.Array) -> dict[str, Any]:
-    def speed(path: Any, value: Any) -> Any:
-        return 1.0 if path[-1].key in ("mean", "log_sd") else scale_speed
-
-    return jax.tree_util.tree_map_with_path(speed, params)
+def _speeds(params: dict[str, Any], scale_speed: Any) -> dict[str, Any]:
+    """scale_speed for tau and nu of hidden layers, 1 for everything else."""
+    speeds = jax.tree.map(lambda _: 1.0, params)
+    for layer in speeds["layers"][:-1]:
+        layer |= {name: scale_speed for name in layer if name.startswith(("local", "global"))}
+    return speeds
 
 
 _ADAM = optax.scale_by_adam()
