@@ -1,12 +1,14 @@
 """scikit-learn's own contract, run on small networks."""
 
+import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from soubayes import SoUNetClassifier, SoUNetRegressor
 
-SMALL = {"hidden": (8,), "epochs": 60, "batch_size": 20, "learning_rate": 0.02}
+SMALL = {"hidden": (5,), "epochs": 60, "batch_size": 20, "learning_rate": 0.02}
 
 
+@pytest.mark.slow
 @parametrize_with_checks([SoUNetRegressor(**SMALL), SoUNetClassifier(**SMALL)])
 def test_estimator_checks(estimator, check):
     check(estimator)

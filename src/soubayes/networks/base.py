@@ -38,7 +38,7 @@ from soubayes.results import Table
 
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints of a long training
 FREE_CONFIDENCE = 1e-2  # below it tau costs nothing, and what a unit knows is free of its scale
-LEAST_EPOCHS, LEAST_STEPS = 80, 15_000  # epochs=None
+LEAST_EPOCHS, LEAST_STEPS = 100, 15_000  # epochs=None
 
 
 class Architecture(NamedTuple):
@@ -204,6 +204,18 @@ class BaseNet(BaseEstimator):
             raise ValueError(f"batch_size is {self.batch_size!r}, but it must be at least 1.")
         if self.epochs is not None and not _count(self.epochs):
             raise ValueError(f"epochs is {self.epochs!r}, but it must be None or at least 1.")
+        if not 0 <= self.warmup <= 1:
+            raise ValueError(f"warmup is {self.warmup!r}, but it must be in [0, 1].")
+        noise = getattr(self, "noise_prior", None)
+        if noise is not None and not (
+            isinstance(noise, tuple | list)
+            and len(noise) == 2
+            and all(isinstance(part, Real) and 0 < float(part) < np.inf for part in noise)
+        ):
+            raise ValueError(
+                f"noise_prior is {noise!r}, but it must be None or two numbers greater than 0: "
+                "shape and rate of the noise precision's Gamma prior."
+            )
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(
                 f"validation_fraction is {self.validation_fraction!r}, but it must be in [0, 1)."
@@ -249,11 +261,11 @@ class BaseNet(BaseEstimator):
 
     def _survey(self, source: ArraySource | BatchSource) -> int:
         """Sizes, scales and labels, in one walk over the data."""
-        moments, total, width = Moments(), 0.0, None
+        moments, digest, width = Moments(), hashlib.sha256(), None
         checks = isinstance(source, BatchSource)
 
         def targets() -> Iterator[np.ndarray]:
-            nonlocal total, width
+            nonlocal width
             for X, y in source.raw():
                 if checks:
                     X = check_array(X, dtype="numeric", input_name="X")
@@ -265,6 +277,7 @@ class BaseNet(BaseEstimator):
                         check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
                 width = X.shape[1]
                 moments.add(X)
+                digest.update(str(y.tolist()).encode() if y.dtype == object else y.tobytes())
                 yield y
 
         self._survey_y(targets())
@@ -274,9 +287,8 @@ class BaseNet(BaseEstimator):
             )
         self.n_features_in_ = width
         self._x_scaler = self._scaler(moments)
-        self._data_print = hashlib.sha256(
-            np.concatenate([np.ravel(moments.mean), np.ravel(moments.sd)]).tobytes()
-        ).hexdigest()
+        digest.update(moments.mean.tobytes() + moments.sd.tobytes())
+        self._data_print = digest.hexdigest()
         return moments.n
 
     def _scaler(self, moments: Moments) -> Scaler:
@@ -307,9 +319,9 @@ class BaseNet(BaseEstimator):
             for name, value in settings.items()
             if name.startswith("confidence_")
         }
-        numbers = (self.learning_rate, self.scale_speed)
-        rate, speed = (np.asarray(value, np.float32) for value in numbers)
-        return Problem(np.asarray(n, np.float32), confidence, self._noise(n), rate, speed)
+        numbers = (self.learning_rate, self.scale_speed, max(self.warmup, 1e-9))
+        optimiser = (np.asarray(value, np.float32) for value in numbers)
+        return Problem(np.asarray(n, np.float32), confidence, self._noise(n), *optimiser)
 
     def _n_epochs(self, n: int) -> int:
         if self.epochs is not None:

@@ -21,13 +21,9 @@ def unit_information(layers: list[Layer]) -> list[np.ndarray]:
     """KL_k of every unit of every hidden layer, in nats."""
     information = []
     for layer in layers[:-1]:
-        log_sd = layer["log_sd"]
-        # relative to the unit's largest sd: e^-87 squared would underflow
-        top = log_sd.max(axis=0)
-        second = (layer["mean"] * np.exp(-top)) ** 2 + np.exp(2 * (log_sd - top))
-        information.append(
-            len(log_sd) * np.log(second.mean(axis=0)) / 2 - (log_sd - top).sum(axis=0)
-        )
+        mean, log_sd = np.asarray(layer["mean"], float), np.asarray(layer["log_sd"], float)
+        second = (mean**2 + np.exp(2 * log_sd)).mean(axis=0)
+        information.append(len(log_sd) * np.log(second) / 2 - log_sd.sum(axis=0))
     return information
 
 

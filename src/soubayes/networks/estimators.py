@@ -37,9 +37,10 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         it is. "auto" is "common" when all columns have the same smallest value and none spans more
         than ten times the median column, else "columns".
     activation : "relu", "tanh" or "elu".
-    epochs : passes over the data; None is 80, or more when that makes fewer than 15,000 steps.
+    epochs : passes over the data; None is 100, or more when that makes fewer than 15,000 steps.
     batch_size, learning_rate : of Adam; the rate is held for half of the run and then decays.
-    scale_speed : what multiplies the learning rate of the scales; pruning is their movement.
+    scale_speed : what multiplies the learning rate of tau and nu; pruning is their movement.
+    warmup : the part of the run over which the KL terms grow to their full weight.
     compact : remove units that know nothing about the data while training, so that the rest of
         the run costs what the small network costs.
     validation_fraction : part of the rows held out and scored every epoch.
@@ -84,6 +85,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         batch_size: int = 100,
         learning_rate: float = 0.002,
         scale_speed: float = 10.0,
+        warmup: float = 0.05,
         compact: bool = True,
         validation_fraction: float = 0.0,
         random_state: Any = None,
@@ -106,6 +108,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.scale_speed = scale_speed
+        self.warmup = warmup
         self.compact = compact
         self.validation_fraction = validation_fraction
         self.random_state = random_state
@@ -227,6 +230,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         batch_size: int = 100,
         learning_rate: float = 0.002,
         scale_speed: float = 10.0,
+        warmup: float = 0.05,
         compact: bool = True,
         validation_fraction: float = 0.0,
         random_state: Any = None,
@@ -247,6 +251,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.scale_speed = scale_speed
+        self.warmup = warmup
         self.compact = compact
         self.validation_fraction = validation_fraction
         self.random_state = random_state

@@ -21,7 +21,7 @@ _FORMAT = 1
 def write(path: str | os.PathLike[str], tree: Any, info: dict[str, Any]) -> None:
     """Write nested dicts and lists of arrays, and JSON-able `info`, to one file."""
     numpy_io = require("safetensors.numpy", "saving a network")
-    tensors = {name: np.ascontiguousarray(value) for name, value in _flatten(tree).items()}
+    tensors = {name: np.array(value, order="C") for name, value in _flatten(tree).items()}
     text = json.dumps({"format": _FORMAT, **info})
     with atomic_path(path) as temporary:
         numpy_io.save_file(tensors, temporary, metadata={"soubayes": text})

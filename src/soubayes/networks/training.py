@@ -40,8 +40,7 @@ from soubayes.networks.likelihoods import (
 
 WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
 HOLD = 0.5  # the learning rate is held for this part of the run, then falls along a cosine
-WARMUP = 0.05  # the KL terms grow linearly over this part of the run
-COMPACT_FROM = 0.15  # no unit is removed in this first part of the run
+COMPACT_FROM = 0.08  # no unit is removed in this first part of the run
 COMPACT_GAIN = 0.75  # a new shape is compiled only when at most this part of the weights remains
 DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
 
@@ -54,6 +53,7 @@ class Problem(NamedTuple):
     noise: NoisePrior | None  # None: a classifier
     learning_rate: np.ndarray
     scale_speed: np.ndarray
+    warmup: np.ndarray
 
 
 class Run(NamedTuple):
@@ -253,7 +253,7 @@ def objective(
         loss = gaussian_loss(outputs, y, params["noise"], problem.noise).mean()
     kl = block_kl(spec, params, problem)
     penalty = sum(problem.confidence[name] * value for name, value in kl.items())
-    return loss + jnp.minimum(1.0, t / WARMUP) * penalty / problem.n, loss
+    return loss + jnp.minimum(1.0, t / problem.warmup) * penalty / problem.n, loss
 
 
 def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, jax.Array]:

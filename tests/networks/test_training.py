@@ -1,0 +1,210 @@
+"""The compiled step: finite gradients, one compilation a shape, repeatable and divisible work."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from soubayes import SoUNetRegressor
+from soubayes.networks import storage, training
+from soubayes.networks.layers import Spec
+from soubayes.networks.likelihoods import noise_prior
+
+SETTINGS = {"hidden": (6, 5), "epochs": 12, "batch_size": 25, "random_state": 0}
+
+
+def curve(n=100, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-4, 4, (n, 1))
+    return X, np.sin(X[:, 0]) + 0.2 * rng.normal(size=n)
+
+
+def problem(n=100, local=1e-9):
+    confidence = {"weights": 1.0, "local": local, "global": 1.0, "noise": 1.0}
+    return training.Problem(
+        np.float32(n),
+        {name: np.float32(value) for name, value in confidence.items()},
+        noise_prior(1.0, np.array([0.01]), n, 1.0),
+        np.float32(0.002),
+        np.float32(10.0),
+        np.float32(0.05),
+    )
+
+
+def test_gradients_are_finite_at_confidence_1e_9_in_float32():
+    spec = Spec((1, 6, 5, 1))
+    X, y = curve()
+    X, y = X.astype(np.float32), y[:, None].astype(np.float32)
+
+    @jax.jit
+    @jax.value_and_grad
+    def j(params):
+        return training.objective(
+            spec, params, X, y, jax.random.key(0), np.float32(1.0), problem()
+        )[0]
+
+    for extreme in (-30.0, 0.0, 20.0):
+        run = training.start(spec, problem(), seed=0)
+        for layer in run.params["layers"][:-1]:
+            layer["local_mean"] = np.full_like(layer["local_mean"], extreme)
+            layer["local_log_sd"] = np.full_like(layer["local_log_sd"], -40.0)
+        value, slope = j(run.params)
+        leaves = jax.tree.leaves(slope)
+        assert np.isfinite(value)
+        assert all(np.isfinite(leaf).all() and leaf.dtype == np.float32 for leaf in leaves)
+
+
+def test_objective_is_the_loss_plus_every_block_times_its_confidence():
+    spec, X, y = Spec((1, 4, 1)), *curve(20)
+    X, y = X.astype(np.float32), y[:, None].astype(np.float32)
+    params = training.start(spec, problem(20), seed=1).params
+    prob = problem(20, local=0.3)
+    kl = training.block_kl(spec, params, prob)
+    j, loss = training.objective(spec, params, X, y, jax.random.key(3), np.float32(0.5), prob)
+    by_hand = (
+        float(loss)
+        + sum((0.3 if name == "local" else 1.0) * float(value) for name, value in kl.items()) / 20
+    )
+    assert float(j) == pytest.approx(by_hand, rel=1e-5)
+
+
+def test_one_compilation_a_shape(monkeypatch):
+    traces = []
+    original = training.objective
+
+    def counted(spec, params, *rest):
+        traces.append(params["layers"][0]["mean"].shape)
+        return original(spec, params, *rest)
+
+    monkeypatch.setattr(training, "objective", counted)
+    X, y = curve()
+    settings = {**SETTINGS, "hidden": (7,), "compact": False}
+    SoUNetRegressor(**settings).fit(X, y)
+    SoUNetRegressor(**{**settings, "confidence_local": 1.0, "learning_rate": 0.01}).fit(X, y)
+    assert traces == [(2, 7)]
+
+
+def test_same_seed_same_result_and_another_seed_another():
+    X, y = curve()
+    first, again, other = (
+        SoUNetRegressor(**{**SETTINGS, "random_state": seed}).fit(X, y).predict(X)
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-3
+
+
+def test_ctrl_c_leaves_a_usable_estimator(monkeypatch):
+    original = training.scan_chunk
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(1)
+        if len(calls) == 6:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(training, "scan_chunk", interrupted)
+    X, y = curve()
+    with pytest.warns(ConvergenceWarning, match="interrupted after 5 of 12 epochs"):
+        net = SoUNetRegressor(**SETTINGS).fit(X, y)
+    assert (net.n_iter_, net.finished_, net.history_.n_rows) == (5, False, 5)
+    assert np.isfinite(net.predict(X)).all()
+
+
+def test_a_diverging_training_stops_at_the_last_finite_epoch():
+    X, y = curve()
+    settings = {**SETTINGS, "learning_rate": 1e4, "compact": False}
+    with pytest.warns(ConvergenceWarning, match="Lower learning_rate"):
+        net = SoUNetRegressor(**settings).fit(X, y)
+    assert not net.finished_
+
+
+_VICTIM = """
+import sys, time
+import numpy as np
+from soubayes import SoUNetRegressor
+from soubayes.networks import base, training
+base.CHECKPOINT_SECONDS = 0.0
+original = training.scan_chunk
+def scan_chunk(*arguments):
+    time.sleep(0.3)
+    return original(*arguments)
+training.scan_chunk = scan_chunk
+rng = np.random.default_rng(0)
+X = rng.uniform(-4, 4, (100, 1))
+y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=100)
+SoUNetRegressor(hidden=(6, 5), epochs=12, batch_size=25, random_state=0,
+                checkpoint=sys.argv[1]).fit(X, y)
+"""
+
+
+def test_a_killed_training_resumes_to_the_same_result(tmp_path):
+    folder = tmp_path / "run"
+    env = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as in this process
+    victim = subprocess.Popen([sys.executable, "-c", _VICTIM, str(folder)], env=env)
+    deadline = time.monotonic() + 120
+    while not list(folder.glob("*.safetensors")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    left = storage.read_checkpoint(folder)[0].epoch
+    resumed = SoUNetRegressor(**SETTINGS, checkpoint=folder).fit(*curve())
+    whole = SoUNetRegressor(**SETTINGS).fit(*curve())
+    assert 1 <= left < 12
+    np.testing.assert_array_equal(resumed.predict(curve()[0]), whole.predict(curve()[0]))
+    np.testing.assert_array_equal(resumed.history_["objective"], whole.history_["objective"])
+    assert [path.name for path in folder.iterdir()] == ["training.safetensors"]
+
+
+def test_a_checkpoint_of_another_training_is_refused(tmp_path):
+    X, y = curve()
+    settings = {**SETTINGS, "epochs": 2, "checkpoint": tmp_path}
+    SoUNetRegressor(**settings).fit(X, y)
+    again = SoUNetRegressor(**settings).fit(X, y)  # finished: nothing is left to do
+    assert again.n_iter_ == 2
+    with pytest.raises(ValueError, match="other settings or other data"):
+        SoUNetRegressor(**settings).fit(X, y + 1)
+    with pytest.raises(ValueError, match="other settings or other data"):
+        SoUNetRegressor(**{**settings, "epochs": 3}).fit(X, y)
+
+
+_ON_DEVICES = """
+import json
+import jax
+import numpy as np
+from soubayes import SoUNetRegressor
+from soubayes.networks import training
+seen = set()
+original = training.scan_chunk
+def scan_chunk(spec, mesh, *rest):
+    out = original(spec, mesh, *rest)
+    seen.add((mesh.size, len(out[0]["layers"][0]["mean"].sharding.device_set)))
+    return out
+training.scan_chunk = scan_chunk
+rng = np.random.default_rng(0)
+X = rng.uniform(-4, 4, (100, 1))
+y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=100)
+net = SoUNetRegressor(hidden=(6, 5), epochs=12, batch_size=25, random_state=0).fit(X, y)
+print(json.dumps([len(jax.devices()), sorted(seen), net.predict(X, mode="mean").tolist()]))
+"""
+
+
+def test_several_devices_share_a_batch_and_agree_with_one():
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}
+    env = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **flags}
+    done = subprocess.run(
+        [sys.executable, "-c", _ON_DEVICES], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    devices, seen, together = json.loads(done.stdout)
+    assert (devices, seen) == (5, [[5, 5]])
+    alone = SoUNetRegressor(**SETTINGS).fit(*curve()).predict(curve()[0], mode="mean")
+    np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-4)

@@ -1,0 +1,15 @@
+"""Layers in the middle of nowhere: spread-out means and standard deviations, for formula tests."""
+
+import numpy as np
+
+from soubayes.networks.layers import Spec, init_layers
+
+
+def noisy_layers(spec: Spec, seed: int = 0) -> list:
+    rng = np.random.default_rng(seed)
+    layers = init_layers(spec, rng)
+    for layer in layers:
+        for name, value in layer.items():
+            centre = -1.0 if "log_sd" in name else 0.0
+            layer[name] = np.asarray(centre + 0.5 * rng.normal(size=value.shape), np.float32)
+    return layers
