@@ -21,8 +21,18 @@ if TYPE_CHECKING:
     from soubayes.blackbox.losses import quantile_loss as quantile_loss
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
     from soubayes.datasets import load_mnist as load_mnist
+    from soubayes.exact import QuadratureWarning as QuadratureWarning
+    from soubayes.exact import solve_exact as solve_exact
+    from soubayes.gaussian import GaussianBlock as GaussianBlock
+    from soubayes.gaussian import GaussianModel as GaussianModel
+    from soubayes.gaussian import QuadraticLoss as QuadraticLoss
+    from soubayes.gaussian import solve_gaussian as solve_gaussian
+    from soubayes.model import Block as Block
+    from soubayes.model import Discrete as Discrete
+    from soubayes.model import Model as Model
     from soubayes.networks.estimators import SoUNetClassifier as SoUNetClassifier
     from soubayes.networks.estimators import SoUNetRegressor as SoUNetRegressor
+    from soubayes.posterior import ExactPosterior as ExactPosterior
     from soubayes.results import Table as Table
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
     from soubayes.sparse.linear import SoULinearRegression as SoULinearRegression
@@ -43,6 +53,10 @@ _PUBLIC = {
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
     "blackbox.posterior": ["SoUPosterior"],
     "networks.estimators": ["SoUNetClassifier", "SoUNetRegressor"],
+    "exact": ["QuadratureWarning", "solve_exact"],
+    "gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],
+    "model": ["Block", "Discrete", "Model"],
+    "posterior": ["ExactPosterior"],
     "results": ["Table"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
     "sparse.linear": ["SoULinearRegression"],

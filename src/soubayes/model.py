@@ -1,0 +1,155 @@
+"""Blocks and models: an ordered sequence of conditional priors, and a loss."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+
+@dataclass(frozen=True, eq=False)
+class Discrete:
+    """A finite distribution: values and their weights (normalised here).
+
+    Args:
+        values: the m values; numbers, or labels such as strings.
+        weights: m nonnegative weights; in a conditional prior, shape (..., m), one row for each
+            element of the earlier blocks.
+
+    >>> Discrete([0, 1], [1, 3]).weights
+    array([0.25, 0.75])
+    """
+
+    values: ArrayLike
+    weights: ArrayLike
+
+    def __post_init__(self) -> None:
+        values = np.asarray(self.values)
+        weights = np.asarray(self.weights, dtype=float)
+        if values.ndim != 1 or weights.ndim == 0 or weights.shape[-1] != len(values):
+            raise ValueError(
+                f"Discrete has values of shape {values.shape} and weights of shape "
+                f"{weights.shape}; give a list of m values and m weights (last axis)."
+            )
+        if not (weights >= 0).all() or not (weights.sum(axis=-1) > 0).all():
+            raise ValueError(
+                "weights of Discrete must be nonnegative numbers with a positive sum; "
+                f"smallest given: {weights.min()}, sums: {np.unique(weights.sum(axis=-1))[:3]}."
+            )
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "weights", weights / weights.sum(axis=-1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class Block:
+    """One source of uncertainty: a name and its prior given the earlier blocks.
+
+    Args:
+        name: how confidences and results refer to the block.
+        prior: pi(theta_k | theta_<k). A frozen ``scipy.stats`` distribution, a :class:`Discrete`,
+            a tuple of such distributions or a frozen ``multivariate_normal`` (a block of several
+            dimensions), or a function of the earlier blocks that returns one of these.
+
+    >>> from scipy import stats
+    >>> Block("mu", stats.norm(0, 10)).name
+    'mu'
+    >>> Block("effect", lambda mu: stats.norm(mu, 1)).is_conditional
+    True
+    """
+
+    name: str
+    prior: Any
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"a block's name must be a nonempty string, not {self.name!r}.")
+        if isinstance(self.prior, stats.rv_continuous | stats.rv_discrete):
+            raise TypeError(
+                f"prior of block {self.name!r} is the family {self.prior.name!r}; give it "
+                f"parameters, for instance stats.{self.prior.name}(...)."
+            )
+        if not self.is_conditional:
+            check_distribution(self.prior, self.name)
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether the prior is a function of the earlier blocks."""
+        return callable(self.prior) and not is_distribution(self.prior)
+
+
+@dataclass(frozen=True)
+class Model:
+    """An ordered sequence of blocks and a loss; the order is part of the model (eq. 5).
+
+    Args:
+        blocks: the blocks theta_1, ..., theta_K. A later block's prior may depend on earlier ones.
+        loss: L(theta_1, ..., theta_K), any function of the blocks, called with arrays in block
+            order that broadcast against each other; it works element by element. Data go on an
+            extra last axis: ``(y - mu[..., None])**2 / 2`` summed over ``axis=-1``. A block of d
+            dimensions arrives with a last axis of length d. ``inf`` means impossible.
+
+    >>> from scipy import stats
+    >>> model = Model(
+    ...     [Block("mu", stats.norm(0, 10)), Block("effect", lambda mu: stats.norm(mu, 1))],
+    ...     loss=lambda mu, effect: (effect - 3.0) ** 2 / 2,
+    ... )
+    >>> model.names
+    ('mu', 'effect')
+    """
+
+    blocks: Sequence[Block]
+    loss: Callable[..., Any]
+
+    def __post_init__(self) -> None:
+        blocks = tuple(self.blocks)
+        if not blocks or not all(isinstance(block, Block) for block in blocks):
+            raise TypeError("a Model needs at least one Block, and only Blocks.")
+        names = [block.name for block in blocks]
+        repeated = {name for name in names if names.count(name) > 1}
+        if repeated:
+            raise ValueError(f"block names must differ, but {sorted(repeated)} occur twice.")
+        if blocks[0].is_conditional:
+            raise TypeError(
+                f"prior of the first block, {names[0]!r}, is a function, but there is no earlier "
+                "block it could depend on. Give it a distribution."
+            )
+        if not callable(self.loss):
+            raise TypeError(f"loss must be a function of {names}, not {self.loss!r}.")
+        object.__setattr__(self, "blocks", blocks)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The blocks' names, in order."""
+        return tuple(block.name for block in self.blocks)
+
+
+def is_distribution(prior: Any) -> bool:
+    """Whether a prior is one of the forms the exact engine takes."""
+    if isinstance(prior, tuple | list):
+        return all(is_distribution(part) for part in prior) and len(prior) > 0
+    density = hasattr(prior, "logpdf") or hasattr(prior, "logpmf")
+    return isinstance(prior, Discrete) or is_normal_vector(prior) or (density and has_ppf(prior))
+
+
+def is_normal_vector(prior: Any) -> bool:
+    """Whether a prior is a frozen multivariate normal."""
+    return isinstance(prior, type(stats.multivariate_normal([0.0])))
+
+
+def has_ppf(prior: Any) -> bool:
+    """Whether a distribution can say where its mass lies."""
+    return hasattr(prior, "ppf") and hasattr(prior, "support")
+
+
+def check_distribution(prior: Any, name: str) -> Any:
+    """The prior itself, or an error that says what a prior can be."""
+    if not is_distribution(prior):
+        raise TypeError(
+            f"prior of block {name!r} is {prior!r}, but it must be a frozen scipy.stats "
+            "distribution such as stats.norm(0, 1), soubayes.Discrete(values, weights), a tuple "
+            "of these, a frozen stats.multivariate_normal, or a function of the earlier blocks "
+            "that returns one."
+        )
+    return prior

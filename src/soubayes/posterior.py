@@ -1,0 +1,310 @@
+"""What the exact engines return: one surface over nodes or over Gaussians."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from soubayes.nodes import Engine, Placed
+from soubayes.results import Table, to_inference_data
+from soubayes.stages import block_values
+from soubayes.tree import Solution, soft_minimum
+
+
+class ExactPosterior(ABC):
+    """The SoU posterior q*, the minimiser of J, with its value and what each block cost.
+
+    Attributes:
+        confidence: name -> gamma that was used.
+        value: the minimum of J(q), unscaled (V_0 of Theorem 1).
+        expected_loss: E_q[L].
+        kl: name -> E_q KL(q(theta_k | theta_<k) || pi(theta_k | theta_<k)) in nats.
+
+    >>> from scipy import stats
+    >>> from soubayes import Block, Model, solve_exact
+    >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)
+    >>> posterior = solve_exact(model)
+    >>> isinstance(posterior, ExactPosterior)
+    True
+    >>> print(posterior.summary())
+    block  confidence  mean       sd     lower   upper       kl
+       mu           1     1  0.70711  -0.16309  2.1631  0.59657
+    """
+
+    confidence: dict[str, float]
+    value: float
+    expected_loss: float
+    kl: dict[str, float]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The blocks, in order."""
+        return tuple(self.confidence)
+
+    @abstractmethod
+    def marginal(self, name: str) -> Any:
+        """The posterior of one block: ``mean()``, ``std()``, ``ppf(p)``, ``cdf(x)``, ``pdf(x)``."""
+
+    @abstractmethod
+    def sample(self, n: int, random_state: Any = None) -> dict[str, np.ndarray]:
+        """Independent draws, block after block (ancestral): name -> array of length n."""
+
+    @abstractmethod
+    def mean(self, name: str) -> Any:
+        """Posterior mean of a block; an array for a block of several dimensions."""
+
+    @abstractmethod
+    def sd(self, name: str) -> Any:
+        """Posterior standard deviation of a block, coordinate by coordinate."""
+
+    @abstractmethod
+    def quantile(self, name: str, p: ArrayLike) -> Any:
+        """Posterior quantiles of a block, coordinate by coordinate (on a last axis)."""
+
+    def sensitivity(self) -> dict[str, float]:
+        """dV/dgamma_k, which equals KL_k (envelope theorem): which confidence matters."""
+        return dict(self.kl)
+
+    def summary(self) -> Table:
+        """One row a coordinate: mean, sd, central 90 % interval, and the block's KL."""
+        rows: list[tuple[Any, ...]] = []
+        for name in self.names:
+            mean, sd = np.atleast_1d(self.mean(name)), np.atleast_1d(self.sd(name))
+            interval = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))
+            for i in range(len(mean)):
+                label = name if len(mean) == 1 else f"{name}[{i}]"
+                gamma, kl = self.confidence[name], self.kl[name]
+                rows.append((label, gamma, mean[i], sd[i], interval[0, i], interval[1, i], kl))
+        titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
+        return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+
+    def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
+        """Draws as an ArviZ InferenceData (extra ``plot``), with value and kl as attributes."""
+        attributes = {f"kl_{name}": kl for name, kl in self.kl.items()}
+        draws = self.sample(n, random_state)
+        return to_inference_data(
+            draws, engine="exact", value=self.value, expected_loss=self.expected_loss, **attributes
+        )
+
+    def __repr__(self) -> str:
+        head = f"value {self.value:.6g}, expected loss {self.expected_loss:.6g}"
+        return f"{type(self).__name__}({head})\n{self.summary()}"
+
+
+class NodePosterior(ExactPosterior):
+    """The posterior on a tree of nodes, from :func:`soubayes.solve_exact`."""
+
+    def __init__(
+        self,
+        confidence: Mapping[str, float],
+        engine: Engine,
+        tree: Sequence[Placed],
+        solution: Solution,
+    ) -> None:
+        self.confidence = dict(confidence)
+        self.value = solution.value
+        self.expected_loss = solution.expected_loss
+        self.kl = dict.fromkeys(self.confidence, 0.0)
+        for stage, kl in zip(engine.stages, solution.kl, strict=True):
+            self.kl[stage.name] += kl
+        self._engine, self._tree, self._solution = engine, tree, solution
+
+    def marginal(self, name: str) -> "Marginal":
+        """The posterior of one block; a list of them for a block of several dimensions."""
+        stages = self._stages(name)
+        if len(stages) > 1:
+            raise ValueError(
+                f"block {name!r} has {len(stages)} dimensions and no single marginal; use "
+                f"coordinate_marginals({name!r}), mean, sd, quantile or sample."
+            )
+        return self._marginal(stages[0])
+
+    def coordinate_marginals(self, name: str) -> list["Marginal"]:
+        """The posterior of every coordinate of a block."""
+        return [self._marginal(k) for k in self._stages(name)]
+
+    def mean(self, name: str) -> Any:
+        return self._each(name, lambda marginal: marginal.mean())
+
+    def sd(self, name: str) -> Any:
+        return self._each(name, lambda marginal: marginal.std())
+
+    def quantile(self, name: str, p: ArrayLike) -> Any:
+        return self._each(name, lambda marginal: marginal.ppf(p))
+
+    def sample(self, n: int, random_state: Any = None) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(random_state)
+        engine = self._engine.with_tolerance(max(self._engine.tolerance, 1e-5))
+        context: list[np.ndarray] = []
+        for k, _ in enumerate(engine.stages):
+            with np.errstate(all="ignore"):
+                draws = [
+                    draw(engine, k, [c[i : i + 4096] for c in context], min(4096, n - i), rng)
+                    for i in range(0, n, 4096)
+                ]
+            context.append(np.concatenate(draws) if draws else np.zeros(0))
+        values = block_values(engine.stages, context)
+        return dict(zip(self.names, values, strict=True))
+
+    def _stages(self, name: str) -> list[int]:
+        if name not in self.confidence:
+            raise ValueError(f"no block {name!r}; the blocks are {list(self.confidence)}.")
+        return [k for k, stage in enumerate(self._engine.stages) if stage.name == name]
+
+    def _marginal(self, k: int) -> "Marginal":
+        placed, solution = self._tree[k], self._solution
+        reach = solution.probability[k - 1] if k else np.ones(1)
+        if placed.is_discrete:
+            return Marginal(placed.theta, solution.probability[k], discrete=True)
+        row, edges, cdf = conditional_cdf(placed, solution.log_conditional[k])
+        inside = np.diff(row) == 0
+        middle = ((edges[1:] + edges[:-1]) / 2)[inside]
+        mass = (np.diff(cdf) * reach[row[1:]])[inside]
+        exact = Marginal(placed.theta, solution.probability[k], discrete=True)
+        return Marginal(middle, mass, discrete=False, moments=(exact.mean(), exact.std()))
+
+    def _each(self, name: str, what: Any) -> Any:
+        parts = [what(marginal) for marginal in self.coordinate_marginals(name)]
+        return parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
+
+
+class Marginal:
+    """One block's posterior, with the methods of a ``scipy.stats`` distribution.
+
+    >>> coin = Marginal(np.array([0.0, 1.0]), np.array([0.25, 0.75]), discrete=True)
+    >>> coin.mean(), float(coin.pmf(1.0)), float(coin.ppf(0.2))
+    (0.75, 0.75, 0.0)
+    """
+
+    def __init__(
+        self,
+        points: np.ndarray,
+        mass: np.ndarray,
+        *,
+        discrete: bool,
+        moments: tuple[float, float] | None = None,
+    ) -> None:
+        self.is_discrete = discrete
+        if discrete:
+            self.points, where = np.unique(points, return_inverse=True)
+            self.mass = np.bincount(where, mass, len(self.points))
+        else:
+            order = np.argsort(points)
+            self.points, self.mass = points[order], mass[order]
+        self.mass = self.mass / self.mass.sum()
+        self._cumulative = np.cumsum(self.mass)
+        self._moments = moments
+
+    def mean(self) -> float:
+        """Posterior mean."""
+        if self._moments:
+            return self._moments[0]
+        if self.points.dtype.kind in "OUS":
+            raise TypeError(f"labels such as {self.points[0]!r} have no mean; use pmf or ppf.")
+        return float(self.mass @ self.points)
+
+    def std(self) -> float:
+        """Posterior standard deviation."""
+        if self._moments:
+            return self._moments[1]
+        return float(np.sqrt(self.mass @ (self.points - self.mean()) ** 2))
+
+    def cdf(self, x: ArrayLike) -> Any:
+        """Posterior probability of at most x."""
+        if self.is_discrete:
+            below = np.searchsorted(self.points, x, side="right")
+            return np.append(0.0, self._cumulative)[below]
+        return np.interp(np.asarray(x), self.points, self._cumulative - self.mass / 2, 0.0, 1.0)
+
+    def ppf(self, p: ArrayLike) -> Any:
+        """Posterior quantiles."""
+        if self.is_discrete:
+            at = np.searchsorted(self._cumulative, np.asarray(p) * (1 - 1e-15), side="left")
+            return self.points[np.minimum(at, len(self.points) - 1)]
+        return np.interp(np.asarray(p), self._cumulative - self.mass / 2, self.points)
+
+    def pdf(self, x: ArrayLike) -> Any:
+        """Posterior density of a continuous block."""
+        if self.is_discrete:
+            raise TypeError("a discrete block has no density; use pmf.")
+        step = 0.01 * (self.ppf(0.95) - self.ppf(0.05))
+        x = np.asarray(x, dtype=float)
+        return (self.cdf(x + step) - self.cdf(x - step)) / (2 * step)
+
+    def pmf(self, x: ArrayLike) -> Any:
+        """Posterior probability of the values of a discrete block."""
+        if not self.is_discrete:
+            raise TypeError("a continuous block has no probability mass; use pdf.")
+        at = np.minimum(np.searchsorted(self.points, x), len(self.points) - 1)
+        return np.where(self.points[at] == x, self.mass[at], 0.0)[()]
+
+
+def draw(
+    engine: Engine,
+    k: int,
+    context: Sequence[np.ndarray],
+    n: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """One draw of stage k for every row of the earlier draws (n draws if it is the first)."""
+    placed = engine.place(k, context)
+    log_q = soft_minimum(placed.value, placed.level, engine.gammas[k])[1]
+    row = np.arange(n) if context else np.zeros(n, dtype=int)
+    u = rng.uniform(size=n)
+    if placed.is_discrete:
+        parent = placed.level.parent
+        starts = np.flatnonzero(np.diff(parent, prepend=-1))
+        cumulative = np.cumsum(np.exp(log_q))
+        before = (cumulative - np.exp(log_q))[starts]
+        last = np.append(starts[1:], len(parent)) - 1
+        wanted = before + u * (cumulative[last] - before) if context else u * cumulative[-1]
+        at = np.searchsorted(cumulative, wanted, side="left")
+        return placed.theta[np.clip(at, starts[row], last[row])]
+    table_row, edges, cdf = conditional_cdf(placed, log_q)
+    return np.interp(row + u, table_row + cdf, edges)
+
+
+def conditional_cdf(placed: Placed, log_q: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(row, theta, cdf) on a finer table: cubic Hermite between nodes, whose slope is known."""
+    fine = int(np.clip(1_000_000 // len(placed.theta), 4, 32))
+    row, theta = placed.level.parent, placed.theta
+    mass = np.exp(log_q)
+    density = np.exp(log_q - placed.level.log_weight + placed.log_density)
+    same_left = np.append(False, row[1:] == row[:-1])
+    same_right = np.append(same_left[1:], False)
+
+    def shifted(by: int) -> np.ndarray:  # mass of a neighbour in the same row
+        return np.where(np.roll(row, by) == row, np.roll(mass, by), 0.0)
+
+    cumulative = np.cumsum(mass)
+    starts = np.flatnonzero(~same_left)
+    before = (cumulative - mass)[starts][row]
+    # half of the own cell, and two Euler-Maclaurin terms of a trapezoid rule cut at a node
+    first = (shifted(-1) - shifted(1)) / 2
+    third = (shifted(-2) - shifted(2)) / 2 - 2 * first
+    at_node = cumulative - before - mass / 2 - first / 12 + third * (11 / 720)
+    cells = np.flatnonzero(same_right)
+    gap = theta[cells + 1] - theta[cells]
+    s = np.arange(fine) / fine
+    h00, h10, h01, h11 = (
+        (1 + 2 * s) * (1 - s) ** 2,
+        s * (1 - s) ** 2,
+        s**2 * (3 - 2 * s),
+        s**2 * (s - 1),
+    )
+    inner = (
+        np.multiply.outer(at_node[cells], h00)
+        + np.multiply.outer(gap * density[cells], h10)
+        + np.multiply.outer(at_node[cells + 1], h01)
+        + np.multiply.outer(gap * density[cells + 1], h11)
+    )
+    inner = np.clip(inner, at_node[cells, None], at_node[cells + 1, None])
+    ends = np.flatnonzero(~same_right)
+    table_row = np.concatenate([np.repeat(row[cells], fine), row[ends]])
+    points = np.concatenate([(theta[cells, None] + gap[:, None] * s).ravel(), theta[ends]])
+    cdf = np.concatenate([inner.ravel(), at_node[ends]])
+    order = np.lexsort((points, table_row))
+    table_row, points, cdf = table_row[order], points[order], np.clip(cdf[order], 0.0, 1.0)
+    return table_row, points, np.maximum.accumulate(table_row + cdf) - table_row
