@@ -30,7 +30,7 @@ class ExactPosterior(ABC):
     True
     >>> print(posterior.summary())
     block  confidence  mean       sd     lower   upper       kl
-       mu           1     1  0.70711  -0.16309  2.1631  0.59657
+       mu           1     1  0.70711  -0.1631...  2.1631  0.59657
     """
 
     confidence: dict[str, float]
