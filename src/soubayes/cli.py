@@ -16,6 +16,7 @@ from soubayes.experiments.runner import Experiment, Summary, run, slowness
 from soubayes.experiments.storage import FILE, Outcome, Store, Task
 
 ROWS_FAILED, USAGE, INTERRUPTED = 1, 2, 130
+MOST_PRINTED = 40
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -97,6 +98,40 @@ def report(
         _fail(f"there are no rows in {str(folder)!r}: run soubayes reproduce --out {folder} first.")
     with _one_line_errors(OSError, ImportError):
         _say(f"Wrote {write_report(folder)}")
+
+
+@app.command()
+def fit(
+    file: Annotated[Path, typer.Argument(help="A .csv or .parquet file with a header.")],
+    target: Annotated[str, typer.Option(help="The column to predict.")],
+    task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
+    missing: Annotated[str, typer.Option(help="impute missing values, or drop rows.")] = "impute",
+    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the model and its page go.")] = Path("fit"),
+) -> None:
+    """Sparse regression or classification of a table: which columns matter, and how much.
+
+    Writes model.skops (the whole pipeline, read with soubayes.load_model) and summary.html.
+    """
+    from soubayes.fitting import fit_table, summary_cells, write_fit
+    from soubayes.tabular import TableError, pose_problem, read_table
+
+    with _one_line_errors(TableError, OSError, ImportError):
+        frame = read_table(file)
+        problem = pose_problem(frame, target, task=task, missing=missing, drop=drop or [])
+        for note in problem.notes:
+            _say(note)
+        fitted = fit_table(problem)
+        columns, rows = summary_cells(fitted)
+        table = Table(*columns, box=None, pad_edge=False)
+        for row in rows[:MOST_PRINTED]:
+            table.add_row(*row)
+        _say(f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}")
+        console.print(table)
+        written = write_fit(fitted, problem, target, out)
+    if len(rows) > MOST_PRINTED:
+        _say(f"... and {len(rows) - MOST_PRINTED} more in {written[-1]}")
+    _say(f"Wrote {' and '.join(map(str, written))}")
 
 
 def _chosen(names: list[str]) -> list[Experiment]:

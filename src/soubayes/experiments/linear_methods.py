@@ -18,12 +18,18 @@ class Fit(NamedTuple):
 
 
 class Method(NamedTuple):
-    """How a table calls a method, how it is fitted, and the settings that its rows carry."""
+    """How a table calls a method, how it is fitted, and the settings that its rows carry.
+
+    ``slow`` methods take a quarter of a minute at p = 400 and run on fewer data sets there;
+    ``quick_p`` is the largest p at which ``--quick`` runs the method.
+    """
 
     title: str
     fit: Callable[..., Fit]
     has_intervals: bool = False
     settings: Mapping[str, Any] = {}
+    slow: bool = False
+    quick_p: int = 400
 
 
 def _oracle(data: Regression, seed: int) -> Fit:
@@ -43,6 +49,14 @@ def _horseshoe(data: Regression, seed: int, *, draws: int, warmup: int, chains: 
     return Fit(flat.mean(axis=0), (low, high))
 
 
+def _sou(data: Regression, seed: int, **settings: Any) -> Fit:
+    from soubayes import SoULinearRegression
+
+    model = SoULinearRegression(fit_intercept=False, **settings).fit(data.X, data.y)
+    summary = model.summary(level=0.9)
+    return Fit(model.coef_, (summary["lower"].to_numpy(), summary["upper"].to_numpy()))
+
+
 METHODS = {
     "oracle": Method("oracle", _oracle),
     "lasso": Method("Lasso", _lasso),
@@ -51,5 +65,23 @@ METHODS = {
         _horseshoe,
         has_intervals=True,
         settings={"draws": 1000, "warmup": 500, "chains": 2},
+        slow=True,
+        quick_p=100,
+    ),
+    "sou": Method("SoU-SGL", _sou, has_intervals=True),
+    "sou_coordinate": Method(
+        "SoU-SGL, Algorithm 1",
+        _sou,
+        has_intervals=True,
+        settings={"solver": "coordinate"},
+        slow=True,
+        quick_p=100,
+    ),
+    "gl": Method(
+        "GL",
+        _sou,
+        has_intervals=True,
+        settings={"solver": "coordinate", "confidence_local": 1.0, "max_iter": 300},
+        quick_p=200,
     ),
 }

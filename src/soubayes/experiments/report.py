@@ -1,19 +1,22 @@
 """One HTML page that opens offline, and PNG and PDF files of its figures, from saved rows."""
 
-import base64
-import io
 import math
 from collections import Counter
 from html import escape
 from pathlib import Path
 
+from soubayes import _page
 from soubayes._files import atomic_path
 from soubayes.experiments import experiments
-from soubayes.experiments.page import PAGE
 from soubayes.experiments.runner import Experiment
 from soubayes.experiments.storage import Row, Store
 from soubayes.experiments.views import Cell, Content, Picture, View
 
+_INTRODUCTION = """<p>Bold is what these rows give, with the Monte Carlo standard error of the mean;
+“paper” is the number printed there. <span class="mark better">▲ better</span>
+<span class="mark equal">= equal</span> <span class="mark worse">▼ worse</span> compare the two:
+equal means that they differ by no more than 2√2 standard errors (the paper's error is taken to be
+as large as ours) and half a unit of the last printed digit.</p>"""
 MARKS = {"better": "▲ better", "equal": "= equal", "worse": "▼ worse"}
 
 
@@ -32,10 +35,11 @@ def write_report(folder: Path) -> Path:
             f"there are no rows in {str(folder)!r}. "
             f"Compute some first: soubayes reproduce table1 --out {folder}"
         )
-    page = PAGE.format(contents="\n".join(contents), sections="\n".join(sections))
+    title = "Bayesian inference with sources of uncertainty: tables and figures, recomputed"
     target = folder / "report.html"
     with atomic_path(target) as temporary:
-        temporary.write_text(page, encoding="utf-8")
+        text = _page.page(title, _INTRODUCTION, f"<ul>{''.join(contents)}</ul>", *sections)
+        temporary.write_text(text, encoding="utf-8")
     return target
 
 
@@ -67,17 +71,13 @@ def _section(experiment: Experiment, rows: list[Row], content: Content, figures:
 
 def _table(view: View) -> str:
     most = max((c.data_sets for row in view.rows for c in row if isinstance(c, Cell)), default=0)
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in view.columns)
-    body = []
-    for row in view.rows:
-        cells = [f'<th scope="row">{escape(str(row[0]))}</th>']
-        for title, part in zip(view.columns[1:], row[1:], strict=True):
-            shown = _cell(part, most) if isinstance(part, Cell) else escape(part)
-            cells.append(f'<td data-label="{escape(title)}">{shown}</td>')
-        body.append(f"<tr>{''.join(cells)}</tr>")
+    body = [
+        [str(first), *(_cell(c, most) if isinstance(c, Cell) else escape(c) for c in rest)]
+        for first, *rest in view.rows
+    ]
     note = f"<p>{escape(view.note)}</p>" if view.note else ""
     count = f'<p class="count">{most} data sets a cell unless it says otherwise.</p>' * (most > 1)
-    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    table = _page.table(view.columns, body)
     if view.folded:
         title = escape(view.title)
         return f"<details><summary>{title}</summary>{note}{table}{count}</details>"
@@ -112,14 +112,7 @@ def _picture(picture: Picture, figures: Path) -> str:
         stamp = {"CreationDate": None} if kind == "pdf" else {"Software": None}
         with atomic_path(figures / f"{picture.name}.{kind}") as temporary:
             figure.savefig(temporary, format=kind, dpi=160, metadata=stamp)
-    inside = io.BytesIO()
-    figure.savefig(inside, format="png", dpi=160)
-    data = base64.b64encode(inside.getvalue()).decode()
-    title, note = escape(picture.title), escape(picture.note)
-    return (
-        f'<figure><img alt="{title}" src="data:image/png;base64,{data}">'
-        f"<figcaption><b>{title}.</b> {note}</figcaption></figure>"
-    )
+    return _page.picture(figure, picture.title, picture.note)
 
 
 def _failures(rows: list[Row]) -> str:

@@ -1,4 +1,10 @@
-"""The HTML around a report: no file beside it, and tables that become cards on phones."""
+"""HTML pages that need no other file, with tables that become cards on phones."""
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from typing import Any
 
 _STYLE = """
 :root { --ink: #1a1a1a; --soft: #555; --line: #ccc; --band: #f5f5f2; --link: #00558b; }
@@ -48,22 +54,35 @@ summary { cursor: pointer; }
 }
 """
 
-PAGE = (
-    """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>soubayes: the paper's tables and figures</title>
-<style>"""
-    + _STYLE.replace("{", "{{").replace("}", "}}")
-    + """</style></head><body>
-<h1>Bayesian inference with sources of uncertainty: tables and figures, recomputed</h1>
-<p>Bold is what these rows give, with the Monte Carlo standard error of the mean; “paper” is the
-number printed there. <span class="mark better">▲ better</span>
-<span class="mark equal">= equal</span> <span class="mark worse">▼ worse</span> compare the two:
-equal means that they differ by no more than 2√2 standard errors (the paper's error is taken to be
-as large as ours) and half a unit of the last printed digit.</p>
-<ul>{contents}</ul>
-{sections}
-</body></html>
-"""
-)
+
+def page(title: str, *parts: str) -> str:
+    """A whole HTML page; ``parts`` are HTML."""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body>\n"
+        f"<h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</body></html>\n"
+    )
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; cells are HTML, column names and each row's first cell are text."""
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in columns)
+    body = []
+    for first, *rest in rows:
+        cells = [f'<th scope="row">{escape(first)}</th>']
+        for title, shown in zip(columns[1:], rest, strict=True):
+            cells.append(f'<td data-label="{escape(title)}">{shown}</td>')
+        body.append(f"<tr>{''.join(cells)}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+
+
+def picture(figure: Any, title: str, note: str) -> str:
+    """A matplotlib figure inside the page, with its caption."""
+    inside = io.BytesIO()
+    figure.savefig(inside, format="png", dpi=160)
+    data = base64.b64encode(inside.getvalue()).decode()
+    return (
+        f'<figure><img alt="{escape(title)}" src="data:image/png;base64,{data}">'
+        f"<figcaption><b>{escape(title)}.</b> {escape(note)}</figcaption></figure>"
+    )
