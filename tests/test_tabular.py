@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from soubayes.tabular import TableError, as_objects, encoder, pose_problem, read_table
+from soubayes.tabular import TableEncoder, TableError, pose_problem, read_table
 
 FRAME = pd.DataFrame(
     {
@@ -22,11 +22,10 @@ def test_both_formats_give_the_same_problem(tmp_path, suffix):
     getattr(FRAME, f"to_{suffix}")(path, index=False)
     problem = pose_problem(read_table(path), "y")
     assert problem.task == "regression"
-    X = as_objects(problem.X)
-    coded = encoder(X).fit_transform(X)
-    assert list(coded) == ["age", "flag", "kind_cat", "kind_cow", "kind_missing"]
+    coded = TableEncoder().fit_transform(problem.X)
+    assert list(coded) == ["age", "kind=cat", "kind=cow", "kind=missing", "flag"]
     np.testing.assert_array_equal(coded["age"], [20, 30, 50, 50, 60, 70])
-    np.testing.assert_array_equal(coded["kind_missing"], [0, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(coded["kind=missing"], [0, 0, 0, 1, 0, 0])
     np.testing.assert_array_equal(coded["flag"], [1, 0, 1, 1, 0, 1])
 
 
@@ -63,12 +62,11 @@ def test_task_by_the_target(values, task):
 
 
 def test_unseen_and_missing_values_at_prediction():
-    X = as_objects(FRAME.drop(columns="y"))
-    coder = encoder(X).fit(X)
-    new = as_objects(pd.DataFrame({"age": [np.nan], "kind": ["fox"], "flag": [False]}))
-    with pytest.warns(UserWarning, match="unknown categories"):
-        coded = coder.transform(new)
-    np.testing.assert_array_equal(coded.to_numpy(), [[50, 0, 0, 0, 0]])
+    coder = TableEncoder().fit(FRAME.drop(columns="y"))
+    new = pd.DataFrame({"age": [np.nan, 1], "kind": ["fox", None], "flag": [False, True]})
+    np.testing.assert_array_equal(coder.transform(new), [[50, 0, 0, 0, 0], [1, 0, 0, 1, 1]])
+    with pytest.raises(TableError, match="the data lack 'kind'"):
+        coder.transform(new.drop(columns="kind"))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 
 from soubayes import _page
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.tabular import Problem, as_objects, encoder
+from soubayes.tabular import Problem, TableEncoder, TableError
 
 LEVEL = 0.9
 
@@ -36,9 +35,10 @@ def fit_table(problem: Problem) -> Fitted:
     import soubayes
 
     choice = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
+    if choice[problem.task] not in soubayes.__all__:
+        raise TableError(f"{problem.task} is not in this version of soubayes.")
     estimator = getattr(soubayes, choice[problem.task])()
-    steps = FunctionTransformer(as_objects), encoder(as_objects(problem.X))
-    pipeline = make_pipeline(*steps, estimator)
+    pipeline = make_pipeline(TableEncoder(), estimator)
     score = _cross_validated(pipeline, problem)
     pipeline.fit(problem.X, problem.y)
     return Fitted(pipeline, *_selected(pipeline[-1], problem), score)

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.base import BaseEstimator, TransformerMixin
 
 from soubayes._optional import require
 
@@ -98,32 +95,47 @@ def pose_problem(
     return Problem(X, _target_values(frame[target], task), task, notes)
 
 
-def encoder(X: Any) -> ColumnTransformer:
+class TableEncoder(TransformerMixin, BaseEstimator):
     """Numbers with the median for missing values; categories as 0/1 columns.
 
     A category's most frequent value is the reference, the 0 of all its columns; a missing one is
-    the value "missing". Values not seen when fitting count as the reference.
+    the value "missing". Values that were not there when fitting count as the reference.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "kind": ["a", "b", "a"]})
+    >>> TableEncoder().fit_transform(frame)
+       size  kind=b
+    0   1.0     0.0
+    1   2.0     1.0
+    2   3.0     0.0
     """
-    numeric, categorical = _kinds(X)
-    steps: list[tuple[str, Any, list[str]]] = []
-    if numeric:
-        steps.append(("numeric", SimpleImputer(strategy="median"), numeric))
-    if categorical:
-        filler = SimpleImputer(strategy="constant", fill_value="missing", missing_values=np.nan)
-        levels = [list(_levels(X[name])) for name in categorical]
-        one_hot = OneHotEncoder(
-            categories=levels, drop="first", handle_unknown="ignore", sparse_output=False
-        )
-        steps.append(("categorical", make_pipeline(filler, one_hot), categorical))
-    transformer = ColumnTransformer(steps, verbose_feature_names_out=False)
-    return transformer.set_output(transform="pandas")
 
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the medians and the categories of a data frame."""
+        self.columns_ = list(X)
+        self.medians_ = {name: float(X[name].astype(float).median()) for name in _kinds(X)[0]}
+        self.levels_ = {
+            name: _levels(X[name]) for name in self.columns_ if name not in self.medians_
+        }
+        return self
 
-def as_objects(X: Any) -> Any:
-    """Categories as text, numbers as floats: what the encoder reads, whatever the file had."""
-    numeric, categorical = _kinds(X)
-    text = {name: X[name].map(str, na_action="ignore").astype(object) for name in categorical}
-    return X.assign(**{name: X[name].astype(float) for name in numeric}, **text)
+    def transform(self, X: Any) -> Any:
+        """A data frame of floats without gaps."""
+        absent = [name for name in self.columns_ if name not in X]
+        if absent:
+            raise TableError(f"the data lack {_quoted(absent)}, which the model was fitted with.")
+        coded = {}
+        for name in self.columns_:
+            if name in self.medians_:
+                coded[name] = X[name].astype(float).fillna(self.medians_[name])
+            else:
+                values = _as_text(X[name])
+                for level in self.levels_[name][1:]:
+                    coded[f"{name}={level}"] = (values == level).astype(float)
+        return require("pandas", "TableEncoder").DataFrame(coded, index=X.index)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "columns_")
 
 
 def _task_of(y: Any, task: str) -> tuple[str, str]:
@@ -191,8 +203,12 @@ def _is_number(column: Any) -> bool:
 
 def _levels(column: Any) -> list[str]:
     """The values of a category, the most frequent first, then by name."""
-    counts = column.map(str, na_action="ignore").astype(object).fillna("missing").value_counts()
+    counts = _as_text(column).value_counts()
     return sorted(counts.index, key=lambda level: (-counts[level], level))
+
+
+def _as_text(column: Any) -> Any:
+    return column.map(str, na_action="ignore").astype(object).fillna("missing")
 
 
 def _no_column(name: str, columns: list[str]) -> str:
