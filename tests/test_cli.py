@@ -85,10 +85,10 @@ def test_wrong_use_is_one_line_and_exit_code_2(small, tmp_path):
 
 
 def test_report_of_a_toy_run(tmp_path):
-    result = soubayes("reproduce", "table1", "--toy", "--out", tmp_path)
+    result = soubayes("reproduce", "robustness", "--toy", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert soubayes("report", tmp_path).exit_code == 0
-    assert "paper 1.86" in (tmp_path / "report.html").read_text()
+    assert "The global rate" in (tmp_path / "report.html").read_text()
 
 
 def test_interrupt_keeps_rows_and_a_missing_extra_is_explained(tmp_path):
