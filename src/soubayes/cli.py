@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from soubayes.experiments import experiments
-from soubayes.experiments.runner import Experiment, Summary, run, slowness
+from soubayes.experiments.runner import Experiment, Summary, WorkerDied, run, slowness
 from soubayes.experiments.storage import FILE, Outcome, Store, Task
 
 ROWS_FAILED, USAGE, INTERRUPTED = 1, 2, 130
@@ -81,6 +81,9 @@ def reproduce(
         except KeyboardInterrupt:
             _say("Stopped. Finished rows are kept: run the same command to go on.")
             raise typer.Exit(INTERRUPTED) from None
+        except WorkerDied as error:
+            _say(f"Stopped: {error}")
+            raise typer.Exit(ROWS_FAILED) from None
     _say(f"Rows are in {store.path}. Next: soubayes report {out}")
     if failed:
         _say(f"{failed} rows failed; the report shows why, the next run tries them again.")

@@ -6,9 +6,10 @@ import sqlite3
 import time
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 import small_experiment
-from soubayes.experiments.runner import compute_row, run
+from soubayes.experiments.runner import WorkerDied, compute_row, run
 from soubayes.experiments.storage import FILE, Outcome, Store, Task
 
 SMALL = small_experiment.experiment()
@@ -114,6 +115,18 @@ def test_dask_finishes_when_a_worker_is_killed(tmp_path, quiet, monkeypatch):
         done = run(deadly, "quick", store, backend="dask", scheduler=cluster.scheduler_address)
     assert (tmp_path / "killed").exists()
     assert done == (0, 40, 0)
+    assert content(tmp_path) == quiet
+
+
+def test_a_killed_worker_of_joblib_loses_its_row_only(tmp_path, quiet, monkeypatch):
+    monkeypatch.setenv("SOUBAYES_TEST_MARK", str(tmp_path / "killed"))
+    get_reusable_executor().shutdown(wait=True)  # workers of an earlier test lack the variable
+    deadly = small_experiment.experiment(small_experiment.compute_once_deadly)
+    store = Store(tmp_path)
+    with pytest.raises(WorkerDied, match="Finished rows are kept"):
+        run(deadly, "quick", store, jobs=2)
+    assert 0 < len(store.rows("small")) < 40
+    run(deadly, "quick", store, jobs=2)
     assert content(tmp_path) == quiet
 
 

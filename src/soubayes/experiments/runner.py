@@ -43,6 +43,10 @@ class Experiment:
         return self.rows_of or self.name
 
 
+class WorkerDied(RuntimeError):
+    """A process of the pool ended in the middle of a row."""
+
+
 class Summary(NamedTuple):
     """What a run did: rows found from before, rows computed now, and how many of these failed."""
 
@@ -122,10 +126,17 @@ def _in_this_process(compute: Callable, tasks: list[Task]) -> Results:
 
 def _on_joblib(compute: Callable, tasks: list[Task], *, jobs: int) -> Results:
     from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import BrokenProcessPool
 
     # one task a message: a kill loses what is in flight, never a batch of finished rows
     pool = Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
-    yield from pool(delayed(compute)(task) for task in tasks)
+    try:
+        yield from pool(delayed(compute)(task) for task in tasks)
+    except BrokenProcessPool as error:
+        raise WorkerDied(
+            "a worker process was killed, perhaps for want of memory. Finished rows are kept: "
+            "run the same command again, with fewer jobs if it happens again."
+        ) from error
 
 
 def _on_dask(compute: Callable, tasks: list[Task], *, jobs: int, scheduler: str | None) -> Results:
