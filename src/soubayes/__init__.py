@@ -20,7 +20,14 @@ if TYPE_CHECKING:
     from soubayes.blackbox.losses import huber_loss as huber_loss
     from soubayes.blackbox.losses import quantile_loss as quantile_loss
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
+    from soubayes.confidence_paths import confidence_for_kl as confidence_for_kl
+    from soubayes.confidence_paths import confidence_path as confidence_path
+    from soubayes.conjugate import ConjugateUpdate as ConjugateUpdate
+    from soubayes.conjugate import conjugate_update as conjugate_update
     from soubayes.datasets import load_mnist as load_mnist
+    from soubayes.decision import EventTree as EventTree
+    from soubayes.decision import MultiplierValue as MultiplierValue
+    from soubayes.decision import multiplier_value as multiplier_value
     from soubayes.exact import QuadratureWarning as QuadratureWarning
     from soubayes.exact import solve_exact as solve_exact
     from soubayes.gaussian import GaussianBlock as GaussianBlock
@@ -32,6 +39,10 @@ if TYPE_CHECKING:
     from soubayes.model import Model as Model
     from soubayes.networks.estimators import SoUNetClassifier as SoUNetClassifier
     from soubayes.networks.estimators import SoUNetRegressor as SoUNetRegressor
+    from soubayes.objective import Objective as Objective
+    from soubayes.objective import objective as objective
+    from soubayes.plots import plot_event_tree as plot_event_tree
+    from soubayes.plots import plot_prior_vs_confidence as plot_prior_vs_confidence
     from soubayes.posterior import ExactPosterior as ExactPosterior
     from soubayes.results import Table as Table
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
@@ -53,9 +64,14 @@ _PUBLIC = {
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
     "blackbox.posterior": ["SoUPosterior"],
     "networks.estimators": ["SoUNetClassifier", "SoUNetRegressor"],
+    "confidence_paths": ["confidence_for_kl", "confidence_path"],
+    "conjugate": ["ConjugateUpdate", "conjugate_update"],
+    "decision": ["EventTree", "MultiplierValue", "multiplier_value"],
     "exact": ["QuadratureWarning", "solve_exact"],
     "gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],
     "model": ["Block", "Discrete", "Model"],
+    "objective": ["Objective", "objective"],
+    "plots": ["plot_event_tree", "plot_prior_vs_confidence"],
     "posterior": ["ExactPosterior"],
     "results": ["Table"],
     "sparse.horseshoe": ["horseshoe_gibbs"],

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from soubayes.nodes import Engine, Placed
 from soubayes.results import Table, to_inference_data
-from soubayes.stages import block_values
+from soubayes.stages import Stage, block_values
 from soubayes.tree import Solution, soft_minimum
 
 
@@ -147,6 +147,10 @@ class NodePosterior(ExactPosterior):
             context.append(np.concatenate(draws) if draws else np.zeros(0))
         values = block_values(engine.stages, context)
         return dict(zip(self.names, values, strict=True))
+
+    def levels(self) -> list[tuple[Stage, Placed, np.ndarray]]:
+        """Every stage with its nodes and their posterior probabilities."""
+        return list(zip(self._engine.stages, self._tree, self._solution.probability, strict=True))
 
     def _stages(self, name: str) -> list[int]:
         if name not in self.confidence:

@@ -117,6 +117,21 @@ def conditional(
     return Conditional(stage.name, prior, rows)
 
 
+def log_prior(
+    stage: Stage, earlier: Sequence[Stage], context: Sequence[np.ndarray], theta: np.ndarray
+) -> np.ndarray:
+    """log pi(theta_k | theta_<k), a density or a mass, at flat points."""
+    prior = conditional(stage, earlier, context)
+    if isinstance(prior, Table):
+        order = np.argsort(prior.values)
+        at = order[np.minimum(np.searchsorted(prior.values[order], theta), len(order) - 1)]
+        weights = np.broadcast_to(prior.weights, (len(theta), len(order)))
+        found = prior.values[at] == theta
+        return np.where(found, np.log(weights[np.arange(len(theta)), at]), -np.inf)
+    rows = np.arange(len(theta)) if context else np.zeros(len(theta), dtype=int)
+    return prior.log_density(rows, theta[:, None])[:, 0]
+
+
 def normal_coordinate(prior: Any, before: Sequence[np.ndarray], name: str) -> Any:
     """Coordinate i of a multivariate normal given the coordinates before it."""
     i = len(before)

@@ -1,0 +1,150 @@
+"""Many confidences: the posterior along a path, and the confidences that meet given KL radii."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from soubayes.confidence import check_confidence, check_gamma
+from soubayes.exact import solve_exact
+from soubayes.posterior import ExactPosterior
+from soubayes.results import Table
+
+Solver = Callable[[Any, Mapping[str, float]], ExactPosterior]
+SMALLEST, LARGEST = 1e-9, 1e9
+
+
+def confidence_path(
+    model: Any,
+    name: str,
+    gammas: Sequence[float],
+    confidence: Mapping[str, float] | None = None,
+    *,
+    solve: Solver = solve_exact,
+) -> Table:
+    """The posterior as one block's confidence varies, the others held fixed.
+
+    Args:
+        model: a :class:`soubayes.Model`, or what ``solve`` takes.
+        name: the block whose confidence (paper: gamma_k) varies.
+        gammas: its values, in the order of the rows.
+        confidence: the other blocks' confidences, absent means 1.
+        solve: :func:`soubayes.solve_exact` or :func:`soubayes.solve_gaussian`.
+
+    Returns:
+        One row a gamma: value, expected_loss, and kl, mean, sd, lower and upper (5 % and 95 %
+        quantiles) of every block; a block of several dimensions has 2-D columns.
+
+    >>> from scipy import stats
+    >>> from soubayes import Block, Model
+    >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)
+    >>> path = confidence_path(model, "mu", [0.1, 1.0, 10.0])
+    >>> path["mean_mu"].round(3)
+    array([1.818, 1.   , 0.182])
+    """
+    if name not in model.names:
+        raise ValueError(f"no block {name!r}; the blocks are {list(model.names)}.")
+    rows = []
+    for gamma in gammas:
+        posterior = solve(model, {**(confidence or {}), name: check_gamma(name, gamma)})
+        row = {"gamma": gamma, "value": posterior.value, "expected_loss": posterior.expected_loss}
+        for block in model.names:
+            row[f"kl_{block}"] = posterior.kl[block]
+            row[f"mean_{block}"], row[f"sd_{block}"] = posterior.mean(block), posterior.sd(block)
+            row[f"lower_{block}"] = posterior.quantile(block, 0.05)
+            row[f"upper_{block}"] = posterior.quantile(block, 0.95)
+        rows.append(row)
+    return Table(**{title: np.array([row[title] for row in rows]) for title in rows[0]})
+
+
+def confidence_for_kl(
+    model: Any,
+    radii: Mapping[str, float],
+    confidence: Mapping[str, float] | None = None,
+    *,
+    solve: Solver = solve_exact,
+    tolerance: float = 1e-4,
+) -> dict[str, float]:
+    """The confidences at which the blocks' KL terms equal given radii (section 3).
+
+    The SoU posterior minimises E_q[L] subject to KL_k <= r_k, with gamma_k the multipliers. V is
+    concave in the gammas with gradient KL_k, so they maximise V(gamma) - sum_k gamma_k r_k; the
+    maximum is found one gamma at a time (KL_k falls as gamma_k grows), round after round.
+
+    Args:
+        model: a :class:`soubayes.Model`, or what ``solve`` takes.
+        radii: name -> r_k >= 0 in nats; 0 gives confidence inf.
+        confidence: confidences of the blocks without a radius, absent means 1.
+        solve: :func:`soubayes.solve_exact` or :func:`soubayes.solve_gaussian`.
+        tolerance: relative accuracy of the KL terms.
+
+    >>> from scipy import stats
+    >>> from soubayes import Block, Model, solve_exact
+    >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)
+    >>> found = confidence_for_kl(model, {"mu": 0.1})
+    >>> round(solve_exact(model, found).kl["mu"], 4)
+    0.1
+    """
+    gammas = check_confidence(confidence, model.names)
+    check_radii(radii, gammas, confidence or {})
+    gammas |= {name: np.inf for name, radius in radii.items() if radius == 0}
+    wanted = {name: radius for name, radius in radii.items() if radius > 0}
+    for sweep in range(50):
+        kl = solve(model, gammas).kl
+        off = {k: abs(kl[k] / radius - 1.0) for k, radius in wanted.items()}
+        if max(off.values(), default=0.0) <= tolerance:
+            return gammas
+        accuracy = tolerance / 10 if sweep else min(0.05, tolerance * 10)
+        for name, radius in wanted.items():
+            if off[name] > tolerance / 4 or sweep == 0:
+                gammas[name] = match_radius(model, name, radius, gammas, solve, accuracy)
+    raise RuntimeError(
+        f"the KL terms {kl} did not settle at the radii {dict(radii)} in 50 rounds; loosen "
+        "tolerance, or check that all radii can be met together."
+    )
+
+
+def match_radius(
+    model: Any,
+    name: str,
+    radius: float,
+    gammas: Mapping[str, float],
+    solve: Solver,
+    accuracy: float,
+) -> float:
+    """The gamma of one block at which its KL equals a radius, the others held fixed."""
+
+    def excess(log_gamma: float) -> float:
+        kl = solve(model, {**gammas, name: float(np.exp(log_gamma))}).kl[name]
+        return float(np.log(max(kl, 1e-300) / radius))
+
+    edge = float(np.log(gammas[name])) if np.isfinite(gammas[name]) else 0.0
+    here = excess(edge)
+    step = 2.0 if here > 0 else -2.0  # a larger gamma lowers the KL
+    inside = edge
+    while here * step > 0:
+        inside, edge = edge, edge + step
+        if not np.log(SMALLEST) <= edge <= np.log(LARGEST):
+            raise ValueError(
+                f"the KL of block {name!r} cannot be {radius} nats: it is "
+                f"{radius * np.exp(here):.4g} at confidence {np.exp(inside):.2g} and stays on that "
+                "side. Choose a radius that the loss can move this block to."
+            )
+        here = excess(edge)
+    if inside == edge:
+        return float(np.exp(edge))
+    low, high = sorted((inside, edge))
+    return float(np.exp(brentq(excess, low, high, xtol=accuracy / 2)))
+
+
+def check_radii(
+    radii: Mapping[str, float], gammas: Mapping[str, float], confidence: Mapping[str, float]
+) -> None:
+    for name, radius in radii.items():
+        if name not in gammas:
+            raise ValueError(f"radii name {name!r}, but the blocks are {list(gammas)}.")
+        if name in confidence:
+            raise ValueError(f"block {name!r} has both a radius and a confidence; give one.")
+        if not (np.isfinite(radius) and radius >= 0):
+            raise ValueError(f"radius of {name!r} is {radius}; it must be a number >= 0 (nats).")

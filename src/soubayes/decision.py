@@ -1,0 +1,176 @@
+"""Multiplier preferences and event trees (section 2), on the recursion of the exact engine."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from soubayes.confidence import check_confidence, check_gamma
+from soubayes.exact import solve_exact
+from soubayes.model import Block, Model
+from soubayes.results import Table
+from soubayes.tree import Level, Solution, solve_tree
+
+Path = tuple[Hashable, ...]
+Act = Mapping[Path, float] | Callable[..., float]
+
+
+class MultiplierValue(NamedTuple):
+    """V(f) and the distribution that attains it; see :func:`multiplier_value`.
+
+    >>> MultiplierValue(0.5, np.array([0.5, 0.5])).value
+    0.5
+    """
+
+    value: float
+    distribution: Any  # weights beside the utilities, or the marginal of a continuous state
+
+
+def multiplier_value(
+    utility: ArrayLike | Callable[..., Any], reference: Any, confidence: float
+) -> MultiplierValue:
+    """V(f) = min_p E_p[u(f)] + gamma KL(p || q) (eq. 1), and the minimising p.
+
+    gamma = inf is expected utility; as gamma goes to 0 it becomes the worst case.
+
+    Args:
+        utility: u(f) in every state, or a function of the state.
+        reference: q: the states' weights, or, with a function, a distribution as a block's prior.
+        confidence: gamma in (0, inf].
+
+    >>> worst = multiplier_value([0.0, 1.0], [0.5, 0.5], confidence=1.0)
+    >>> round(worst.value, 6), worst.distribution.round(4)
+    (0.379885, array([0.7311, 0.2689]))
+    """
+    gamma = check_gamma("the reference", confidence)
+    if callable(utility):
+        posterior = solve_exact(Model([Block("state", reference)], utility), {"state": gamma})
+        return MultiplierValue(posterior.value, posterior.marginal("state"))
+    utilities, weights = np.asarray(utility, dtype=float), np.asarray(reference, dtype=float)
+    if utilities.ndim != 1 or utilities.shape != weights.shape or not np.isfinite(utilities).all():
+        raise ValueError(
+            f"utility of shape {utilities.shape} and reference of shape {weights.shape} must be "
+            "lists of the same length, with finite utilities."
+        )
+    if not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
+        raise ValueError(
+            f"reference must be nonnegative weights with a positive sum, not {weights}."
+        )
+    with np.errstate(divide="ignore"):
+        level = Level(np.zeros(len(weights), dtype=int), np.log(weights / weights.sum()))
+    solution = solve_tree([level], utilities, [gamma])
+    return MultiplierValue(solution.value, solution.probability[0])
+
+
+@dataclass(frozen=True, eq=False)
+class EventTree:
+    """States observed stage by stage, with a reference distribution over complete paths.
+
+    V(f) = min_p E_p[u(f)] + sum_k gamma_k E_p KL(p(w_k | w_<k) || q(w_k | w_<k)), k = 1..K: this
+    is ``eq:dynamic_MP`` with one-step KLs, which is what its recursion solves. (As printed, its
+    KLs are over the whole remaining path and the first stage is never penalised; see
+    docs/theory.md.)
+
+    Args:
+        reference: path (w_1, ..., w_K) -> its probability (or weight) under q.
+        stages: the stages' names, which confidences refer to.
+
+    >>> tree = EventTree(
+    ...     {
+    ...         ("rain", "late"): 0.2,
+    ...         ("rain", "early"): 0.2,
+    ...         ("sun", "late"): 0.1,
+    ...         ("sun", "early"): 0.5,
+    ...     },
+    ...     stages=("weather", "train"),
+    ... )
+    >>> round(tree.value(lambda weather, train: float(train == "early"), {"weather": 0.5}), 4)
+    0.5674
+    """
+
+    reference: Mapping[Path, float]
+    stages: Sequence[str]
+
+    def __post_init__(self) -> None:
+        stages = tuple(self.stages)
+        reference = {tuple(path): float(p) for path, p in self.reference.items()}
+        wrong = [path for path in reference if len(path) != len(stages)]
+        if not stages or len(set(stages)) < len(stages) or wrong:
+            raise ValueError(
+                f"every path must have one step for each of the stages {list(stages)} (names that "
+                f"differ); this one has not: {wrong[:1]}."
+            )
+        total = sum(reference.values())
+        if not all(p >= 0 for p in reference.values()) or not 0 < total < np.inf:
+            raise ValueError("reference must give nonnegative weights with a positive sum.")
+        object.__setattr__(self, "stages", stages)
+        object.__setattr__(
+            self, "reference", {path: p / total for path, p in reference.items() if p > 0}
+        )
+
+    def value(self, act: Act, confidence: Mapping[str, float] | None = None) -> float:
+        """V(f) of an act: path -> utility, or a function of the steps."""
+        return self.solve(act, confidence).value
+
+    def worst_case(
+        self, act: Act, confidence: Mapping[str, float] | None = None
+    ) -> dict[Path, float]:
+        """The minimising p over complete paths, by which the act is judged."""
+        probability = self.solve(act, confidence).probability[-1]
+        return dict(zip(self.nodes[-1], probability.tolist(), strict=True))
+
+    def rank(self, acts: Mapping[str, Act], confidence: Mapping[str, float] | None = None) -> Table:
+        """The acts by V, best first, beside their expected utility under the reference."""
+        trusting = dict.fromkeys(self.stages, np.inf)
+        rows = [
+            (self.value(act, confidence), self.value(act, trusting), name)
+            for name, act in acts.items()
+        ]
+        rows.sort(key=lambda row: -row[0])
+        values, expected, names = zip(*rows, strict=True)
+        return Table(act=list(names), value=list(values), expected_utility=list(expected))
+
+    def solve(self, act: Act, confidence: Mapping[str, float] | None = None) -> Solution:
+        """The recursion's answer at every node of ``nodes``."""
+        gammas = check_confidence(confidence, self.stages)
+        utility = np.array([self._utility(act, path) for path in self.nodes[-1]])
+        if not np.isfinite(utility).all():
+            path = self.nodes[-1][int(np.flatnonzero(~np.isfinite(utility))[0])]
+            raise ValueError(f"the act's utility at path {path} must be a finite number.")
+        return solve_tree(self.levels, utility, list(gammas.values()))
+
+    @cached_property
+    def nodes(self) -> list[list[Path]]:
+        """The nodes of every stage: paths so far, children of a node side by side."""
+        levels: list[list[Path]] = [[()]]
+        for k in range(1, len(self.stages) + 1):
+            children: dict[Path, dict[Path, None]] = {node: {} for node in levels[-1]}
+            for path in self.reference:
+                children[path[: k - 1]][path[:k]] = None
+            levels.append([child for group in children.values() for child in group])
+        return levels[1:]
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        """The tree as the recursion takes it: parents and log q(w_k | w_<k)."""
+        levels: list[Level] = []
+        before: dict[Path, tuple[int, float]] = {(): (0, 1.0)}
+        for nodes in self.nodes:
+            mass = dict.fromkeys(nodes, 0.0)
+            for path, p in self.reference.items():
+                mass[path[: len(nodes[0])]] += p
+            parent = np.array([before[node[:-1]][0] for node in nodes])
+            share = np.array([mass[node] / before[node[:-1]][1] for node in nodes])
+            levels.append(Level(parent, np.log(share)))
+            before = {node: (i, mass[node]) for i, node in enumerate(nodes)}
+        return levels
+
+    def _utility(self, act: Act, path: Path) -> float:
+        if callable(act):
+            return float(act(*path))
+        if path not in act:
+            raise ValueError(f"the act gives no utility for the path {path}.")
+        return float(act[path])
