@@ -103,7 +103,7 @@ def plot_event_tree(
     >>> tree = EventTree({("u", "l"): 1, ("u", "r"): 1, ("d", "l"): 2}, stages=("first", "second"))
     >>> axis = plot_event_tree(tree, lambda first, second: float(second == "l"))
     >>> axis.get_title()
-    'V = 0.795'
+    'V = 0.643'
     """
     pyplot = require("matplotlib.pyplot", "plot_event_tree")
     solution = tree.solve(act, confidence)
