@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -38,10 +39,12 @@ from soubayes.networks.likelihoods import (
     init_noise,
 )
 
+BLOCKS = ("weights", "local", "global")
 WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
 HOLD = 0.5  # the learning rate is held for this part of the run, then falls along a cosine
 COMPACT_FROM = 0.08  # no unit is removed in this first part of the run
-COMPACT_GAIN = 0.75  # a new shape is compiled only when at most this part of the weights remains
+COMPACT_GAIN = 0.75  # a new shape is compiled only when at most this part of the weights remains,
+COMPILE_FLOPS = 6e10  # and when that spares more arithmetic than compiling costs (about 3 s)
 DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
 
 
@@ -162,27 +165,31 @@ def _epoch(
     run.rows[run.epoch :] = [row]
     run = Run(params, moments, run.kept, run.epoch + 1, run.rows)
     if schedule.compact and _may_compact(run.epoch, schedule.epochs):
-        last = run.epoch == schedule.epochs
-        run = _placed(compact(run, schedule.free_scales, 1.0 if last else COMPACT_GAIN), schedule)
+        run = _placed(
+            compact(run, schedule, rows_left=seen * (schedule.epochs - run.epoch)), schedule
+        )
     return run
 
 
-def compact(run: Run, free_scales: bool, gain: float) -> Run:
-    """Remove the dead units if at most `gain` of the weights remain.
+def compact(run: Run, schedule: Schedule, rows_left: int) -> Run:
+    """Remove the dead units, if that pays for the rows still to be trained on.
 
     With free scales a unit is dead that knows less than DEAD_NATS; when tau pays for its place,
-    units share what they know and only the paper's rule, E[tau nu] < 1e-3, tells.
+    units share what they know and only the paper's rule, E[tau nu] < 1e-3, tells. At the end of a
+    run every dead unit goes.
     """
     layers = jax.device_get(run.params["layers"])
     if "local_mean" not in layers[0]:
         return run  # no scales, nothing dies
-    if free_scales:
+    if schedule.free_scales:
         keep = units_to_keep(unit_information(layers), DEAD_NATS)
     else:
         keep = units_to_keep([unit_scales(layer) for layer in layers[:-1]], ACTIVE_SCALE)
-    before = size_after(layers, [np.arange(layer["mean"].shape[1]) for layer in layers[:-1]])
+    before = sum(layer["mean"].size for layer in layers)
     after = size_after(layers, keep)
-    if after == before or after > gain * before:
+    # two products forward and four back, each a multiplication and an addition a weight and row
+    spared = 12.0 * (before - after) * rows_left
+    if after == before or (rows_left and (after > COMPACT_GAIN * before or spared < COMPILE_FLOPS)):
         return run
 
     def cut(tree: Any) -> Any:
@@ -258,38 +265,41 @@ def objective(
 
 def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, jax.Array]:
     """KL in nats of every block: weights, local, global and, in regression, noise."""
-    kl = kl_terms(spec, params["layers"])
+    terms = kl_terms(spec, params["layers"])
+    kl = {name: terms[name] for name in BLOCKS}
     if problem.noise is not None:
         kl["noise"] = gaussian_kl(params["noise"], problem.noise)
     return kl
 
 
 @partial(jax.jit, static_argnames="spec")
-def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, Any]:
+def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> jax.Array:
+    """KL of the blocks, active units and weights above the threshold, as one vector to fetch."""
     layers = params["layers"]
-    return {
-        "kl": block_kl(spec, params, problem),
-        "active": active_counts(layers),
-        "weights": sparsity_counts(layers, WEIGHT_THRESHOLD),
-    }
+    kl = block_kl(spec, params, problem)
+    counts = [*active_counts(layers), *sparsity_counts(layers, WEIGHT_THRESHOLD)]
+    return jnp.stack([jnp.asarray(value, jnp.float32) for value in [*kl.values(), *counts]])
 
 
 def _history_row(
-    spec: Spec, problem: Problem, epoch: int, losses: list[tuple[int, Any]], summary: dict[str, Any]
+    spec: Spec, problem: Problem, epoch: int, losses: list[tuple[int, Any]], summary: np.ndarray
 ) -> dict[str, Any]:
     seen = sum(rows for rows, _ in losses)
     loss = float(problem.n) * sum(rows * float(value) for rows, value in losses) / seen
-    kl = {name: float(value) for name, value in summary["kl"].items()}
+    names = BLOCKS if problem.noise is None else (*BLOCKS, "noise")
+    parts = np.split(summary.astype(float), np.cumsum([len(names), spec.n_hidden]))
+    kl = dict(zip(names, parts[0].tolist(), strict=True))
     penalty = sum(float(problem.confidence[name]) * value for name, value in kl.items())
-    row = {"epoch": epoch, "objective": loss + penalty, "loss": loss}
-    row |= {f"kl_{name}": value for name, value in kl.items()}
-    row |= {f"active_{i + 1}": int(count) for i, count in enumerate(summary["active"])}
-    sizes = [(a + 1) * b for a, b in zip(spec.sizes[:-1], spec.sizes[1:], strict=True)]
-    row |= {
-        f"sparsity_{i + 1}": 1 - int(count) / size
-        for i, (count, size) in enumerate(zip(summary["weights"], sizes, strict=True))
+    sizes = [(before + 1) * after for before, after in pairwise(spec.sizes)]
+    sparsity = 1 - parts[2] / sizes
+    return {
+        "epoch": epoch,
+        "objective": loss + penalty,
+        "loss": loss,
+        **{f"kl_{name}": value for name, value in kl.items()},
+        **{f"active_{i}": int(count) for i, count in enumerate(parts[1], start=1)},
+        **{f"sparsity_{i}": part for i, part in enumerate(sparsity.tolist(), start=1)},
     }
-    return row
 
 
 def _placed(run: Run, schedule: Schedule) -> Run:

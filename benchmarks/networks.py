@@ -1,0 +1,222 @@
+"""Networks against a plain MLP and a horseshoe BNN in the same JAX, as ratios from one run.
+
+    python benchmarks/networks.py epoch         # an epoch at width 200
+    python benchmarks/networks.py compaction    # the same training with and without compaction
+    python benchmarks/networks.py wide 800      # a whole training at width 800
+    python benchmarks/networks.py predict       # prediction before and after pruning
+
+The peers share the data on the device, the minibatches and the scan over them: a plain ReLU network
+with Adam, and Ghosh's horseshoe BNN (inverse-gamma auxiliaries with closed-form updates, softplus
+standard deviations, local reparametrisation) ported from its public description.
+"""
+
+import sys
+import time
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from soubayes import SoUNetClassifier, Table, load_mnist
+from soubayes.networks import training
+from soubayes.networks.feeding import data_mesh, placement
+from soubayes.networks.layers import Spec
+from soubayes.networks.likelihoods import categorical_loss
+
+BATCH = 100
+ADAM = optax.adam(1e-3)
+
+
+def main(command: str = "epoch", width: str = "800") -> None:
+    """Run one benchmark and print its table."""
+    jobs = {"epoch": epoch, "compaction": compaction, "predict": predict}
+    print(wide(int(width)) if command == "wide" else jobs[command]())
+
+
+def epoch(width: int = 200, repeats: int = 3) -> Table:
+    """Seconds of an epoch after compilation, the fastest of a few, taken in turns."""
+    X, y = _images()
+    runners = {
+        "plain MLP": _peer_epoch(plain_init, plain_loss, width, X, y),
+        "horseshoe BNN (Ghosh)": _peer_epoch(ghosh_init, ghosh_loss, width, X, y),
+        "soubayes": _own_epoch(width, X, y),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in runners}
+    for turn in range(repeats + 1):
+        for name, run in runners.items():
+            began = time.perf_counter()
+            run()
+            if turn:  # the first compiles
+                seconds[name].append(time.perf_counter() - began)
+    best = np.array([min(values) for values in seconds.values()])
+    return Table(model=list(seconds), seconds=best, ratio=best / best[0])
+
+
+def compaction(epochs: int = 100) -> Table:
+    """Seconds of the default training at width 200, with and without compaction."""
+    data = load_mnist()
+    rows = []
+    for compact in (True, False):
+        began = time.perf_counter()
+        net = SoUNetClassifier(epochs=epochs, compact=compact, random_state=0)
+        net.fit(data.X_train, data.y_train)
+        seconds = time.perf_counter() - began
+        accuracy = np.mean(net.predict(data.X_test, mode="mean") == data.y_test)
+        rows.append((compact, seconds, accuracy, str(net.architecture_), str(net.active_units_)))
+    compact, seconds, accuracy, sizes, active = zip(*rows, strict=True)
+    ratio = np.array(seconds) / seconds[1]
+    return Table(
+        compact=compact, seconds=seconds, ratio=ratio, accuracy=accuracy, sizes=sizes, active=active
+    )
+
+
+def wide(width: int, epochs: int = 100) -> Table:
+    """A whole training at a large width against the same number of epochs of the plain MLP.
+
+    The MLP's epochs all cost the same: one after compilation is timed and multiplied.
+    """
+    X, y = _images()
+    run = _peer_epoch(plain_init, plain_loss, width, X, y)
+    run()
+    began = time.perf_counter()
+    run()
+    plain = epochs * (time.perf_counter() - began)
+    data = load_mnist()
+    began = time.perf_counter()
+    net = SoUNetClassifier((width, width), epochs=epochs, random_state=0)
+    net.fit(data.X_train, data.y_train)
+    own = time.perf_counter() - began
+    accuracy = np.mean(net.predict(data.X_test, mode="mean") == data.y_test)
+    print(f"accuracy {accuracy:.4f}, active {net.active_units_}, {net.architecture_}")
+    return Table(model=["plain MLP", "soubayes"], seconds=[plain, own], ratio=[1.0, own / plain])
+
+
+def predict(width: int = 200, repeats: int = 5) -> Table:
+    """Seconds for 10,000 rows: 30 units a layer against the dense network."""
+    rng = np.random.default_rng(0)
+    X, y = rng.random((2000, 784)), np.arange(2000) % 10
+    rows = rng.random((10_000, 784))
+    table: dict[str, list[float]] = {}
+    for mode in ("mean", "draws"):
+        for size in (width, 30):
+            net = SoUNetClassifier((size, size), epochs=1, compact=False).fit(X, y)
+            times = []
+            for _ in range(repeats if mode == "mean" else 1):
+                began = time.perf_counter()
+                net.predict(rows, mode=mode)
+                times.append(time.perf_counter() - began)
+            table.setdefault(mode, []).append(min(times))
+    dense, small = np.array(list(table.values())).T
+    return Table(mode=list(table), dense=dense, pruned=small, ratio=dense / small)
+
+
+# ---- peers --------------------------------------------------------------------------------------
+
+
+def plain_init(sizes, rng):
+    """Weights and biases of an ordinary network."""
+    return [
+        (
+            rng.normal(scale=np.sqrt(2 / a), size=(a, b)).astype(np.float32),
+            np.zeros(b, np.float32),
+        )
+        for a, b in pairwise(sizes)
+    ]
+
+
+def plain_loss(params, x, y, key, n):
+    """Mean cross-entropy."""
+    for i, (weight, bias) in enumerate(params):
+        x = x @ weight + bias
+        x = jax.nn.relu(x) if i < len(params) - 1 else x
+    return categorical_loss(x, y).mean()
+
+
+def ghosh_init(sizes, rng):
+    """Normal q(beta) and log-normal q(tau^2), q(nu^2), standard deviations through a softplus."""
+    layers = []
+    for (weight, _), b in zip(plain_init(sizes, rng), sizes[1:], strict=True):
+        mean = np.concatenate([weight, np.zeros((1, b), np.float32)])
+        scale = {"mean": np.zeros(b + 1, np.float32), "rho": np.full(b + 1, -5, np.float32)}
+        layers.append({"mean": mean, "rho": np.full_like(mean, -5), "scale": scale})
+    return layers
+
+
+def ghosh_loss(params, x, y, key, n):
+    """Negative ELBO over n; the auxiliaries of both half-Cauchys are at their optimum."""
+    kl = 0.0
+    for i, layer in enumerate(params):
+        key, key_scale, key_unit = jax.random.split(key, 3)
+        mean, sd = layer["mean"], jax.nn.softplus(layer["rho"])
+        u, u_sd = layer["scale"]["mean"], jax.nn.softplus(layer["scale"]["rho"])
+        drawn = u + u_sd * jax.random.normal(key_scale, u.shape)
+        centre = x @ mean[:-1] + mean[-1]
+        variance = (x * x) @ sd[:-1] ** 2 + sd[-1] ** 2
+        x = centre + jnp.sqrt(variance) * jax.random.normal(key_unit, centre.shape)
+        x = x * jnp.exp((drawn[:-1] + drawn[-1]) / 2)
+        x = jax.nn.relu(x) if i < len(params) - 1 else x
+        kl += ((mean**2 + sd**2 - 1) / 2 - jnp.log(sd)).sum()
+        b = jnp.ones_like(u).at[-1].set(0.1)
+        bound = jnp.log(jnp.exp(-u + u_sd**2 / 2) + b**-2) + u / 2 + jnp.log(jnp.pi * b)
+        kl += (bound - jnp.log(2 * jnp.pi * jnp.e * u_sd**2) / 2).sum()
+    return categorical_loss(x, y).mean() + kl / n
+
+
+def _peer_epoch(init, loss, width, X, y):
+    sizes = (X.shape[1], width, width, 10)
+    rng = np.random.default_rng(0)
+    state = jax.device_put(init(sizes, rng))
+    state = (state, ADAM.init(state))
+
+    @jax.jit
+    def go(state, order, keys):
+        def step(state, now):
+            params, moments = state
+            rows, key = now
+            slope = jax.grad(loss)(params, X[rows], y[rows], key, float(len(X)))
+            change, moments = ADAM.update(slope, moments)
+            return (optax.apply_updates(params, change), moments), None
+
+        return jax.lax.scan(step, state, (order, keys))[0]
+
+    def run():
+        nonlocal state
+        order = rng.permutation(len(X)).reshape(-1, BATCH).astype(np.int32)
+        keys = jax.random.split(jax.random.key(0), len(order))
+        state = jax.block_until_ready(go(state, order, keys))
+
+    return run
+
+
+def _own_epoch(width, X, y):
+    spec = Spec((X.shape[1], width, width, 10))
+    numbers = {"weights": 1.0, "local": 1e-9, "global": 1.0}
+    number = partial(np.asarray, dtype=np.float32)
+    confidence = {name: number(value) for name, value in numbers.items()}
+    problem = training.Problem(
+        number(len(X)), confidence, None, number(0.002), number(10.0), number(0.05)
+    )
+    schedule = training.Schedule(1000, BATCH, False, data_mesh(BATCH))
+    data = jax.device_put((X, y), placement(schedule.mesh))
+    run = training.start(spec, problem, seed=0)
+    box = [training._placed(run, schedule)]
+
+    def go():
+        box[0] = training._epoch(
+            spec, problem, schedule, box[0], 0, lambda _: iter([data]), lambda _: {}
+        )
+
+    return go
+
+
+def _images():
+    data = load_mnist()
+    X = (np.asarray(data.X_train).reshape(len(data.X_train), -1) / 255).astype(np.float32)
+    return jax.device_put((X, np.asarray(data.y_train).astype(np.int32)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

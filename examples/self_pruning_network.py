@@ -1,0 +1,26 @@
+"""A network that starts with 100 units and ends with a handful, and says how sure it is."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from soubayes import SoUNetRegressor
+
+rng = np.random.default_rng(0)
+X = rng.uniform(-4, 4, (300, 1))
+y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=300)
+
+net = SoUNetRegressor((50, 50), epochs=1000, learning_rate=0.005, random_state=0).fit(X, y)
+print(net.architecture_, "| active units", net.active_units_)
+
+grid = np.linspace(-6, 6, 200)[:, None]  # beyond the data on both sides
+parts = net.uncertainty(grid)
+inside = np.abs(grid[:, 0]) < 4
+print(f"noise: {parts.aleatoric[0]:.3f} (true 0.2)")
+print(f"epistemic: {parts.epistemic[inside].mean():.3f} inside the data, ", end="")
+print(f"{parts.epistemic[~inside].mean():.3f} outside")
+
+figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+net.plot_predictive(grid, ax=axes[0])
+axes[0].plot(X[:, 0], y, ".", color="black", ms=3)
+net.plot_architecture(ax=axes[1])
+figure.savefig("self_pruning_network.png", dpi=120)
