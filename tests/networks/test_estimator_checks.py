@@ -5,7 +5,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from soubayes import SoUNetClassifier, SoUNetRegressor
 
-SMALL = {"hidden": (5,), "epochs": 60, "batch_size": 20, "learning_rate": 0.02}
+SMALL = {"hidden": (8,), "epochs": 100, "batch_size": 20, "learning_rate": 0.02}
 
 
 @pytest.mark.slow

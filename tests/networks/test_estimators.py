@@ -191,3 +191,40 @@ def test_plots_draw_what_was_fitted(regressor, classifier, tmp_path):
     ax = classifier.plot_predictive(*blobs(50))
     assert "epistemic" in ax.get_ylabel()
     plt.close("all")
+
+
+def test_counts_refer_to_the_widths_before_removal(regressor):
+    initial, final = regressor.architecture_
+    assert initial == (1, 12, 8, 1)
+    assert final == (1, *(layer["mean"].shape[1] for layer in regressor._layers))
+    assert all(
+        len(set(kept)) == width for kept, width in zip(regressor._kept, final[1:], strict=False)
+    )
+    kept = [(np.abs(w) >= 1e-5).sum() for w in _effective(regressor)]
+    np.testing.assert_allclose(
+        regressor.weight_sparsity_(1e-5), 1 - np.array(kept) / [2 * 12, 13 * 8, 9]
+    )
+    np.testing.assert_array_equal(regressor.weight_sparsity_(np.inf), 1.0)
+
+
+def _effective(net):
+    for layer in net._layers:
+        scale = np.exp(layer["global_mean"] / 2 + np.exp(2 * layer["global_log_sd"]) / 8)
+        if "local_mean" in layer:
+            scale = scale * np.exp(layer["local_mean"] / 2 + np.exp(2 * layer["local_log_sd"]) / 8)
+        yield layer["mean"] * scale
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [100, 400])
+def test_the_papers_toy_regression(width):
+    X, y = curve(300, seed=11)
+    net = SoUNetRegressor((width, width), noise_prior=(6, 6), random_state=11).fit(X, y)
+    grid = np.linspace(-4, 4, 400)[:, None]
+    assert np.sqrt(np.mean((net.predict(grid) - np.sin(grid[:, 0])) ** 2)) < 0.1
+    assert 2 <= net.active_units_[0] <= 5
+    assert 2 <= net.active_units_[1] <= 4
+    assert (net.weight_sparsity_(1e-5)[:2] > 0.94).all()
+    parts = net.uncertainty(grid)
+    assert parts.aleatoric.mean() == pytest.approx(0.29, abs=0.03)
+    assert parts.epistemic.mean() == pytest.approx(0.065, abs=0.03)

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from soubayes import SoUNetRegressor
 from soubayes.networks import storage, training
+from soubayes.networks.feeding import data_mesh
 from soubayes.networks.layers import Spec
 from soubayes.networks.likelihoods import noise_prior
 
@@ -208,3 +209,40 @@ def test_several_devices_share_a_batch_and_agree_with_one():
     assert (devices, seen) == (5, [[5, 5]])
     alone = SoUNetRegressor(**SETTINGS).fit(*curve()).predict(curve()[0], mode="mean")
     np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-4)
+
+
+def half_dead_run():
+    """Layer 1: units 1 and 3 know nothing; layer 2: no unit knows anything."""
+    spec = Spec((30, 6, 5, 1))
+    run = training.start(spec, problem(), seed=0)
+    for layer, dead in zip(run.params["layers"], ([1, 3], range(5)), strict=False):
+        layer["mean"][:, list(dead)] = 0.0
+    return run
+
+
+def schedule(free_scales=True):
+    return training.Schedule(10, 100, True, data_mesh(100), free_scales)
+
+
+def test_compaction_cuts_parameters_and_moments_alike():
+    run = training.compact(half_dead_run(), schedule(), rows_left=0)
+    assert [units.tolist()[:4] for units in run.kept] == [[0, 2, 4, 5], [0]]
+    shapes = jax.tree.map(np.shape, run.params)
+    assert shapes["layers"][1]["mean"] == (5, 1)  # never empty
+    assert shapes == jax.tree.map(np.shape, run.moments.mu)
+    assert shapes == jax.tree.map(np.shape, run.moments.nu)
+
+
+def test_compaction_waits_until_it_pays():
+    run = half_dead_run()
+    assert training.compact(run, schedule(), rows_left=1000) is run
+    assert len(training.compact(run, schedule(), rows_left=10**9).kept[0]) == 4
+
+
+def test_scales_that_pay_for_their_place_die_only_by_the_papers_rule():
+    run = half_dead_run()
+    assert training.compact(run, schedule(free_scales=False), rows_left=0) is run
+    run.params["layers"][0]["local_mean"][2] = -15.0  # E[tau nu] = e^-7.5 < 1e-3
+    run.params["layers"][0]["local_mean"][4] = -13.5  # e^-6.75 > 1e-3
+    cut = training.compact(run, schedule(free_scales=False), rows_left=0)
+    assert cut.kept[0].tolist() == [0, 1, 3, 4, 5]

@@ -9,6 +9,7 @@
 | feeding.py | arrays, memory maps and iterables of batches as chunks; scaling; devices |
 | storage.py | safetensors + JSON: save, load, checkpoints |
 | prediction.py | posterior draws of the network's function |
-| estimators.py | the scikit-learn estimators |
+| settings.py | checks of what the user set |
+| base.py, estimators.py | fitting and files; the two scikit-learn estimators |
 | export.py, plots.py, progress.py | ONNX, figures, the progress bar |
 """

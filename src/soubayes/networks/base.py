@@ -5,7 +5,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +17,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from soubayes._optional import require
-from soubayes.confidence import check_gamma
 from soubayes.networks import storage
 from soubayes.networks.feeding import (
     RESIDENT_BYTES,
@@ -30,9 +28,10 @@ from soubayes.networks.feeding import (
     minibatches,
     placement,
 )
-from soubayes.networks.layers import ACTIVATIONS, Layer, Spec, active_counts, mean_weights
+from soubayes.networks.layers import Layer, Spec, active_counts, mean_weights
 from soubayes.networks.prediction import forward_weights, outputs_by_chunk
 from soubayes.networks.progress import progress
+from soubayes.networks.settings import check_choice, check_settings
 from soubayes.networks.training import Problem, Run, Schedule, start, train
 from soubayes.results import Table
 
@@ -64,7 +63,7 @@ class BaseNet(BaseEstimator):
         The iterable is walked once to learn sizes and scales, and then once an epoch. Memory maps
         are read in chunks and never held whole.
         """
-        self._check_settings()
+        check_settings(self.get_params(deep=False))
         source = self._source(X, y)
         held_out = None
         resumed = None if self.checkpoint is None else storage.read_checkpoint(self.checkpoint)
@@ -181,45 +180,6 @@ class BaseNet(BaseEstimator):
     def plot_predictive(self, X: ArrayLike, y: ArrayLike | None = None, ax: Any = None) -> Any:
         """Predictions with their uncertainty at X."""
         return _plots().plot_predictive(self, X, y, ax)
-
-    def _check_settings(self) -> None:
-        hidden = self.hidden
-        if not isinstance(hidden, tuple | list) or not all(_count(width) for width in hidden):
-            raise ValueError(
-                f"hidden is {hidden!r}, but it must be a tuple of widths, at least 1 each."
-            )
-        if not hidden:
-            raise ValueError("hidden is empty, but a network needs at least one hidden layer.")
-        _check_choice("prior", self.prior, ("horseshoe", "normal"))
-        _check_choice("activation", self.activation, tuple(ACTIVATIONS))
-        _check_choice("scale_inputs", self.scale_inputs, ("auto", "columns", "common", None))
-        for name, value in self.get_params(deep=False).items():
-            if name.startswith("confidence_"):
-                check_gamma(name.removeprefix("confidence_"), value, allow_inf=False)
-        for name in ("local_scale", "global_scale", "learning_rate", "scale_speed"):
-            value = getattr(self, name)
-            if not isinstance(value, Real) or not 0 < float(value) < np.inf:
-                raise ValueError(f"{name} is {value!r}, but it must be a number greater than 0.")
-        if not _count(self.batch_size):
-            raise ValueError(f"batch_size is {self.batch_size!r}, but it must be at least 1.")
-        if self.epochs is not None and not _count(self.epochs):
-            raise ValueError(f"epochs is {self.epochs!r}, but it must be None or at least 1.")
-        if not 0 <= self.warmup <= 1:
-            raise ValueError(f"warmup is {self.warmup!r}, but it must be in [0, 1].")
-        noise = getattr(self, "noise_prior", None)
-        if noise is not None and not (
-            isinstance(noise, tuple | list)
-            and len(noise) == 2
-            and all(isinstance(part, Real) and 0 < float(part) < np.inf for part in noise)
-        ):
-            raise ValueError(
-                f"noise_prior is {noise!r}, but it must be None or two numbers greater than 0: "
-                "shape and rate of the noise precision's Gamma prior."
-            )
-        if not 0 <= self.validation_fraction < 1:
-            raise ValueError(
-                f"validation_fraction is {self.validation_fraction!r}, but it must be in [0, 1)."
-            )
 
     def _source(self, X: Any, y: Any) -> ArraySource | BatchSource:
         if y is None and not hasattr(X, "__array__") and not hasattr(X, "shape") and _pairs(X):
@@ -413,7 +373,7 @@ class BaseNet(BaseEstimator):
         )
 
     def _n_draws(self, n_draws: int, mode: str) -> int | None:
-        _check_choice("mode", mode, ("draws", "mean"))
+        check_choice("mode", mode, ("draws", "mean"))
         return n_draws if mode == "draws" else None
 
 
@@ -425,15 +385,6 @@ def _plots() -> Any:
     from soubayes.networks import plots
 
     return plots
-
-
-def _count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
-
-
-def _check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}, but it must be one of {allowed}.")
 
 
 def _pairs(X: Any) -> bool:
