@@ -122,7 +122,7 @@ def kl_terms(spec: Spec, layers: list[Layer]) -> dict[str, jax.Array]:
     """KL(q || prior) in nats of the three blocks: weights (beta), local (tau), global (nu)."""
     total = {name: jnp.zeros((), jnp.float32) for name in ("weights", "local", "global")}
     for i, layer in enumerate(layers):
-        sd = 1.0 if "global_mean" in layer else 1 / np.sqrt(spec.sizes[i] + 1)
+        sd = 1.0 if "global_mean" in layer else float(1 / np.sqrt(spec.sizes[i] + 1))
         total["weights"] += kl_normal(layer["mean"], layer["log_sd"], sd).sum()
         if "local_mean" in layer:
             total["local"] += kl_half_cauchy(
