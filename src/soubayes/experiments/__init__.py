@@ -6,7 +6,7 @@ from importlib import import_module
 from soubayes.experiments.runner import Experiment
 
 # one module an experiment, or a few that share their rows, in the order of the report
-_MODULES = ["normal_means", "linear", "toy_networks", "mnist_networks", "peers"]
+_MODULES = ["foundation", "normal_means", "linear", "toy_networks", "mnist_networks", "peers"]
 
 
 @cache
