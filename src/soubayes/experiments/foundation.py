@@ -86,7 +86,7 @@ def tree_grid(size: str) -> list[Task]:
     return [Task(0, case) for case in TREE_CASES]
 
 
-def _tree() -> tuple[Any, dict[tuple[str, ...], float]]:
+def _tree() -> tuple[Any, dict[Any, float]]:
     """The eight states of fig:tree with equal weights, and an act that pays for going up."""
     from soubayes import EventTree
 
