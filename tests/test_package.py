@@ -41,6 +41,12 @@ def test_every_public_name_is_importable_and_listed():
         _ = soubayes.no_such_name
 
 
+def test_no_public_name_is_also_a_module():
+    """Importing the module would put it in the place of the name."""
+    modules = {path.stem for path in Path(soubayes.__file__).parent.iterdir()}
+    assert not modules & set(soubayes.__all__)
+
+
 def test_type_checkers_see_the_same_names():
     tree = ast.parse(Path(soubayes.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))

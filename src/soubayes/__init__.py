@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from soubayes.model import Model as Model
     from soubayes.networks.estimators import SoUNetClassifier as SoUNetClassifier
     from soubayes.networks.estimators import SoUNetRegressor as SoUNetRegressor
-    from soubayes.objective import Objective as Objective
-    from soubayes.objective import objective as objective
+    from soubayes.objectives import Objective as Objective
+    from soubayes.objectives import objective as objective
     from soubayes.plots import plot_event_tree as plot_event_tree
     from soubayes.plots import plot_prior_vs_confidence as plot_prior_vs_confidence
     from soubayes.posterior import ExactPosterior as ExactPosterior
@@ -70,7 +70,7 @@ _PUBLIC = {
     "exact": ["QuadratureWarning", "solve_exact"],
     "gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],
     "model": ["Block", "Discrete", "Model"],
-    "objective": ["Objective", "objective"],
+    "objectives": ["Objective", "objective"],
     "plots": ["plot_event_tree", "plot_prior_vs_confidence"],
     "posterior": ["ExactPosterior"],
     "results": ["Table"],
