@@ -33,7 +33,7 @@ tbody tr:nth-child(even) { background: var(--band); }
 .equal { color: #444; }
 .worse { color: #a33b00; font-weight: 700; border-style: dashed; }
 figure { margin: 1rem 0; }
-figure img { max-width: 100%; height: auto; display: block; }
+figure img { width: 860px; max-width: 100%; height: auto; display: block; }
 figcaption { font-size: .9rem; color: var(--soft); max-width: 75ch; }
 pre { background: var(--band); padding: .6rem; white-space: pre-wrap; overflow-wrap: anywhere;
   font-size: .85rem; }

@@ -31,7 +31,9 @@ console = Console()
 def list_experiments() -> None:
     """Every experiment, what it shows, and about how long it takes on one core here."""
     factor = slowness()
-    table = Table("name", "shows", "in the paper", "--quick", "--full", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "shows", "in the paper", "--quick", "--full"):
+        table.add_column(title, overflow="fold")
     for experiment in experiments().values():
         times = [_duration(experiment.minutes[size] * factor) for size in ("quick", "full")]
         table.add_row(experiment.name, experiment.shows, experiment.where, *times)

@@ -59,7 +59,7 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
     """The selected features with their intervals, what was done to the columns, and the path."""
     from soubayes import plot_path
 
-    figure = require("matplotlib.figure", "soubayes fit").Figure((9, 4.5), layout="constrained")
+    figure = require("matplotlib.figure", "soubayes fit").Figure((7, 4), layout="constrained")
     axis = figure.subplots()
     plot_path(fitted.estimator, ax=axis)
     columns, rows = summary_cells(fitted)

@@ -20,15 +20,16 @@ class Fit(NamedTuple):
 class Method(NamedTuple):
     """How a table calls a method, how it is fitted, and the settings that its rows carry.
 
-    ``slow`` methods take a quarter of a minute at p = 400 and run on fewer data sets there;
-    ``quick_p`` is the largest p at which ``--quick`` runs the method.
+    ``at_200`` and ``at_400`` are the data sets that ``--full`` computes at these p, fewer where
+    one takes a quarter of a minute; ``quick_p`` is the largest p at which ``--quick`` runs it.
     """
 
     title: str
     fit: Callable[..., Fit]
     has_intervals: bool = False
     settings: Mapping[str, Any] = {}
-    slow: bool = False
+    at_200: int = 100
+    at_400: int = 100
     quick_p: int = 400
 
 
@@ -65,7 +66,8 @@ METHODS = {
         _horseshoe,
         has_intervals=True,
         settings={"draws": 1000, "warmup": 500, "chains": 2},
-        slow=True,
+        at_200=50,
+        at_400=20,
         quick_p=100,
     ),
     "sou": Method("SoU-SGL", _sou, has_intervals=True),
@@ -74,7 +76,8 @@ METHODS = {
         _sou,
         has_intervals=True,
         settings={"solver": "coordinate"},
-        slow=True,
+        at_200=25,
+        at_400=10,
         quick_p=100,
     ),
     "gl": Method(

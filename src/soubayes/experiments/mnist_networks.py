@@ -137,7 +137,7 @@ def _images(row: Row) -> int:
 
 def draw_dynamics(rows: list[Row]) -> Any:
     """Accuracy on top, the two layers' sparsity below."""
-    figure = new_figure(8, 5.6)
+    figure = new_figure(7, 5.4)
     panels = figure.subplot_mosaic([["validation_accuracy"] * 2, ["sparsity_1", "sparsity_2"]])
     for name, axis in panels.items():
         for model in MODELS:

@@ -157,7 +157,7 @@ def _cells(rows: list[Row]) -> list[Cell]:
 
 def draw_densities(rows: list[Row]) -> Any:
     """Two rows of panels (horseshoe, SoU-SGL), three columns (signals, nulls, all)."""
-    figure = new_figure(9, 4.6)
+    figure = new_figure(7, 4.4)
     axes = figure.subplots(2, 3, sharex=True)
     groups = {"signal_density": "signals", "null_density": "nulls", "all_density": "all"}
     for line, method in zip(axes, METHODS, strict=True):
@@ -175,7 +175,7 @@ def draw_densities(rows: list[Row]) -> Any:
                     hatch=style["hatch"],
                     edgecolor="black",
                 )
-            axis.set_title(f"{style['label']}: {title}", fontsize=10)
+            axis.set_title(f"{style['label']}: {title}", fontsize=9)
         line[0].set_ylabel("density")
     for axis in axes[-1]:
         axis.set_xlabel("shrinkage factor κ")
@@ -190,7 +190,7 @@ EXPERIMENTS = [
         grid=figure_grid,
         row=compute,
         report=report_figure,
-        minutes={"toy": 0.02, "quick": 0.1, "full": 0.4},
+        minutes={"toy": 0.05, "quick": 0.2, "full": 0.8},
     ),
     Experiment(
         name="robustness",
@@ -199,6 +199,6 @@ EXPERIMENTS = [
         grid=robustness_grid,
         row=compute,
         report=report_robustness,
-        minutes={"toy": 0.02, "quick": 0.1, "full": 1.0},
+        minutes={"toy": 0.02, "quick": 0.4, "full": 7.0},
     ),
 ]

@@ -50,7 +50,7 @@ PEERS = {
     "sou": METHODS["sou"],
     "lasso": METHODS["lasso"],
     "elastic_net": Method("Elastic net", _elastic_net),
-    "ard": Method("ARD", _ard, has_intervals=True, slow=True, quick_p=100),
+    "ard": Method("ARD", _ard, has_intervals=True, at_200=20, at_400=20, quick_p=100),
     "abess": Method("abess", _abess),
     "mcp": Method("MCP (skglm)", _mcp),
 }
@@ -90,7 +90,7 @@ def grid(size: str) -> list[Task]:
 
 def _data_sets(method: Method, p: int, size: str, seeds: int) -> int:
     if size == "full":
-        return 20 if method.slow and p > 100 else seeds
+        return method.at_400 if p > 100 else seeds
     return seeds if p <= method.quick_p else 0
 
 

@@ -148,7 +148,7 @@ def report_figure(rows: list[Row]) -> Content:
 
 def draw_bands(rows: list[Row], columns: list[tuple[int, int]]) -> Any:
     """A row of panels a model, a column a (n, width), of the first seed that is there."""
-    figure = new_figure(3.2 * len(columns), 6.6)
+    figure = new_figure(7, 6.6)
     axes = np.atleast_2d(
         figure.subplots(len(MODELS), len(columns), sharex=True, sharey=True, squeeze=False)
     )
@@ -159,7 +159,7 @@ def draw_bands(rows: list[Row], columns: list[tuple[int, int]]) -> Any:
                 row = min(found, key=lambda r: r.seed)
                 _draw_band(axis, row, model)
             if i == 0:
-                axis.set_title(f"n = {n}, {width} units a layer", fontsize=10)
+                axis.set_title(f"n = {n}, {width} units", fontsize=10)
         axes[i, 0].set_ylabel(STYLE[model]["label"])
     for axis in axes[-1]:
         axis.set_xlabel("x")
@@ -180,7 +180,7 @@ def _draw_band(axis: Any, row: Row, model: str) -> None:
 
 def draw_sparsity(rows: list[Row]) -> Any:
     """Two panels, a layer each; every seed a line."""
-    figure = new_figure(8, 3)
+    figure = new_figure(7, 3)
     axes = figure.subplots(1, 2, sharey=True)
     for layer, axis in enumerate(axes, start=1):
         for model in MODELS:
