@@ -35,6 +35,7 @@ class Model:
     scaled: bool = True
     intercept_variance: float | None = None  # None: no intercept
     intercept: float = 1.0  # confidence in alpha
+    searched: float = 0.0  # degrees of freedom that the choice of the support has used up
 
     @property
     def sparse(self) -> Array:
@@ -67,6 +68,11 @@ class Model:
             variance=self.variance[index],
             groups=groups,
         )
+
+    def noise_degrees(self, n: float, k: float) -> float:
+        """What is left of n for the noise after k effective parameters (and an intercept)."""
+        left = max(n - k - (self.intercept_variance is not None), 0.0)
+        return max(left - self.searched, 0.5 * left)
 
     def at(self, confidence: float, free: Array) -> "Model":
         """The same model with the confidence of the ``free`` columns set."""

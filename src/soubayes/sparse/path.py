@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from soubayes.sparse.designs import Design, Ridge, Wide, least_squares_rss
 from soubayes.sparse.objective import (
@@ -31,7 +32,8 @@ Array = np.ndarray
 
 N_POINTS = 22
 DROPPED = 1e4  # a precision this far above what the data give is a coefficient of zero
-LOOSE = 1e-2  # largest change of any kappa_j at which a path point counts as reached
+ROUNDS = 3  # of taking dropped columns back at one point
+LOOSE = 2e-2  # largest change of any kappa_j at which a path point counts as reached
 GUARD = 1.5  # the noise may not rise by more than this from one point to the next
 
 
@@ -43,7 +45,7 @@ class State:
     active: Array  # sorted indices
     noise: float  # sigma^2
     shape: Array  # (p,) shapes of q(tau_j^2)
-    top: float  # E[1/nu^2]
+    nu: Scale
     refit: bool = False  # dropped columns stay where a higher confidence put them
 
 
@@ -111,8 +113,12 @@ def solve_path(
         interrupted = True
     if confidence is None and points:
         supports = [point.state.active for point in points]
-        chosen = choose(design, supports, int(free.sum()), model.intercept_variance is not None)
+        p, intercept = int(free.sum()), model.intercept_variance is not None
+        chosen = choose(design, supports, p, intercept)
         here, state = model.at(1.0, free), points[chosen].state
+        found = int(free[state.active].sum())
+        searched = search_degrees(design.n, len(state.active) + intercept, p, p - found)
+        here = replace(here, searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
         state = replace(state, w=w, refit=True)
     history: list[float] = []
@@ -151,9 +157,7 @@ def choose(design: Design, supports: list[Array], p: int, intercept: bool) -> in
     RSS is that of least squares on the support and k its size: the corrected Akaike risk plus
     the price of having searched p columns for each one kept.
     """
-    best, chosen = np.inf, 0
-    price = 1.5 * max(np.log(max(p, 1)) - 1.0, 0.0)
-    n = design.n
+    best, chosen, n = np.inf, 0, design.n
     last: Array | None = None
     for i, support in enumerate(supports):
         if last is not None and np.array_equal(last, support):
@@ -163,10 +167,32 @@ def choose(design: Design, supports: list[Array], p: int, intercept: bool) -> in
         if n - k - 2 <= 0:
             continue
         rss = max(least_squares_rss(design, support), 1e-12 * design.yy, 1e-300)
-        score = n * np.log(rss / n) + n * (n + k) / (n - k - 2) + price * k
+        score = n * np.log(rss / n) + n * (n + k) / (n - k - 2) + price(p) * k
         if score < best:
             best, chosen = score, i
     return len(supports) - 1 if np.isinf(best) else chosen
+
+
+def price(p: int) -> float:
+    """3/2 log(p/e): what `choose` charges for every column kept."""
+    return 1.5 * max(np.log(max(p, 1)) - 1.0, 0.0)
+
+
+def search_degrees(n: float, k: int, p: int, n_nulls: int) -> float:
+    """Degrees of freedom that choosing among ``n_nulls`` null columns takes from the noise.
+
+    `choose` keeps a column whose z^2 exceeds about t, the slope of its score in k. A null passes
+    with probability P(chi2_1 > t) and then explains E[z^2; z^2 > t] = P(chi2_3 > t) of RSS, where
+    counting it in k allows for 1. Without this the noise is too small and intervals too short.
+
+    >>> round(search_degrees(55, 20, 50, 30), 1)
+    2.6
+    """
+    left = n - k - 2.0
+    if left <= 0.0:
+        return 0.0
+    t = (price(p) + n * (2.0 * n - 2.0) / left**2) * (n - k) / n
+    return n_nulls * float(stats.chi2.sf(t, 3) - stats.chi2.sf(t, 1))
 
 
 def start(design: Design, model: Model) -> State:
@@ -179,7 +205,7 @@ def start(design: Design, model: Model) -> State:
         active=np.arange(p),
         noise=max(design.yy / design.n, 1e-300),
         shape=np.maximum(model.gamma / (2.0 * model.local), 2.0),
-        top=10.0,
+        nu=Scale(np.asarray(max(0.5 * model.gamma.sum() / model.top, 2.0)), np.asarray(0.1)),
     )
     return replace(
         state, w=np.where(model.sparse, state.w, model.gamma * state.noise / model.variance)
@@ -249,7 +275,9 @@ def _expand(
     if len(dropped):
         there = model.take(dropped)
         if not state.refit:
-            w[dropped] = _goal(there, s, q, state.noise, state.top, state.shape[dropped])
+            w[dropped] = _goal(
+                there, s, q, state.noise, state.nu.mean_inverse, state.shape[dropped]
+            )
         mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
         rss -= float(np.sum(q * mean[dropped]))
         log_dets = log_dets + [np.log(s + w[dropped])[g].sum() for _, g in there.groups]
@@ -262,9 +290,9 @@ def _expand(
         model.gamma[sparse],
         model.local[sparse],
         model.top,
+        state.nu,
     )
-    left = max(design.n - k - (model.intercept_variance is not None), 0.0)
-    noise = Noise(model.noise_shape + 0.5 * left, state.noise)
+    noise = Noise(model.noise_shape + 0.5 * model.noise_degrees(design.n, k), state.noise)
     ridge = Ridge(mean, variance, variance, variance, max(rss, 0.0), float(log_dets.sum()))
     return _Whole(ridge, w, tau, nu, noise, log_dets)
 
@@ -273,7 +301,7 @@ def _settle(state: State, model: Model, whole: _Whole) -> State:
     """The state with the scales that belong to it."""
     shape = state.shape.copy()
     shape[model.sparse] = whole.tau.shape
-    return replace(state, w=whole.w, shape=shape, top=float(whole.nu.mean_inverse))
+    return replace(state, w=whole.w, shape=shape, nu=whole.nu)
 
 
 def _reach(
@@ -287,9 +315,9 @@ def _reach(
         spent, guarded = spent + n_iter, True
     for _ in range(20):
         whole = _expand(design, model, state, _outside(design, state))
-        top, state = state.top, _settle(state, model, whole)
+        before, state = state.nu.ratio, _settle(state, model, whole)
         # nu moves the precisions only by the order of the confidence in tau
-        if np.max(model.local / model.gamma) * abs(np.log(state.top / top)) < 0.1 * LOOSE:
+        if np.max(model.local / model.gamma) * abs(np.log(state.nu.ratio / before)) < 0.1 * LOOSE:
             break
         state, n_iter, done = _descend(design, model, state, LOOSE, budget, hold_noise=guarded)
         spent += n_iter
@@ -316,7 +344,9 @@ def _polish(
         ridge = part.ridge(old)
         variance = source_variances(part, here, old, ridge)
         s = np.maximum(1.0 / variance - old, 1e-12 * part.norms)
-        goal = _goal(here, s, ridge.mean / variance, state.noise, state.top, state.shape[active])
+        goal = _goal(
+            here, s, ridge.mean / variance, state.noise, state.nu.mean_inverse, state.shape[active]
+        )
         goal = np.minimum(goal, DROPPED * s)
         if np.max(np.abs(goal / (s + goal) - old / (s + old))) < tol:
             return state, history, True
@@ -346,7 +376,7 @@ def _descend(
     """Converge w (and the noise) at fixed confidences; columns may leave and come back."""
     spent = 0
     everything = np.arange(len(state.w))
-    for _ in range(10):
+    for _ in range(ROUNDS):
         state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
         spent += n_iter
         dropped = np.setdiff1d(everything, state.active, assume_unique=True)
@@ -369,7 +399,7 @@ def _iterate(
     """Simultaneous steps to each coordinate's exact minimum, halved where they overshoot."""
     w, active, noise = state.w.copy(), state.active, state.noise
     part, here = design.take(active), model.take(active)
-    reach, last = np.full(len(active), 1.5), np.zeros(len(active))
+    gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
     for n_iter in range(1, max(budget, 1) + 1):
         if not len(active):
             noise = noise if hold_noise else _noise(model, design.n, design.yy, 0.0)
@@ -384,25 +414,26 @@ def _iterate(
         if here.mixed:
             variance = source_variances(part, here, old, ridge)
             s, q = np.maximum(1.0 / variance - old, 1e-12 * part.norms), ridge.mean / variance
-        goal = _goal(here, s, q, noise, state.top, state.shape[active])
+        goal = _goal(here, s, q, noise, state.nu.mean_inverse, state.shape[active])
         step = np.log(goal / old)
         turned = step * last < 0
-        reach = np.where(turned, 0.5 * reach, np.minimum(1.5 * reach, 3.0))
+        gain = np.where(turned, 0.5 * np.minimum(gain, 1.0), np.minimum(1.3 * gain, 4.0))
         last = step
-        new = old * np.exp(np.clip(step, -reach, reach) * np.where(turned, 0.5, 1.0))
+        new = old * np.exp(np.clip(gain * step, -reach, reach))
+        reach = 3.0
         change = np.max(np.abs(new / (s + new) - old / (s + old)))
         w[active] = new
         leave = (goal > DROPPED * s) & (new > 50.0 * s) & here.sparse
         if leave.any():
             keep = ~leave
             active, part, here = active[keep], part.take(np.flatnonzero(keep)), here.take(keep)
-            reach, last = reach[keep], last[keep]
+            gain, last = gain[keep], last[keep]
         elif change < tol and abs(np.log(noise / moved)) < tol:
             return replace(state, w=w, active=active, noise=noise), n_iter, True
     return replace(state, w=w, active=active, noise=noise), n_iter, False
 
 
-def _goal(model: Model, s: Array, q: Array, noise: float, top: float, shape: Array) -> Array:
+def _goal(model: Model, s: Array, q: Array, noise: float, top: Array, shape: Array) -> Array:
     """Where each coordinate alone would go: note 2's root, or the plain prior's precision."""
     gamma = model.gamma
     limit = gamma * top * (1.0 if model.scaled else noise)
@@ -413,6 +444,5 @@ def _goal(model: Model, s: Array, q: Array, noise: float, top: float, shape: Arr
 
 
 def _noise(model: Model, n: float, rss: float, k: float) -> float:
-    """The unit-confidence estimate of sigma^2 (note 5); an intercept costs one observation."""
-    left = max(n - k - (model.intercept_variance is not None), 0.0)
-    return (2.0 * model.noise_scale + rss) / (2.0 * model.noise_shape + left)
+    """The unit-confidence estimate of sigma^2; an intercept costs one observation."""
+    return (2.0 * model.noise_scale + rss) / (2.0 * model.noise_shape + model.noise_degrees(n, k))

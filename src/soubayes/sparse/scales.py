@@ -190,6 +190,9 @@ def best_shape(
     )
     if isinstance(prior, HalfCauchy):
         return A / gamma + 0.5
+    asymptote = A / gamma - 1.0 + 2.0 * prior.rate * rho  # off by O(1): exact for such shapes
+    if np.min(A / gamma, initial=np.inf) > 1e7 and np.max(rho, initial=0.0) < np.inf:
+        return asymptote
 
     def slope(t: Array) -> tuple[Array, Array]:
         d = np.exp(t)
@@ -210,6 +213,7 @@ def split_precision(
     coef_confidence: ArrayLike,
     local_confidence: ArrayLike,
     global_confidence: float,
+    start: Scale | None = None,
 ) -> tuple[Scale, Scale]:
     """The best q(tau^2), q(nu^2) with the precisions d_j = E[1/tau_j^2] E[1/nu^2] held.
 
@@ -224,7 +228,7 @@ def split_precision(
     gb = np.broadcast_to(np.asarray(coef_confidence, float), precision.shape)
     gt = np.broadcast_to(np.asarray(local_confidence, float), precision.shape)
     weight_top = 0.5 * gb.sum()
-    nu = Scale(np.asarray(max(weight_top / global_confidence, 2.0)), np.asarray(0.1))
+    nu = start or Scale(np.asarray(max(weight_top / global_confidence, 2.0)), np.asarray(0.1))
     tau = Scale(np.maximum(gb / (2.0 * gt), 2.0), 1.0 / (precision * nu.ratio))
     for _ in range(100):
         last = nu.ratio
@@ -232,7 +236,7 @@ def split_precision(
         moved = abs(np.log(nu.ratio / last))
         nu = Scale(best_shape(top, nu.ratio, weight_top, global_confidence), nu.ratio)
         tau = Scale(best_shape(local, tau.ratio, gb / 2.0, gt), tau.ratio)
-        if moved < 1e-13:
+        if moved < 1e-10:
             break
     return tau, nu
 
@@ -338,9 +342,17 @@ def stationary_precision(
         value = base - up + z * x * up * up - force
         return value, x * (up * up + z * up * up * (1.0 - 2.0 * x * up) + force / (x + shift))
 
-    # both limits of the root, joined where they meet
-    excess = z - 1.0
-    start = np.log(2.0) - np.log(excess + np.sqrt(excess**2 + 4.0 * base))
+    # the root without the prior's pull on large scales: exact for small g, a start otherwise
+    excess = z - 1.0 + 2.0 * base
+    start = np.log(2.0 * (1.0 - base) / (excess + np.sqrt(excess**2 + 4.0 * base * (1.0 - base))))
+    t = start
+    for _ in range(3):
+        value, slope = balance(t)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            step = value / slope
+        t = t - step
+        if np.max(np.abs(step), initial=0.0) < 1e-6:  # quadratic: the next would be below 1e-11
+            return s * np.exp(t)
     return s * np.exp(find_root(balance, start, start - 60.0, start + 60.0))
 
 
