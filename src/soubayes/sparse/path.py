@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from soubayes.sparse.designs import Design, Ridge, Wide, least_squares_rss
+from soubayes.sparse.designs import Design, Ridge, least_squares_rss
 from soubayes.sparse.objective import (
     Model,
     Noise,
@@ -99,8 +99,8 @@ def solve_path(
     state, here, chosen = start(design, model), model, None
     spent, interrupted = 0, False
     try:
-        for gamma in confidence_grid(int(free.sum()), confidence):
-            here = model.at(gamma, free)
+        for gamma in confidence_grid(int(free.sum()), confidence, design.n):
+            here = replace(model.at(gamma, free), searched=_searched(model, free, design.n, gamma))
             points.append(_reach(design, here, gamma, state, bool(points), max_iter - spent))
             state, spent = points[-1].state, spent + points[-1].n_iter
             report(
@@ -136,19 +136,29 @@ def solve_path(
     return points, chosen, solution
 
 
-def confidence_grid(p: int, confidence: float | None) -> Array:
+def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Array:
     """Where the path stops: from 1 to max(2, 3 log p), or to the number asked for.
+
+    With p > n the minimiser at confidence 1 interpolates, for a third of the null columns pass;
+    the path then begins where those that pass leave half of the observations to the noise.
 
     >>> confidence_grid(50, 1.5).round(2)
     array([1.  , 1.11, 1.22, 1.36, 1.5 ])
     """
-    end = max(2.0, 3.0 * np.log(max(p, 1)))
-    grid = np.geomspace(1.0, end, N_POINTS)
-    if confidence is None:
-        return grid
-    step = np.log(grid[1])
-    n_points = int(np.ceil(abs(np.log(confidence)) / step - 1e-9)) + 1
-    return np.geomspace(1.0, confidence, n_points) if n_points > 1 else np.array([confidence])
+    end, begin = max(2.0, 3.0 * np.log(max(p, 1))), 1.0
+    step = np.log(end) / (N_POINTS - 1)
+    if p > n:
+        begin = float(stats.chi2.isf(0.5 * n / p, 3))
+        end = max(end, 2.0 * begin)
+    end = end if confidence is None else confidence
+    n_points = int(np.ceil(abs(np.log(end / begin)) / step - 1e-9)) + 1
+    return np.geomspace(begin, end, n_points) if n_points > 1 else np.array([end])
+
+
+def _searched(model: Model, free: Array, n: float, gamma: float) -> float:
+    """With p > n, the degrees of freedom that nulls above the threshold take from the noise."""
+    p = int(free.sum())
+    return p * float(stats.chi2.sf(gamma, 3) - stats.chi2.sf(gamma, 1)) if p > n else 0.0
 
 
 def choose(design: Design, supports: list[Array], p: int, intercept: bool) -> int:
@@ -198,7 +208,7 @@ def search_degrees(n: float, k: int, p: int, n_nulls: int) -> float:
 def start(design: Design, model: Model) -> State:
     """The dense start: every column in, at the precision of one observation (wide data: p)."""
     p = len(model.gamma)
-    scale = float(max(p, 1)) if isinstance(design, Wide) else 1.0
+    scale = float(p) if p > design.n else 1.0
     norm = np.maximum(design.norms, 1e-300) / design.n
     state = State(
         w=scale * np.maximum(norm, 1e-12),
