@@ -145,7 +145,8 @@ def column_scales(mean: ArrayLike, variance: ArrayLike, n: float) -> tuple[Array
     """
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)
     eps = np.finfo(float).eps
-    constant = variance <= (n * mean * eps) ** 2 + np.finfo(float).tiny
+    with np.errstate(over="ignore"):
+        constant = variance <= (n * mean * eps) ** 2 + np.finfo(float).tiny
     return np.sqrt(np.where(constant, 1.0, variance)), constant
 
 

@@ -76,7 +76,7 @@ def solve_coordinate(
     if done is None:
         raise KeyboardInterrupt("stopped before the first sweep")
     w, ridge, tau, nu, noise, value = done
-    selected = w < DROPPED * np.maximum(1.0 / ridge.variance - w, 1e-12 * design.norms)
+    selected = w < DROPPED * np.maximum(1.0 / ridge.variance - w, 1e-12 * n)
     selected |= ~sparse
     return Solution(
         w,

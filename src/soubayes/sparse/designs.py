@@ -56,7 +56,7 @@ class Gram:
         return Ridge(
             mean,
             variance,
-            np.maximum(1.0 / variance - w, _FLOOR * self.norms),
+            np.maximum(1.0 / variance - w, _FLOOR * self.n),
             mean / variance,
             max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0),
             2.0 * float(np.log(np.diag(lower)).sum()),
@@ -65,7 +65,9 @@ class Gram:
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         cross = self.gram[np.ix_(index, others)]
         lower, _ = _cholesky(self.gram[np.ix_(index, index)], w)
-        return _residual(lower, cross, self.scores[index], self.norms[others], self.scores[others])
+        return _residual(
+            lower, cross, self.scores[index], self.norms[others], self.scores[others], self.n
+        )
 
     def inverse(self, w: Array) -> Array:
         _, inverse = _triangles(self.gram, w)
@@ -100,7 +102,7 @@ class Wide:
         return Ridge(
             mean,
             left / w,
-            np.maximum(t / left, _FLOOR * self.norms),
+            np.maximum(t / left, _FLOOR * self.n),
             score / left,
             max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0),
             log_det + float(np.log(w).sum()),
@@ -112,12 +114,13 @@ class Wide:
             lower, _ = _cholesky(active.T @ active, w)
             cross = active.T @ self.X[:, others]
             return _residual(
-                lower, cross, self.scores[index], self.norms[others], self.scores[others]
+                lower, cross, self.scores[index], self.norms[others], self.scores[others], self.n
             )
         lower, _ = _cholesky((active / w) @ active.T, np.ones(len(self.y)))
         half = solve_triangular(lower, self.X[:, others], lower=True, check_finite=False)
         fitted = solve_triangular(lower, self.y, lower=True, check_finite=False)
-        return np.einsum("ij,ij->j", half, half), fitted @ half
+        s = np.maximum(np.einsum("ij,ij->j", half, half), _FLOOR * self.n)
+        return s, fitted @ half
 
     def inverse(self, w: Array) -> Array:
         half = self._half(w)[0] / w
@@ -162,7 +165,7 @@ class Diagonal:
         return self.norms * coef
 
 
-_FLOOR = 1e-12  # a column that the others explain up to rounding still has s > 0
+_FLOOR = 1e-12  # of n: a constant column, or one that the others explain, still has s > 0
 
 
 def least_squares_rss(design: Design, index: Array) -> float:
@@ -194,10 +197,10 @@ def _triangles(matrix: Array, diagonal: Array) -> tuple[Array, Array]:
 
 
 def _residual(
-    lower: Array, cross: Array, scores: Array, norms: Array, other_scores: Array
+    lower: Array, cross: Array, scores: Array, norms: Array, other_scores: Array, n: float
 ) -> tuple[Array, Array]:
     """s and q of columns outside the active set whose Cholesky factor is ``lower``."""
     half = solve_triangular(lower, cross, lower=True, check_finite=False)
     fitted = solve_triangular(lower, scores, lower=True, check_finite=False)
     s = norms - np.einsum("ij,ij->j", half, half)
-    return np.maximum(s, _FLOOR * norms), other_scores - fitted @ half
+    return np.maximum(s, _FLOOR * n), other_scores - fitted @ half

@@ -139,12 +139,13 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         ``sample_weight`` counts a row that many times.
         """
         self._check_parameters()
-        X, y, weight = self._check_data(X, y, sample_weight, reset=True)
+        X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=2)
         self._single = y.ndim == 1
         Y = y.reshape(len(y), -1)
         self._moments: Moments | None = None
         if X.shape[0] >= X.shape[1]:
-            self._moments = moments(X, Y, weight)
+            with np.errstate(over="ignore", invalid="ignore"):  # checked below
+                self._moments = moments(X, Y, weight)
             return self._fit_moments()
         return self._fit_wide(as_dense(X), Y, weight)
 
@@ -160,7 +161,7 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
                 "fit was called with fewer rows than columns and kept no sufficient statistics; "
                 "use a new estimator and call partial_fit for every chunk."
             )
-        X, y, weight = self._check_data(X, y, sample_weight, reset=first)
+        X, y, weight = self._check_data(X, y, sample_weight, reset=first, least=1)
         new = moments(X, y.reshape(len(y), -1), weight)
         if first:
             self._single = y.ndim == 1
@@ -202,7 +203,7 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         return tags
 
     def _check_data(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None, reset: bool
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, reset: bool, least: int
     ) -> tuple[Any, Array, Array | None]:
         kind = np.asarray(y).dtype.kind if y is not None else "f"
         if kind not in "biufcO":  # scikit-learn refuses complex numbers itself
@@ -216,7 +217,7 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
             multi_output=True,
             y_numeric=True,
             reset=reset,
-            ensure_min_samples=2 if reset and not hasattr(self, "_moments") else 1,
+            ensure_min_samples=least,
         )
         y = np.asarray(y, float)
         if sample_weight is None:
@@ -255,8 +256,9 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         if self.fit_intercept:
             x_mean, y_mean = share @ X, share @ Y
         X, Y = X - x_mean, Y - y_mean
-        x_scale, constant = column_scales(x_mean, np.einsum("i,ij,ij->j", share, X, X), n)
-        y_scale, _ = column_scales(y_mean, share @ (Y * Y), n)
+        with np.errstate(over="ignore"):  # checked below
+            x_scale, constant = column_scales(x_mean, np.einsum("i,ij,ij->j", share, X, X), n)
+            y_scale, _ = column_scales(y_mean, share @ (Y * Y), n)
         check_finite_columns(np.concatenate([x_scale, y_scale]))
         root = np.sqrt(counts)[:, None]
         X *= root / x_scale

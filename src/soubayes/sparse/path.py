@@ -353,7 +353,7 @@ def _polish(
         old = state.w[active]
         ridge = part.ridge(old)
         variance = source_variances(part, here, old, ridge)
-        s = np.maximum(1.0 / variance - old, 1e-12 * part.norms)
+        s = np.maximum(1.0 / variance - old, 1e-12 * design.n)
         goal = _goal(
             here, s, ridge.mean / variance, state.noise, state.nu.mean_inverse, state.shape[active]
         )
@@ -423,7 +423,7 @@ def _iterate(
         s, q = ridge.s, ridge.q
         if here.mixed:
             variance = source_variances(part, here, old, ridge)
-            s, q = np.maximum(1.0 / variance - old, 1e-12 * part.norms), ridge.mean / variance
+            s, q = np.maximum(1.0 / variance - old, 1e-12 * design.n), ridge.mean / variance
         goal = _goal(here, s, q, noise, state.nu.mean_inverse, state.shape[active])
         step = np.log(goal / old)
         turned = step * last < 0
