@@ -147,6 +147,7 @@ def column_scales(mean: ArrayLike, variance: ArrayLike, n: float) -> tuple[Array
     eps = np.finfo(float).eps
     with np.errstate(over="ignore"):
         constant = variance <= (n * mean * eps) ** 2 + np.finfo(float).tiny
+    constant &= np.isfinite(variance)
     return np.sqrt(np.where(constant, 1.0, variance)), constant
 
 
