@@ -338,7 +338,7 @@ def test_wrong_data_is_explained():
         model.fit(X[:1], y[:1])
     with pytest.raises(ValueError, match="too large"):
         model.fit(X * 1e200, y)
-    with pytest.raises(ValueError, match="sample_weight is 0"):
+    with pytest.raises(ValueError, match="non-zero"):
         model.fit(X, y, sample_weight=np.zeros(10))
     with pytest.raises(ValueError, match="between 0 and 1"):
         SoULinearRegression().fit(X, y).summary(level=2)

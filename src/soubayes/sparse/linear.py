@@ -249,8 +249,6 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
     def _fit_wide(self, X: Array, Y: Array, weight: Array | None) -> Self:
         counts = np.ones(len(Y)) if weight is None else weight
         n = float(counts.sum())
-        if n <= 0:
-            raise ValueError("every sample_weight is 0; at least two rows must have weight.")
         share = counts / n
         x_mean, y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
         if self.fit_intercept:
