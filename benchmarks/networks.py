@@ -205,7 +205,7 @@ def _own_epoch(width, X, y):
     box = [training._placed(run, schedule)]
 
     def go():
-        box[0] = training._epoch(
+        box[0] = training._block(
             spec, problem, schedule, box[0], 0, lambda _: iter([data]), lambda _: {}
         )
 

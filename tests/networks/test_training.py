@@ -102,6 +102,17 @@ def test_same_seed_same_result_and_another_seed_another():
     assert np.abs(first - other).max() > 1e-3
 
 
+def test_epochs_of_one_call_are_the_epochs_of_many(monkeypatch):
+    X, y = curve()
+    together = SoUNetRegressor(**SETTINGS).fit(X, y)
+    monkeypatch.setattr(training, "BLOCK_STEPS", 1)
+    apart = SoUNetRegressor(**SETTINGS).fit(X, y)
+    np.testing.assert_allclose(
+        together.history_["objective"], apart.history_["objective"], rtol=1e-4
+    )
+    np.testing.assert_array_equal(together.history_["epoch"], np.arange(1, 13))
+
+
 def test_ctrl_c_leaves_a_usable_estimator(monkeypatch):
     original = training.scan_chunk
     calls = []
@@ -112,6 +123,7 @@ def test_ctrl_c_leaves_a_usable_estimator(monkeypatch):
             raise KeyboardInterrupt
         return original(*arguments)
 
+    monkeypatch.setattr(training, "BLOCK_STEPS", 1)
     monkeypatch.setattr(training, "scan_chunk", interrupted)
     X, y = curve()
     with pytest.warns(ConvergenceWarning, match="interrupted after 5 of 12 epochs"):
@@ -134,6 +146,7 @@ import numpy as np
 from soubayes import SoUNetRegressor
 from soubayes.networks import base, training
 base.CHECKPOINT_SECONDS = 0.0
+training.BLOCK_STEPS = 1
 original = training.scan_chunk
 def scan_chunk(*arguments):
     time.sleep(0.3)
@@ -147,7 +160,8 @@ SoUNetRegressor(hidden=(6, 5), epochs=12, batch_size=25, random_state=0,
 """
 
 
-def test_a_killed_training_resumes_to_the_same_result(tmp_path):
+def test_a_killed_training_resumes_to_the_same_result(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "BLOCK_STEPS", 1)
     folder = tmp_path / "run"
     env = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as in this process
     victim = subprocess.Popen([sys.executable, "-c", _VICTIM, str(folder)], env=env)
@@ -221,7 +235,7 @@ def half_dead_run():
 
 
 def schedule(free_scales=True):
-    return training.Schedule(10, 100, True, data_mesh(100), free_scales)
+    return training.Schedule(10, 100, True, data_mesh(100), free_scales=free_scales)
 
 
 def test_compaction_cuts_parameters_and_moments_alike():

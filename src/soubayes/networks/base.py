@@ -5,6 +5,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -32,7 +33,7 @@ from soubayes.networks.layers import Layer, Spec, active_counts, mean_weights
 from soubayes.networks.prediction import forward_weights, outputs_by_chunk
 from soubayes.networks.progress import progress
 from soubayes.networks.settings import check_choice, check_settings
-from soubayes.networks.training import Problem, Run, Schedule, start, train
+from soubayes.networks.training import Problem, Run, Schedule, epochs_a_call, start, train
 from soubayes.results import Table
 
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints of a long training
@@ -74,12 +75,16 @@ class BaseNet(BaseEstimator):
         spec = self._spec()
         problem = self._problem(n)
         _, batch = minibatches(n, self.batch_size)
+        epochs = self._n_epochs(n)
+        weights = sum((a + 1) * b for a, b in pairwise(spec.sizes))
+        one_chunk = isinstance(source, ArraySource) and not source.streamed and held_out is None
         schedule = Schedule(
-            self._n_epochs(n),
+            epochs,
             self.batch_size,
             bool(self.compact),
             data_mesh(batch),
-            free_scales=self.confidence_local <= FREE_CONFIDENCE,
+            epochs_a_call(epochs, n, self.batch_size, weights) if one_chunk else 1,
+            self.confidence_local <= FREE_CONFIDENCE,
         )
         self._rng_seed = seed
         info = {"seed": seed, "fingerprint": self._fingerprint(n)}

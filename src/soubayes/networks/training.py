@@ -45,6 +45,7 @@ HOLD = 0.5  # the learning rate is held for this part of the run, then falls alo
 COMPACT_FROM = 0.08  # no unit is removed in this first part of the run
 COMPACT_GAIN = 0.75  # a new shape is compiled only when at most this part of the weights remains,
 COMPILE_FLOPS = 6e10  # and when that spares more arithmetic than compiling costs (about 3 s)
+BLOCK_STEPS, BLOCK_FLOPS = 200, 2e10  # what one compiled call may hold of small epochs
 DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
 
 
@@ -77,6 +78,7 @@ class Schedule:
     batch_size: int
     compact: bool
     mesh: jax.sharding.Mesh
+    block: int = 1  # epochs a compiled call; more than 1 only when the data are one chunk
     free_scales: bool = True  # whether tau is free, so that information tells who is dead
 
 
@@ -112,11 +114,11 @@ def train(
     run = _placed(run, schedule)
     try:
         while run.epoch < schedule.epochs:
-            following = _epoch(spec, problem, schedule, run, seed, chunks, validate)
+            following = _block(spec, problem, schedule, run, seed, chunks, validate)
             if not np.isfinite(following.rows[-1]["objective"]):
                 warnings.warn(
                     f"the objective is not finite in epoch {following.epoch}; training stopped at "
-                    "the epoch before. Lower learning_rate.",
+                    f"epoch {run.epoch}. Lower learning_rate.",
                     ConvergenceWarning,
                     stacklevel=4,
                 )
@@ -134,7 +136,7 @@ def train(
     return run, True
 
 
-def _epoch(
+def _block(
     spec: Spec,
     problem: Problem,
     schedule: Schedule,
@@ -143,32 +145,52 @@ def _epoch(
     chunks: Callable[[int], Iterator[tuple[Any, Any]]],
     validate: Callable[[dict[str, Any]], dict[str, float]],
 ) -> Run:
+    """The next epochs: one, or on small data a few in one compiled call."""
     began = time.perf_counter()
-    rng = np.random.default_rng([seed, run.epoch])
+    epochs = run.epoch + np.arange(schedule.block)
+    rngs = [np.random.default_rng([seed, int(epoch)]) for epoch in epochs]
     params, moments = run.params, run.moments
-    seen, losses = 0, []
+    seen, losses, summary = 0, [], None
     for X, y in chunks(run.epoch):
         steps, batch = minibatches(len(X), schedule.batch_size)
-        span = (run.epoch + np.array([seen, seen + len(X)]) / problem.n) / schedule.epochs
-        order = rng.permutation(len(X))[: steps * batch].reshape(steps, batch).astype(np.int32)
-        keys = rng.integers(2**32, size=(steps, 2), dtype=np.uint32)
-        params, moments, loss = scan_chunk(
-            spec, schedule.mesh, params, moments, X, y, order, keys,
-            span.astype(np.float32), problem,
+        order = np.stack([rng.permutation(len(X))[: steps * batch] for rng in rngs])
+        keys = np.stack([rng.integers(2**32, size=(steps, 2), dtype=np.uint32) for rng in rngs])
+        into = (seen + len(X) * np.arange(steps) / steps) / problem.n
+        params, moments, loss, summary = scan_chunk(
+            spec, schedule.mesh, params, moments, X, y,
+            order.reshape(-1, steps, batch).astype(np.int32), keys,
+            ((epochs[:, None] + into) / schedule.epochs).astype(np.float32), problem,
         )  # fmt: skip
         seen += len(X)
         losses.append((len(X), loss))
-    loss, summary = jax.device_get((losses, _summary(spec, params, problem)))
-    row = _history_row(spec, problem, run.epoch + 1, loss, summary)
-    row |= validate(params)
-    row["seconds"] = time.perf_counter() - began
-    run.rows[run.epoch :] = [row]
-    run = Run(params, moments, run.kept, run.epoch + 1, run.rows)
-    if schedule.compact and _may_compact(run.epoch, schedule.epochs):
-        run = _placed(
-            compact(run, schedule, rows_left=seen * (schedule.epochs - run.epoch)), schedule
-        )
+    losses, summaries = jax.device_get((losses, summary))
+    loss = float(problem.n) * sum(rows * part.astype(float) for rows, part in losses) / seen
+    score = validate(params)
+    seconds = (time.perf_counter() - began) / schedule.block
+    run.rows[run.epoch :] = [
+        {**_history_row(spec, problem, epoch + 1, *parts), **score, "seconds": seconds}
+        for epoch, *parts in zip(epochs.tolist(), loss.tolist(), summaries, strict=True)
+    ]
+    last, run = run.epoch, Run(params, moments, run.kept, run.epoch + schedule.block, run.rows)
+    if schedule.compact and _may_compact(last, run.epoch, schedule.epochs):
+        rows_left = seen * (schedule.epochs - run.epoch)
+        run = _placed(compact(run, schedule, rows_left), schedule)
     return run
+
+
+def epochs_a_call(epochs: int, n: int, batch_size: int, weights: int) -> int:
+    """As many epochs as are worth one compiled call: at most 200 steps or about a second.
+
+    It divides the number of epochs, so that all calls have one shape.
+
+    >>> epochs_a_call(5000, n=300, batch_size=100, weights=10_000)
+    50
+    >>> epochs_a_call(100, n=60_000, batch_size=100, weights=200_000)
+    1
+    """
+    steps, _ = minibatches(n, batch_size)
+    most = min(BLOCK_STEPS // steps, int(BLOCK_FLOPS / (12 * weights * n)))
+    return max((k for k in range(1, most + 1) if epochs % k == 0), default=1)
 
 
 def compact(run: Run, schedule: Schedule, rows_left: int) -> Run:
@@ -211,15 +233,15 @@ def scan_chunk(
     y: jax.Array,
     order: jax.Array,
     keys: jax.Array,
-    span: jax.Array,
+    times: jax.Array,
     problem: Problem,
-) -> tuple[dict[str, Any], Any, jax.Array]:
-    """Take the minibatches `order` (steps, batch) of a chunk, with the noise of `keys` (steps, 2).
+) -> tuple[dict[str, Any], Any, jax.Array, jax.Array]:
+    """Take the minibatches `order` (epochs, steps, batch) of a chunk.
 
-    `span` says which part of the run this is.
+    `keys` (epochs, steps, 2) are their noise, `times` (epochs, steps) their parts of the run. Also
+    returns the mean loss and the summary of every epoch.
     """
-    steps, batch = order.shape
-    times = span[0] + (span[1] - span[0]) * jnp.arange(steps, dtype=jnp.float32) / steps
+    batch = order.shape[-1]
 
     def step(state: Any, now: Any) -> Any:
         params, moments = state
@@ -239,8 +261,14 @@ def scan_chunk(
         )
         return (params, moments), loss
 
-    (params, moments), loss = jax.lax.scan(step, (params, moments), (order, keys, times))
-    return params, moments, loss.mean()
+    def epoch(state: Any, now: Any) -> Any:
+        state, losses = jax.lax.scan(step, state, now)
+        return state, (losses.mean(), _summary(spec, state[0], problem))
+
+    (params, moments), (loss, summary) = jax.lax.scan(
+        epoch, (params, moments), (order, keys, times)
+    )
+    return params, moments, loss, summary
 
 
 def objective(
@@ -272,7 +300,6 @@ def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, 
     return kl
 
 
-@partial(jax.jit, static_argnames="spec")
 def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> jax.Array:
     """KL of the blocks, active units and weights above the threshold, as one vector to fetch."""
     layers = params["layers"]
@@ -282,10 +309,8 @@ def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> jax.Array:
 
 
 def _history_row(
-    spec: Spec, problem: Problem, epoch: int, losses: list[tuple[int, Any]], summary: np.ndarray
+    spec: Spec, problem: Problem, epoch: int, loss: float, summary: np.ndarray
 ) -> dict[str, Any]:
-    seen = sum(rows for rows, _ in losses)
-    loss = float(problem.n) * sum(rows * float(value) for rows, value in losses) / seen
     names = BLOCKS if problem.noise is None else (*BLOCKS, "noise")
     parts = np.split(summary.astype(float), np.cumsum([len(names), spec.n_hidden]))
     kl = dict(zip(names, parts[0].tolist(), strict=True))
@@ -308,9 +333,10 @@ def _placed(run: Run, schedule: Schedule) -> Run:
     return run._replace(params=params, moments=moments)
 
 
-def _may_compact(epoch: int, epochs: int) -> bool:
+def _may_compact(last: int, epoch: int, epochs: int) -> bool:
+    """At the end, and about 60 times between COMPACT_FROM and then."""
     every = max(1, epochs // 60)
-    return epoch == epochs or (epoch > COMPACT_FROM * epochs and epoch % every == 0)
+    return epoch == epochs or (epoch > COMPACT_FROM * epochs and last // every < epoch // every)
 
 
 def _decay(t: jax.Array) -> jax.Array:
