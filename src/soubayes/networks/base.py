@@ -84,7 +84,7 @@ class BaseNet(BaseEstimator):
             bool(self.compact),
             data_mesh(batch),
             epochs_a_call(epochs, n, self.batch_size, weights) if one_chunk else 1,
-            self.confidence_local <= FREE_CONFIDENCE,
+            self._free_scales,
         )
         self._rng_seed = seed
         info = {"seed": seed, "fingerprint": self._fingerprint(n)}
@@ -284,9 +284,14 @@ class BaseNet(BaseEstimator):
             for name, value in settings.items()
             if name.startswith("confidence_")
         }
-        numbers = (self.learning_rate, self.scale_speed, max(self.warmup, 1e-9))
+        warmup = (0.05 if self._free_scales else 0.3) if self.warmup is None else self.warmup
+        numbers = (self.learning_rate, self.scale_speed, max(warmup, 1e-9))
         optimiser = (np.asarray(value, np.float32) for value in numbers)
         return Problem(np.asarray(n, np.float32), confidence, self._noise(n), *optimiser)
+
+    @property
+    def _free_scales(self) -> bool:
+        return self.prior == "horseshoe" and self.confidence_local <= FREE_CONFIDENCE
 
     def _n_epochs(self, n: int) -> int:
         if self.epochs is not None:

@@ -64,7 +64,7 @@ _RULES: dict[str, tuple[str, Any]] = {
     ),
     "epochs": ("None or a whole number of at least 1", lambda v: v is None or _count(v)),
     "batch_size": ("a whole number of at least 1", _count),
-    "warmup": ("a number in [0, 1]", _part),
+    "warmup": ("None or a number in [0, 1]", lambda v: v is None or _part(v)),
     "validation_fraction": ("a number in [0, 1)", lambda v: _part(v) and v < 1),
     "local_scale": ("a number greater than 0", _positive),
     "global_scale": ("a number greater than 0", _positive),
