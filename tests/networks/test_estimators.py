@@ -207,6 +207,10 @@ def test_counts_refer_to_the_widths_before_removal(regressor):
         regressor.weight_sparsity_(1e-5), 1 - np.array(kept) / [2 * 12, 13 * 8, 9]
     )
     np.testing.assert_array_equal(regressor.weight_sparsity_(np.inf), 1.0)
+    history = regressor.history_
+    assert [history[f"active_{i}"][-1] for i in (1, 2)] == regressor.active_units_.tolist()
+    last = [history[f"sparsity_{i}"][-1] for i in (1, 2, 3)]
+    np.testing.assert_allclose(last, regressor.weight_sparsity_())
 
 
 def _effective(net):

@@ -29,7 +29,7 @@ from soubayes.networks.feeding import (
     minibatches,
     placement,
 )
-from soubayes.networks.layers import Layer, Spec, active_counts, mean_weights
+from soubayes.networks.layers import Layer, Spec, active_counts, mean_weights, weight_counts
 from soubayes.networks.prediction import forward_weights, outputs_by_chunk
 from soubayes.networks.progress import progress
 from soubayes.networks.settings import check_choice, check_settings
@@ -107,15 +107,8 @@ class BaseNet(BaseEstimator):
         Weights of removed units count as zeros: the parts are of the initial layer sizes.
         """
         check_is_fitted(self)
-        sizes = self.architecture_.initial
-        return np.array(
-            [
-                1 - (np.abs(weights) >= threshold).sum() / ((before + 1) * after)
-                for weights, before, after in zip(
-                    mean_weights(self._layers), sizes[:-1], sizes[1:], strict=True
-                )
-            ]
-        )
+        sizes = [(before + 1) * after for before, after in pairwise(self.architecture_.initial)]
+        return 1 - np.array(weight_counts(self._layers, threshold)) / sizes
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `load` reads without running code."""

@@ -154,11 +154,11 @@ def kl_half_cauchy(mean: jax.Array, log_sd: jax.Array, scale: float) -> jax.Arra
     return np.float32(np.log(np.pi * scale)) + mean / 2 + curved - entropy
 
 
-def sparsity_counts(layers: list[Layer], threshold: float) -> list[jax.Array]:
+def weight_counts(layers: list[Layer], threshold: float) -> list[Any]:
     """How many effective weights of each layer reach the threshold (the rest count as zero)."""
-    return [(jnp.abs(w) >= threshold).sum() for w in mean_weights(layers)]
+    return [(abs(w) >= threshold).sum() for w in mean_weights(layers)]
 
 
-def active_counts(layers: list[Layer]) -> list[jax.Array]:
+def active_counts(layers: list[Layer]) -> list[Any]:
     """Units of each hidden layer with E[tau nu] >= 1e-3."""
     return [(unit_scales(layer) >= ACTIVE_SCALE).sum() for layer in layers[:-1]]

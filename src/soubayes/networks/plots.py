@@ -30,12 +30,12 @@ def plot_history(net: Any, ax: Any = None) -> Any:
     for i, width in enumerate(net.architecture_.initial[1:-1], start=1):
         units.plot(history["epoch"], history[f"active_{i}"], label=f"layer {i} of {width}")
         sparsity.plot(history["epoch"], history[f"sparsity_{i}"], label=f"layer {i}")
-    units.set_yscale("log")
+    units.set_ylim(bottom=0)
     units.set_ylabel("active units")
     sparsity.set_ylabel("part of |E[w]| below 1e-5")
     for axis in ax:
         axis.set_xlabel("epoch")
-        axis.legend(frameon=False)
+        axis.legend(frameon=False, loc="best" if axis is not objective else "center right")
     scores = [name for name in history if name.startswith("validation_")]
     for name in scores:
         beside = objective.twinx()

@@ -28,8 +28,8 @@ from soubayes.networks.layers import (
     forward,
     init_layers,
     kl_terms,
-    sparsity_counts,
     unit_scales,
+    weight_counts,
 )
 from soubayes.networks.likelihoods import (
     NoisePrior,
@@ -175,6 +175,10 @@ def _block(
     if schedule.compact and _may_compact(last, run.epoch, schedule.epochs):
         rows_left = seen * (schedule.epochs - run.epoch)
         run = _placed(compact(run, schedule, rows_left), schedule)
+        if not rows_left:  # so that the last row tells of the network that is handed over
+            layers = jax.device_get(run.params["layers"])
+            counts = active_counts(layers), weight_counts(layers, WEIGHT_THRESHOLD)
+            run.rows[-1] |= _count_columns(spec, *counts)
     return run
 
 
@@ -304,7 +308,7 @@ def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> jax.Array:
     """KL of the blocks, active units and weights above the threshold, as one vector to fetch."""
     layers = params["layers"]
     kl = block_kl(spec, params, problem)
-    counts = [*active_counts(layers), *sparsity_counts(layers, WEIGHT_THRESHOLD)]
+    counts = [*active_counts(layers), *weight_counts(layers, WEIGHT_THRESHOLD)]
     return jnp.stack([jnp.asarray(value, jnp.float32) for value in [*kl.values(), *counts]])
 
 
@@ -315,14 +319,21 @@ def _history_row(
     parts = np.split(summary.astype(float), np.cumsum([len(names), spec.n_hidden]))
     kl = dict(zip(names, parts[0].tolist(), strict=True))
     penalty = sum(float(problem.confidence[name]) * value for name, value in kl.items())
-    sizes = [(before + 1) * after for before, after in pairwise(spec.sizes)]
-    sparsity = 1 - parts[2] / sizes
     return {
         "epoch": epoch,
         "objective": loss + penalty,
         "loss": loss,
         **{f"kl_{name}": value for name, value in kl.items()},
-        **{f"active_{i}": int(count) for i, count in enumerate(parts[1], start=1)},
+        **_count_columns(spec, *parts[1:]),
+    }
+
+
+def _count_columns(spec: Spec, active: Any, weights: Any) -> dict[str, Any]:
+    """Active units and sparsity of every layer, as parts of the initial sizes."""
+    sizes = [(before + 1) * after for before, after in pairwise(spec.sizes)]
+    sparsity = 1 - np.asarray(weights, float) / sizes
+    return {
+        **{f"active_{i}": int(count) for i, count in enumerate(active, start=1)},
         **{f"sparsity_{i}": part for i, part in enumerate(sparsity.tolist(), start=1)},
     }
 
