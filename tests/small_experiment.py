@@ -15,7 +15,7 @@ WAIT = 0.01
 
 
 def grid(size):
-    seeds = {"toy": 4, "quick": 20, "full": 60}[size]
+    seeds = {"toy": 4, "quick": 30, "full": 60}[size]
     return [Task(seed, {"n": n}) for seed in range(seeds) for n in (5, 50)]
 
 

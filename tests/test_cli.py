@@ -55,10 +55,10 @@ def test_dry_run_computes_and_writes_nothing(small, tmp_path):
     out = tmp_path / "new"
     result = soubayes("reproduce", "small", "--quick", "--dry-run", "--out", out)
     assert result.exit_code == 0
-    assert "small: 40 of 40 rows to compute, about" in result.stdout
+    assert "small: 60 of 60 rows to compute, about" in result.stdout
     assert not out.exists()
     soubayes("reproduce", "small", "--toy", "--out", out)
-    assert "32 of 40" in soubayes("reproduce", "small", "--dry-run", "--out", out).stdout
+    assert "52 of 60" in soubayes("reproduce", "small", "--dry-run", "--out", out).stdout
 
 
 def test_failed_rows_give_exit_code_1(monkeypatch, tmp_path):
