@@ -9,6 +9,7 @@ from soubayes.sparse.scales import (
     Prior,
     Scale,
     balance_global,
+    best_shape,
     scale_objective,
     split_precision,
 )
@@ -124,6 +125,18 @@ def split_scales(
     if held is not None:
         return balance_global(*priors, d, *held, gamma_t, model.global_confidence)
     return split_precision(*priors, d, model.confidence[sparse], gamma_t, model.global_confidence)
+
+
+def refresh_scales(
+    model: Columns, precision: Array, held: tuple[Scale, Scale]
+) -> tuple[Scale, Scale]:
+    """One round of `split_scales`: ratios for the shapes held, then the best shapes for them."""
+    local, global_ = split_scales(model, precision, held)
+    half = model.confidence[model.sparse] / 2.0
+    gamma_t, gamma_n = model.local_confidence[model.sparse], model.global_confidence
+    a = best_shape(model.local_prior, local.ratio, half, gamma_t)
+    a_nu = best_shape(model.global_prior, global_.ratio, half.sum(), gamma_n)
+    return Scale(a, local.ratio), Scale(a_nu, global_.ratio)
 
 
 def apart(model: Columns, matrix: Array) -> Array:
