@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from soubayes.results import Table as Table
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
     from soubayes.sparse.linear import SoULinearRegression as SoULinearRegression
+    from soubayes.sparse.logistic import SoULogisticRegression as SoULogisticRegression
     from soubayes.sparse.normal_means import SoUNormalMeans as SoUNormalMeans
     from soubayes.sparse.persist import load_model as load_model
     from soubayes.sparse.persist import save_model as save_model
@@ -76,6 +77,7 @@ _PUBLIC = {
     "results": ["Table"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
     "sparse.linear": ["SoULinearRegression"],
+    "sparse.logistic": ["SoULogisticRegression"],
     "sparse.normal_means": ["SoUNormalMeans"],
     "sparse.persist": ["load_model", "save_model"],
     "sparse.plots": ["plot_path", "plot_shrinkage"],

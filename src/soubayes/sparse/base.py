@@ -67,7 +67,7 @@ class SparseEstimator(BaseEstimator):
             )
         if self._single:
             return frames[0]
-        return pandas.concat(frames, keys=range(len(frames)), names=["target"])
+        return pandas.concat(frames, keys=self._target_names(), names=["target"])
 
     def sample(self, n: int = 1, random_state: Any = None) -> dict[str, Array]:
         """``n`` independent draws from the posterior, one array a block."""
@@ -89,6 +89,9 @@ class SparseEstimator(BaseEstimator):
     def _degrees_of_freedom(self) -> Array:
         """Of the intervals, one a target; infinite if the noise is known."""
         return np.full(len(self.posteriors_), np.inf)
+
+    def _target_names(self) -> list[Any]:
+        return list(range(len(self.posteriors_)))
 
     def _feature_names(self) -> Array:
         names = getattr(self, "feature_names_in_", None)

@@ -23,6 +23,37 @@ class FeatureBlock(NamedTuple):
     confidence_local: float | None
 
 
+class Sources(NamedTuple):
+    """Confidence and prior of every column; the groups are ordered sources, sparse ones first."""
+
+    gamma: np.ndarray  # (p,) confidence in each coefficient
+    local: np.ndarray  # (p,) confidence in each tau_j
+    variance: np.ndarray  # (p,) of the normal prior, NaN for sparse columns
+    free: np.ndarray  # (p,) bool: follows the estimator's confidence_coef
+    groups: tuple[tuple[str, np.ndarray], ...]
+
+
+def sources(blocks: list[FeatureBlock], p: int, coef: float, local: float) -> Sources:
+    """Columns outside every block form the source "coef", with these confidences.
+
+    >>> sources(parse_blocks({"b": {"columns": [0], "prior": "normal"}}, 2), 2, 3.0, 1e-6).gamma
+    array([1., 3.])
+    """
+    gamma, locals_, variance = np.full(p, coef), np.full(p, local), np.full(p, np.nan)
+    free, rest = np.ones(p, bool), np.ones(p, bool)
+    for block in blocks:
+        rest[block.columns] = False
+        variance[block.columns] = block.variance
+        if block.confidence is not None:
+            gamma[block.columns], free[block.columns] = block.confidence, False
+        if block.confidence_local is not None:
+            locals_[block.columns] = block.confidence_local
+    # stable: blocks of one kind keep the user's order
+    named = sorted(blocks, key=lambda block: not np.isnan(block.variance))
+    groups = [("coef", np.flatnonzero(rest)), *((block.name, block.columns) for block in named)]
+    return Sources(gamma, locals_, variance, free, tuple(groups))
+
+
 def parse_blocks(
     feature_blocks: Mapping[str, Mapping[str, Any]] | None, n_features: int, names: Any = None
 ) -> list[FeatureBlock]:

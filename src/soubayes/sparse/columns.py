@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
+from soubayes.sparse.jaakkola import Pass
 from soubayes.sparse.scales import (
     Prior,
     Scale,
@@ -53,16 +54,37 @@ class State(NamedTuple):
     rest: Array  # (p,) what a dropped column adds to J beside its scales, see `dropped_terms`
 
 
+class Fit(NamedTuple):
+    """Where a solver ended, and how."""
+
+    state: State
+    data: Pass  # on the active columns
+    history: list[float]  # J after every outer step; the last one is J of the state
+    converged: bool
+    interrupted: bool = False
+    # wide data with nothing dropped: the rows' weighted 2 lambda(xi), from which the covariance
+    # follows; ``state.root`` and the matrices of ``data`` are then empty
+    rows: Array | None = None
+
+
 def make_state(
-    model: Columns, active: Array, mean: Array, bound: Array, precision: Array, rest: Array
+    model: Columns,
+    active: Array,
+    mean: Array,
+    bound: Array,
+    precision: Array,
+    rest: Array,
+    near: tuple[Scale, Scale] | None = None,
 ) -> State:
-    """The state whose covariance, scales and shapes are optimal for these prior precisions.
+    """The state whose covariance and scales are optimal for these prior precisions.
+
+    From scales ``near`` the optimal ones one round of updates is enough.
 
     ``bound`` is H = 2 X' Lambda X on the active columns.
     """
     root = covariance_root(model, active, bound, precision)
-    local, global_ = split_scales(model, precision)
-    return State(active, mean, root, precision, local, global_, rest)
+    scales = refresh_scales(model, precision, near) if near else split_scales(model, precision)
+    return State(active, mean, root, precision, *scales, rest)
 
 
 def covariance_root(model: Columns, active: Array, bound: Array, precision: Array) -> Array:
@@ -132,6 +154,8 @@ def refresh_scales(
 ) -> tuple[Scale, Scale]:
     """One round of `split_scales`: ratios for the shapes held, then the best shapes for them."""
     local, global_ = split_scales(model, precision, held)
+    if not len(local.shape):
+        return local, global_
     half = model.confidence[model.sparse] / 2.0
     gamma_t, gamma_n = model.local_confidence[model.sparse], model.global_confidence
     a = best_shape(model.local_prior, local.ratio, half, gamma_t)

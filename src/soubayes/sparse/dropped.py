@@ -11,7 +11,7 @@ from soubayes.sparse.columns import (
     dropped_terms,
     make_state,
     prior_value,
-    split_scales,
+    refresh_scales,
 )
 from soubayes.sparse.jaakkola import Design, Pass, row_blocks, sweep
 from soubayes.sparse.scales import Scale, stationary_precision
@@ -31,7 +31,14 @@ class Check(NamedTuple):
 
 
 def check_dropped(
-    design: Design, y: Array, weight: Array, model: Columns, state: State, data: Pass, value: float
+    design: Design,
+    y: Array,
+    weight: Array,
+    model: Columns,
+    state: State,
+    data: Pass,
+    value: float,
+    readmit: bool,
 ) -> Check:
     """Bring s_j, q_j and d_j of dropped columns up to date; re-admit where z_j^2 > gamma_b.
 
@@ -44,13 +51,15 @@ def check_dropped(
         return Check(state, data, value, 0.0, 0)
     s, q = leave_one_out(design, y, weight, model, state, dropped)
     precision, rest = state.precision.copy(), state.rest.copy()
-    best = best_dropped_precision(model, state.local, state.global_, dropped, s, q)
-    back = ~runs_away(model, dropped, s, q, far=0.5 * FAR)
+    best, back = precision[dropped], np.zeros(len(dropped), bool)
+    if readmit:
+        best = best_dropped_precision(model, state.local, state.global_, dropped, s, q)
+        back = ~runs_away(model, dropped, s, q, far=0.5 * FAR)
     out = dropped[~back]
     precision[out] = best[~back]
     rest[out] = dropped_terms(model, out, s[~back], q[~back], best[~back])
     before = prior_value(model, state)
-    local, global_ = split_scales(model, precision)
+    local, global_ = refresh_scales(model, precision, (state.local, state.global_))
     state = state._replace(precision=precision, local=local, global_=global_, rest=rest)
     shift = prior_value(model, state) - before
     value += shift
@@ -138,5 +147,13 @@ def _admit(
     data = sweep(view, y, weight, mean, root)
     pull = model.confidence[active] * precision[active]
     step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * mean)[1]
-    trial = make_state(model, active, mean + step, data.bound, precision, rest)
+    trial = make_state(
+        model,
+        active,
+        mean + step,
+        data.bound,
+        precision,
+        rest,
+        (state.local, state.global_),
+    )
     return trial, sweep(view, y, weight, trial.mean, trial.root)

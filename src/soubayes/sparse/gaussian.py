@@ -16,7 +16,7 @@ from soubayes.sparse.base import (
     check_positive,
     warn_unconverged,
 )
-from soubayes.sparse.blocks import FeatureBlock
+from soubayes.sparse.blocks import FeatureBlock, sources
 from soubayes.sparse.coordinate import solve_coordinate
 from soubayes.sparse.designs import Design, Wide
 from soubayes.sparse.objective import Model, intercept_spread, source_covariance
@@ -75,37 +75,25 @@ class GaussianEstimator(SparseEstimator):
     def _model(self, p: int, n_blocks: list[FeatureBlock], y_scale: float) -> tuple[Model, Array]:
         """The model in standardised units, and which columns move along the path."""
         coef = 1.0 if self.confidence_coef == "auto" else float(self.confidence_coef)
-        gamma, local = np.full(p, coef), np.full(p, float(self.confidence_local))
-        variance, free, rest = np.full(p, np.nan), np.ones(p, bool), np.ones(p, bool)
-        sparse_groups: list[tuple[str, Array]] = []
-        normal_groups: list[tuple[str, Array]] = []
-        for block in n_blocks:
-            rest[block.columns] = False
-            variance[block.columns] = block.variance
-            if block.confidence is not None:
-                gamma[block.columns], free[block.columns] = block.confidence, False
-            if block.confidence_local is not None:
-                local[block.columns] = block.confidence_local
-            groups = sparse_groups if np.isnan(block.variance) else normal_groups
-            groups.append((block.name, block.columns))
+        columns = sources(n_blocks, p, coef, float(self.confidence_local))
         scale = NOISE_SHARE if self.noise_scale is None else float(self.noise_scale) / y_scale**2
         intercept = getattr(self, "fit_intercept", False)
         model = Model(
-            gamma=gamma,
-            local=local,
+            gamma=columns.gamma,
+            local=columns.local,
             top=float(self.confidence_global),
             noise=float(self.confidence_noise),
             local_prior=make_prior(self.prior, float(self.rate_local)),
             top_prior=make_prior(self.prior, float(self.rate_global)),
             noise_shape=float(self.noise_shape),
             noise_scale=scale,
-            variance=variance,
-            groups=(("coef", np.flatnonzero(rest)), *sparse_groups, *normal_groups),
+            variance=columns.variance,
+            groups=columns.groups,
             scaled=self._scaled,
             intercept_variance=float(self.intercept_variance) if intercept else None,
             intercept=float(self.confidence_intercept) if intercept else 1.0,
         )
-        return model, free
+        return model, columns.free
 
     def _solve(self, designs: Sequence[Design], units: Units) -> Self:
         """Fit every target and set the attributes."""

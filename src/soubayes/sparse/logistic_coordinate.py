@@ -11,9 +11,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import lapack
 
-from soubayes.sparse.columns import Columns, State, covariance_root, make_state, prior_value
+from soubayes.sparse.columns import Columns, Fit, State, covariance_root, make_state, prior_value
 from soubayes.sparse.jaakkola import Design, sweep
-from soubayes.sparse.newton import Fit
 from soubayes.sparse.scales import Scale, algorithm_1_step
 
 Array = np.ndarray
@@ -31,7 +30,7 @@ def coordinate(
     report: Callable[[int, float, int], None] = lambda *_: None,
 ) -> Fit:
     """Sweeps from ``start`` until one lowers J by less than ``tol`` times its size."""
-    state, history, converged = start, [], False
+    state, history, converged, interrupted = start, [], False, False
     data = sweep(design, y, weight, state.mean, state.root, curvature=False)
     history.append(data.loss + prior_value(model, state))
     try:
@@ -44,8 +43,8 @@ def coordinate(
                 converged = True
                 break
     except KeyboardInterrupt:
-        pass
-    return Fit(state, data, history, converged)
+        interrupted = True
+    return Fit(state, data, history, converged, interrupted)
 
 
 def _update(model: Columns, state: State, bound: Array, score: Array) -> State:

@@ -16,6 +16,7 @@ from scipy.linalg import lapack
 
 from soubayes.sparse.columns import (
     Columns,
+    Fit,
     State,
     apart,
     cholesky,
@@ -33,15 +34,6 @@ from soubayes.sparse.scales import Scale, kl_slope
 Array = np.ndarray
 
 
-class Fit(NamedTuple):
-    """Where a solver ended, and how."""
-
-    state: State
-    data: Pass  # on the active columns
-    history: list[float]  # J after every outer step; the last one is J of the state
-    converged: bool
-
-
 def solve(
     design: Design,
     y: Array,
@@ -51,16 +43,19 @@ def solve(
     *,
     max_iter: int = 200,
     tol: float = 1e-7,
+    readmit: bool = True,
     report: Callable[[int, float, int], None] = lambda *_: None,
 ) -> Fit:
     """Minimise J from ``start`` until a step lowers it by less than ``tol`` times its size.
 
     J never rises. A dropped column's own share of J, of order gamma_tau, enters the history at
-    its latest value. Ctrl-C returns the last state, not converged.
+    its latest value. Ctrl-C returns the last state, not converged. Without ``readmit`` dropped
+    columns stay where they are.
     """
     state = start
     data, value = evaluate(design, y, weight, model, state)
-    history, converged, coarse = [value], False, max(tol, 1e-5)
+    history, converged, interrupted = [value], False, False
+    coarse = max(tol, 1e-5) if readmit else tol
     try:
         for iteration in range(max_iter):
             step = _descend(design, y, weight, model, state, data, value, tol)
@@ -72,7 +67,7 @@ def solve(
                 continue
             settled = step is None or history[-2] - value <= tol * abs(value)
             # dropped columns are looked at early, so that they return before the last digits
-            check = check_dropped(design, y, weight, model, state, data, value)
+            check = check_dropped(design, y, weight, model, state, data, value, readmit)
             history = [past + check.shift for past in history]
             state, data, value = check.state, check.data, check.value
             if check.returned:
@@ -82,8 +77,8 @@ def solve(
                 break
             coarse = tol
     except KeyboardInterrupt:
-        pass
-    return Fit(state, data, history, converged)
+        interrupted = True
+    return Fit(state, data, history, converged, interrupted)
 
 
 def evaluate(
@@ -173,7 +168,8 @@ def improve(model: Columns, state: State, data: Pass, blend: float, enough: floa
             quadratic = quadratic.keep(~gone)
             point = _profile(model, quadratic, theta, held)
     precision = np.where(model.sparse, np.exp(point.theta), model.precision)
-    return make_state(model, quadratic.columns, point.mean, quadratic.H, precision, rest)
+    near = point.local, point.global_
+    return make_state(model, quadratic.columns, point.mean, quadratic.H, precision, rest, near)
 
 
 def _profile(
@@ -184,7 +180,7 @@ def _profile(
     factor = cholesky(quadratic.H + np.diag(w))
     C, B = invert(factor), invert(cholesky(quadratic.W + np.diag(w)))
     variance = gamma * np.diag(C)
-    if np.ptp(gamma[: len(gamma) - model.intercept]) > 0.0:  # sources of unequal confidence
+    if len(set(gamma[: len(gamma) - model.intercept])) > 1:  # sources of unequal confidence
         root = lapack.dtrtri(factor, lower=1)[0].T * np.sqrt(gamma)
         variance = np.einsum("ij,ij->i", root, root)
     mean = B @ quadratic.linear

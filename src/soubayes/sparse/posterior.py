@@ -33,6 +33,19 @@ class Posterior:
         total = (np.delete(X, self.active, axis=1) ** 2) @ own
         return total + np.einsum("ij,ij->i", inside @ self.covariance, inside)
 
+    def moved(self, order: Array, scale: Array) -> "Posterior":
+        """Of the same coefficients in another order, each times its scale (in the new order)."""
+        place = np.argsort(order)[self.active]
+        inside = np.argsort(place)
+        square = self.covariance[np.ix_(inside, inside)]
+        place = place[inside]
+        return Posterior(
+            self.mean[order] * scale,
+            self.variance[order] * scale**2,
+            place,
+            square * np.outer(scale[place], scale[place]),
+        )
+
     def full(self) -> Array:
         """S as a p x p matrix."""
         S = np.diag(self.variance)
@@ -60,6 +73,11 @@ class LowRankPosterior(Posterior):
     def spread(self, X: Array) -> Array:
         inside = X @ self.half.T
         return np.maximum((X**2) @ self.diagonal - np.einsum("ij,ij->i", inside, inside), 0.0)
+
+    def moved(self, order: Array, scale: Array) -> "Posterior":
+        half = self.half[:, order] * scale
+        diagonal = self.diagonal[order] * scale**2
+        return LowRankPosterior(self.mean[order] * scale, diagonal, half, self.lower)
 
     def full(self) -> Array:
         return np.diag(self.diagonal) - self.half.T @ self.half

@@ -14,20 +14,23 @@ from scipy.linalg import cho_solve, solve_triangular
 
 from soubayes.sparse.columns import (
     Columns,
+    Fit,
+    State,
     cholesky,
     dropped_terms,
+    make_state,
     refresh_scales,
     scales_value,
     split_scales,
 )
 from soubayes.sparse.dropped import best_dropped_precision, runs_away
-from soubayes.sparse.jaakkola import RowTerms, row_terms
+from soubayes.sparse.jaakkola import Pass, RowTerms, row_terms
 from soubayes.sparse.scales import Scale, kl_slope
 
 Array = np.ndarray
 
 
-class WideState(NamedTuple):
+class _Wide(NamedTuple):
     """q of all factors, the covariance of the coefficients implied by ``bound``."""
 
     active: Array  # (k,) ascending, the intercept last
@@ -55,7 +58,7 @@ def solve_wide(
     max_iter: int,
     tol: float,
     report: Callable[[int, float, int], None] = lambda *_: None,
-) -> tuple[WideState, list[float], bool]:
+) -> Fit:
     """Steps from the prior precisions until at most ``few`` columns are active, or converged.
 
     ``Z`` (n, p) holds the standardised columns, with the ones of the intercept last.
@@ -66,31 +69,57 @@ def solve_wide(
     state = _posterior(
         Z, y, weight, model, np.arange(p), np.log(precision), np.zeros(p), rows, flat, 1.0, held
     )
-    history, converged = [state.value], False
+    history, converged, interrupted = [state.value], False, False
     reach, last = np.full(p, 1.5), np.zeros(p)
-    for iteration in range(max_iter):
-        step = _own_steps(model, state)
-        turned = step * last < 0.0
-        reach, last = np.where(turned, 0.5 * reach, np.minimum(1.5 * reach, 3.0)), step
-        step = np.clip(step, -reach, reach)
-        trial = _backtrack(Z, y, weight, model, state, step)
-        if trial is None:
-            converged = True
-            break
-        moved = np.max(np.abs(_shrinkage(model, trial) - _shrinkage(model, state)), initial=0.0)
-        gain = state.value - trial.value
-        state = _drop(Z, y, weight, model, trial)
-        history.append(min(state.value, history[-1]))
-        report(iteration, state.value, len(state.active))
-        if len(state.active) <= few:
-            break
-        if gain <= tol * abs(state.value) and moved < 1e-4:
-            converged = True
-            break
-    return state, history, converged
+    try:
+        for iteration in range(max_iter):
+            step = _own_steps(model, state)
+            turned = step * last < 0.0
+            reach, last = np.where(turned, 0.5 * reach, np.minimum(1.5 * reach, 3.0)), step
+            step = np.clip(step, -reach, reach)
+            trial = _backtrack(Z, y, weight, model, state, step)
+            if trial is None:
+                converged = True
+                break
+            moved = np.max(np.abs(_shrinkage(model, trial) - _shrinkage(model, state)), initial=0.0)
+            gain = state.value - trial.value
+            state = _drop(Z, y, weight, model, trial)
+            history.append(min(state.value, history[-1]))
+            report(iteration, state.value, len(state.active))
+            if len(state.active) <= few:
+                break
+            if gain <= tol * abs(state.value) and moved < 1e-4:
+                converged = True
+                break
+    except KeyboardInterrupt:
+        interrupted = True
+    return _fit(Z, weight, model, state, history, converged, interrupted)
 
 
-def _own_steps(model: Columns, state: WideState) -> Array:
+def _fit(
+    Z: Array,
+    weight: Array,
+    model: Columns,
+    state: _Wide,
+    history: list[float],
+    converged: bool,
+    interrupted: bool,
+) -> Fit:
+    """With k x k matrices if columns were dropped, else with what they would follow from."""
+    d, empty = np.exp(state.theta), np.zeros((0, 0))
+    loss = float(weight @ state.terms.loss)
+    if len(state.active) == len(d):
+        local, global_ = split_scales(model, d)
+        whole = State(state.active, state.mean, empty, d, local, global_, state.rest)
+        data = Pass(loss, np.zeros(0), empty, empty)
+        return Fit(whole, data, history, converged, interrupted, state.bound)
+    part = Z[:, state.active]
+    H = part.T @ (state.bound[:, None] * part)
+    start = make_state(model, state.active, state.mean, H, d, state.rest)
+    return Fit(start, Pass(loss, np.zeros(len(H)), H, H), history, converged, interrupted)
+
+
+def _own_steps(model: Columns, state: _Wide) -> Array:
     """From every theta_j to its own stationary point, all following nu.
 
     With h_j the curvature of J in theta_j and t_j the part of it that KL_tau brings, the own
@@ -115,8 +144,8 @@ def _own_steps(model: Columns, state: WideState) -> Array:
 
 
 def _backtrack(
-    Z: Array, y: Array, weight: Array, model: Columns, state: WideState, step: Array
-) -> WideState | None:
+    Z: Array, y: Array, weight: Array, model: Columns, state: _Wide, step: Array
+) -> _Wide | None:
     """The state after as much of the step as lowers J; None when rounding allows none."""
     for halvings in range(12):
         trial = _posterior(
@@ -137,7 +166,7 @@ def _backtrack(
     return None
 
 
-def _drop(Z: Array, y: Array, weight: Array, model: Columns, state: WideState) -> WideState:
+def _drop(Z: Array, y: Array, weight: Array, model: Columns, state: _Wide) -> _Wide:
     """Without the columns whose precision runs away."""
     w = model.confidence[state.active] * np.exp(state.theta[state.active])
     gone = runs_away(model, state.active, state.s, state.q) & (w > 50.0 * state.s)
@@ -166,15 +195,14 @@ def _posterior(
     eta: Array,
     blend: float,
     held: tuple[Scale, Scale],
-) -> WideState:
+) -> _Wide:
     """The best mean, covariance and scales for theta, the rows' quadratic terms held; then J."""
     part, gamma = Z[:, active], model.confidence[active]
     w = gamma * np.exp(theta[active])
     bound = weight * rows.bound
     curve = (1.0 - blend) * weight * rows.curvature + blend * bound
     k = len(active) - model.intercept
-    spread = _spread(part[:, :k], w[:k], gamma[:k], bound)
-    variance, rows_variance, entropy = spread
+    variance, rows_variance, entropy, _ = source_spread(part[:, :k], w[:k], gamma[:k], bound)
     if model.intercept:
         own = gamma[-1] / (bound.sum() + w[-1])
         variance, rows_variance = np.append(variance, own), rows_variance + own
@@ -191,7 +219,7 @@ def _posterior(
     value += np.sum(gamma * (d * (variance + mean**2) - 1.0 - np.log(gamma) - gain)) / 2.0
     s = np.maximum(gamma / variance - w, 0.0)
     q = mean / kernel.diagonal(w)
-    return WideState(
+    return _Wide(
         active, theta, mean, variance, local, global_, rest, bound, terms, s, q, float(value)
     )
 
@@ -234,23 +262,31 @@ class Kernel(NamedTuple):
         return float(np.log(w).sum() + 2.0 * np.log(np.diag(self.lower)).sum())
 
 
-def _spread(X: Array, w: Array, gamma: Array, bound: Array) -> tuple[Array, Array, float]:
-    """diag(S), x_i' S x_i and sum_k gamma_k/2 log|source k's precision| of the ordered sources.
+def source_spread(
+    X: Array, w: Array, gamma: Array, bound: Array
+) -> tuple[Array, Array, float, Array]:
+    """diag(S), x_i' S x_i, sum_k gamma_k/2 log|precision of source k|, and log|S| by column.
 
-    S is the sum over the sources, the last columns first, of (gamma_k - gamma_before) times the
-    inverse of A restricted to that source and the columns before it.
+    S is the sum over the ordered sources, the last columns first, of (gamma_k - gamma_before)
+    times the inverse of A restricted to that source and the columns before it. The last array
+    sums over a source to log|its conditional covariance|.
     """
     total, rows, entropy, before = np.zeros(len(w)), np.zeros(len(X)), 0.0, 0.0
-    ends = [*(np.flatnonzero(np.diff(gamma)) + 1), len(w)] if len(w) else []
-    for end in reversed(ends):
-        kernel = Kernel.of(X[:, :end], w[:end], bound)
+    log_det, begin, last = np.log(gamma), 0, 0.0
+    kernels = []
+    for end in [*(np.flatnonzero(np.diff(gamma)) + 1), len(w)] if len(w) else []:
+        kernels.append((end, Kernel.of(X[:, :end], w[:end], bound)))
+        here = kernels[-1][1].log_det(w[:end])
+        log_det[begin:end] -= (here - last) / (end - begin)
+        begin, last = end, here
+    for end, kernel in reversed(kernels):
         share, before = gamma[end - 1] - before, gamma[end - 1]
         total[:end] += share * kernel.diagonal(w[:end])
         rows += share * kernel.row_variance()
         entropy += 0.5 * share * kernel.log_det(w[:end])
-    return total, rows, entropy
+    return total, rows, entropy, log_det
 
 
-def _shrinkage(model: Columns, state: WideState) -> Array:
+def _shrinkage(model: Columns, state: _Wide) -> Array:
     """kappa_j = d_j S_jj of the active columns."""
     return np.exp(state.theta[state.active]) * state.variance

@@ -1,0 +1,465 @@
+"""Sparse Bayesian logistic regression as a scikit-learn estimator (section 4.3)."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import Parallel, delayed, effective_n_jobs
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from soubayes.confidence import check_gamma
+from soubayes.results import Table
+from soubayes.sparse.base import (
+    FeatureSelection,
+    SparseEstimator,
+    as_dense,
+    check_choice,
+    check_confidences,
+    check_finite_columns,
+    check_positive,
+    column_scales,
+    warn_unconverged,
+)
+from soubayes.sparse.blocks import parse_blocks, sources
+from soubayes.sparse.columns import Columns
+from soubayes.sparse.jaakkola import Design
+from soubayes.sparse.logistic_path import Outcome, make_problem, solve_class
+from soubayes.sparse.logistic_report import Report, report_on
+from soubayes.sparse.predictive import log_mean_probability, mean_probability, probability_sd
+from soubayes.sparse.scales import make_prior
+
+Array = np.ndarray
+_ROWS = 4096
+
+
+class SoULogisticRegression(FeatureSelection, ClassifierMixin, SparseEstimator):
+    """Logistic regression that selects columns by the confidence in its coefficients.
+
+    The model of section 4.3 and supplement A.3, with a confidence gamma for every source::
+
+        y ~ Bernoulli(sigma(alpha + x' beta)),   beta_j ~ N(0, tau_j^2 nu^2)
+        J(q) = E_q[loss] + sum_k gamma_k KL_k            (supplement C.4.3, sign corrected)
+
+    with the Jaakkola-Jordan bound for the loss; several classes are fitted one against the rest.
+    A small ``confidence_local`` makes every tau_j follow the data, so that beta_j is either free
+    or zero, and ``confidence_coef`` is the threshold: beta_j stays when z_j^2 = q_j^2/s_j >
+    gamma_b, q_j its score with the other coefficients adjusted and s_j the information that the
+    bound gives it. The bound overstates information where the classes are well separated, so
+    that fewer than the 32 % of useless columns that linear regression keeps at gamma_b = 1 stay.
+    Columns are standardised inside; coefficients are reported in your units.
+
+    Parameters
+    ----------
+    confidence_coef : float or "auto"
+        gamma_b. "auto" raises it from 1 to max(2, 3 log p), chooses for each class the point of
+        least 2 loss + 2 k n/(n - k - 1) + 3/2 k log(p/e), and refits its support at confidence 1.
+    confidence_local, confidence_global, confidence_intercept : float
+        gamma_tau, gamma_nu, gamma_alpha. ``confidence_local=1`` is the ordinary global-local
+        model (GL); from confidence_coef/2 on nothing is selected.
+    prior : "exponential" or "horseshoe"
+        tau_j^2, nu^2 ~ Exp(rate), or tau_j, nu ~ half-Cauchy.
+    rate_local, rate_global : float
+        lambda_tau, lambda_nu of the exponential priors.
+    intercept_variance : float
+        Of the normal prior of the intercept at the mean of X.
+    feature_blocks : dict or None
+        Named groups of columns with their own prior: ``{"clinical": {"columns": ["age", "sex"],
+        "prior": "normal", "variance": 10.0, "confidence": 1.0}}`` is not shrunk (variance in
+        units of 1/var(x)); ``"prior": "sparse"`` with its own ``confidence`` and
+        ``confidence_local`` stays sparse. Other columns are sparse.
+    fit_intercept : bool
+    class_weight : dict, "balanced" or None
+        Multiplies ``sample_weight`` as in scikit-learn.
+    solver : "newton" or "coordinate"
+        "coordinate" is Algorithm 1, which has the same fixed points and takes very long when
+        ``confidence_local`` is small; its "auto" is 1.
+    max_iter, tol : int, float
+        Steps for each confidence, and the relative fall of J in a step at which a solver stops.
+    n_jobs : int or None
+        Threads over the classes.
+    verbose : int
+        1 prints a line a step.
+
+    Attributes
+    ----------
+    classes_ : the labels, sorted
+    coef_, coef_sd_, selected_, shrinkage_, local_scale_ : (1, p), or (n_classes, p)
+        ``coef_`` is exactly 0 where not selected; shrinkage kappa_j = d_j S_jj is 1 there.
+    intercept_, intercept_sd_, global_scale_, effective_parameters_, confidence_coef_ : (1,) or \
+(n_classes,)
+    covariance_ : (p, p), or (n_classes, p, p); computed when asked for
+    kl_ : nats of each block (a list of them for several classes, as the following)
+    objective_ : J after every step at the reported confidence; never rises
+    path_ : Table with gamma, n_selected, value (J), score (of "auto"), selected, coef, intercept, \
+and, of "auto", refit_coef and refit_intercept
+    solver_, n_iter_, converged_
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(400, 20))
+    >>> y = np.where(X[:, 0] - X[:, 1] + rng.logistic(size=400) / 2 > 0, "yes", "no")
+    >>> model = SoULogisticRegression(confidence_coef="auto").fit(X, y)
+    >>> np.flatnonzero(model.selected_[0])
+    array([0, 1])
+    >>> model.predict_proba(X[:2]).round(1)
+    array([[0.4, 0.6],
+           [0.9, 0.1]])
+    """
+
+    def __init__(
+        self,
+        *,
+        confidence_coef: float | str = 1.0,
+        confidence_local: float = 1e-6,
+        confidence_global: float = 1.0,
+        confidence_intercept: float = 1.0,
+        prior: str = "exponential",
+        rate_local: float = 10.0,
+        rate_global: float = 10.0,
+        intercept_variance: float = 10.0,
+        feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
+        fit_intercept: bool = True,
+        class_weight: Mapping[Any, float] | str | None = None,
+        solver: str = "newton",
+        max_iter: int = 200,
+        tol: float = 1e-7,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.confidence_coef = confidence_coef
+        self.confidence_local = confidence_local
+        self.confidence_global = confidence_global
+        self.confidence_intercept = confidence_intercept
+        self.prior = prior
+        self.rate_local = rate_local
+        self.rate_global = rate_global
+        self.intercept_variance = intercept_variance
+        self.feature_blocks = feature_blocks
+        self.fit_intercept = fit_intercept
+        self.class_weight = class_weight
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit to X (n, p), dense or scipy-sparse, and labels y (n,) of any type.
+
+        float32 data stay float32. ``sample_weight`` counts a row that many times.
+        """
+        self._check_parameters()
+        X, y, weight = self._check_data(X, y, sample_weight)
+        units, matrix = _standardise(X, weight, self.fit_intercept)
+        model, free, order, groups = self._model(X.shape[1])
+        design = _design(matrix, units, order, self.fit_intercept)
+        targets = self.classes_ if len(self.classes_) > 2 else self.classes_[1:]
+        self._single = len(self.classes_) == 2
+        problem = make_problem(design, weight, self.solver)
+        confidence = None if self.confidence_coef == "auto" else float(self.confidence_coef)
+        stopped: list[Any] = []
+
+        def one(label: Any) -> Outcome:
+            outcome = solve_class(
+                problem,
+                (y == label).astype(float),
+                model,
+                free,
+                confidence,
+                solver=self.solver,
+                max_iter=0 if stopped else int(self.max_iter),
+                tol=float(self.tol),
+                report=self._reporter(label),
+            )
+            if outcome.fit.interrupted:
+                stopped.append(label)
+            return outcome
+
+        outcomes = _each(one, targets, self.n_jobs)
+        back = np.argsort(order)
+        reports = [report_on(problem, outcome, groups, back, units.scale) for outcome in outcomes]
+        self._set_attributes(outcomes, reports, units, back)
+        if not self.converged_:
+            self._warn(stopped)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Log odds of the averaged probability, (n,) or (n, n_classes) one against the rest."""
+        mean, variance = self._predictor(X)
+        odds = log_mean_probability(mean, variance) - log_mean_probability(-mean, variance)
+        return odds[:, 0] if self._single else odds
+
+    def predict(self, X: Any) -> Array:
+        """The class of highest averaged probability."""
+        odds = self.decision_function(X)
+        index = (odds > 0).astype(int) if self._single else np.argmax(odds, axis=1)
+        return self.classes_[index]
+
+    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+        """Probabilities averaged over the posterior, E_q[sigma(alpha + x' beta)].
+
+        The average of the logistic function over the Gaussian linear predictor is computed by a
+        mixture of eight probits (error below 3e-9); several classes are normalised to sum to 1.
+        ``return_std`` adds the posterior standard deviation of the (one against the rest)
+        probabilities, divided by the same sum.
+        """
+        mean, variance = self._predictor(X)
+        p = mean_probability(mean, variance)
+        sd = probability_sd(mean, variance) if return_std else p
+        if self._single:
+            p, sd = np.column_stack([1.0 - p, p]), np.column_stack([sd, sd])
+        else:
+            total = p.sum(axis=1, keepdims=True)
+            # every class at (almost) 0: the largest log odds decide
+            log_p = log_mean_probability(mean, variance)
+            safe = np.exp(log_p - log_p.max(axis=1, keepdims=True))
+            p = np.where(total > 1e-7, p / np.maximum(total, 1e-7), safe / safe.sum(1)[:, None])
+            sd = sd / np.maximum(total, 1e-7)
+        return (p, sd) if return_std else p
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """Logarithms of `predict_proba`, accurate for small probabilities."""
+        mean, variance = self._predictor(X)
+        log_p = log_mean_probability(mean, variance)
+        if self._single:
+            return np.column_stack([log_mean_probability(-mean, variance), log_p])
+        shift = log_p.max(axis=1, keepdims=True)
+        return log_p - shift - np.log(np.exp(log_p - shift).sum(axis=1, keepdims=True))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _predictor(self, X: Any) -> tuple[Array, Array]:
+        """Mean and variance of alpha + x' beta, (n, 1) or (n, n_classes)."""
+        check_is_fitted(self)
+        X = validate_data(
+            self, X, reset=False, accept_sparse=["csr"], dtype=[np.float64, np.float32]
+        )
+        mean = np.empty((X.shape[0], len(self.posteriors_)))
+        variance = np.empty_like(mean)
+        for begin in range(0, len(mean), _ROWS):
+            rows = slice(begin, begin + _ROWS)
+            centred = as_dense(X[rows]) - self._x_mean
+            for t, q in enumerate(self.posteriors_):
+                mean[rows, t] = centred @ q.mean + self._alpha[t]
+                variance[rows, t] = q.spread(centred) + self._alpha_variance[t]
+        return mean, variance
+
+    def _check_parameters(self) -> None:
+        check_confidences(self, "confidence_local", "confidence_global")
+        if isinstance(self.confidence_coef, str):
+            if self.confidence_coef != "auto":
+                raise ValueError(
+                    f"confidence_coef is {self.confidence_coef!r}, but it must be 'auto' or a "
+                    "number greater than 0."
+                )
+        else:
+            check_gamma("coef", self.confidence_coef, allow_inf=False)
+        check_choice("prior", self.prior, ("exponential", "horseshoe"))
+        check_choice("solver", self.solver, ("newton", "coordinate"))
+        check_positive(self, "rate_local", "rate_global", "tol", "max_iter")
+        if self.fit_intercept:
+            check_positive(self, "intercept_variance")
+            check_confidences(self, "confidence_intercept")
+
+    def _check_data(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Array, Array]:
+        """Rows of positive weight; labels as the user gave them."""
+        X, y = validate_data(
+            self, X, y, accept_sparse=["csr"], dtype=[np.float64, np.float32], ensure_min_samples=2
+        )
+        check_classification_targets(y)
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if self.class_weight is not None:
+            weight = weight * compute_sample_weight(self.class_weight, y)
+        keep = weight > 0
+        if not keep.all():
+            X, y, weight = X[keep], y[keep], weight[keep]
+        self.classes_ = np.unique(y)
+        if len(self.classes_) < 2:
+            given = f"the one class {self.classes_[0]!r}" if len(y) else "no row of positive weight"
+            raise ValueError(
+                f"y has {given}, but a classifier needs rows of at least two classes; "
+                "use stratified folds if this is a cross-validation."
+            )
+        return X, y, weight
+
+    def _model(self, p: int) -> tuple[Columns, Array, Array, dict[str, Array]]:
+        """The columns' model, which of them follow the path, their order, and the sources."""
+        blocks = parse_blocks(self.feature_blocks, p, getattr(self, "feature_names_in_", None))
+        coef = 1.0 if self.confidence_coef == "auto" else float(self.confidence_coef)
+        given = sources(blocks, p, coef, float(self.confidence_local))
+        order = np.concatenate([columns for _, columns in given.groups[::-1]])
+        extra = [1.0] if self.fit_intercept else []
+        variance = np.append(given.variance[order], np.multiply(extra, self.intercept_variance))
+        sparse = np.isnan(variance)
+        model = Columns(
+            confidence=np.append(given.gamma[order], np.multiply(extra, self.confidence_intercept)),
+            sparse=sparse,
+            precision=1.0 / variance,
+            local_prior=make_prior(self.prior, float(self.rate_local)),
+            global_prior=make_prior(self.prior, float(self.rate_global)),
+            local_confidence=np.append(given.local[order], extra),
+            global_confidence=float(self.confidence_global),
+            intercept=self.fit_intercept,
+        )
+        free = np.append(given.free[order], np.zeros(len(extra), bool)) & sparse
+        return model, free, order, dict(given.groups)
+
+    def _reporter(self, label: Any) -> Any:
+        def report(step: int, value: float, active: int) -> None:
+            if self.verbose:
+                print(f"class {label}: step {step}, J = {value:.8g}, {active} active", flush=True)
+
+        return report
+
+    def _set_attributes(
+        self, outcomes: list[Outcome], reports: list[Report], units: "_Units", back: Array
+    ) -> None:
+        self._x_mean = units.mean
+        self.posteriors_ = [report.posterior for report in reports]
+        self.coef_ = np.stack([q.mean for q in self.posteriors_])
+        self.coef_sd_ = np.stack([q.sd for q in self.posteriors_])
+        self._alpha = np.array([report.intercept for report in reports])
+        self._alpha_variance = np.array([report.intercept_variance for report in reports])
+        self.intercept_ = self._alpha - self.coef_ @ units.mean
+        spread = [q.spread(units.mean[None])[0] for q in self.posteriors_]
+        self.intercept_sd_ = np.sqrt(self._alpha_variance + spread)
+        self.selected_ = np.stack([report.selected for report in reports])
+        self.shrinkage_ = np.stack([report.shrinkage for report in reports])
+        self.effective_parameters_ = np.sum(1.0 - self.shrinkage_, axis=1)
+        self.local_scale_ = np.stack([report.local_scale for report in reports])
+        self.global_scale_ = np.array([report.global_scale for report in reports])
+        self.confidence_coef_ = np.array([outcome.gamma for outcome in outcomes])
+        self.solver_ = self.solver
+        self.n_iter_ = max(outcome.n_iter for outcome in outcomes)
+        self.converged_ = all(outcome.fit.converged for outcome in outcomes)
+        self.kl_, self.objective_, self.path_ = (
+            parts[0] if self._single else parts
+            for parts in (
+                [report.kl for report in reports],
+                [outcome.history for outcome in outcomes],
+                [_table(outcome, units, back) for outcome in outcomes],
+            )
+        )
+
+    def _warn(self, stopped: list[Any]) -> None:
+        if stopped:
+            what, advice = "the fit was interrupted", "Call fit again to finish it."
+        elif self.solver == "coordinate":
+            what = f"J was still falling by more than tol={self.tol} of itself a sweep"
+            advice = (
+                "Algorithm 1 creeps when confidence_local is small: raise max_iter or tol, or use "
+                "solver='newton'."
+            )
+        else:
+            what = f"a class did not converge within max_iter={self.max_iter} steps"
+            advice = "Raise max_iter or tol."
+        warn_unconverged(self, what, advice)
+
+    def _target_names(self) -> list[Any]:
+        return list(self.classes_ if not self._single else self.classes_[1:])
+
+    def _draws(self, n: int, rng: np.random.Generator) -> dict[str, list[Array]]:
+        draws = super()._draws(n, rng)
+        if self.fit_intercept:
+            draws["intercept"] = [
+                self._alpha[t]
+                + rng.standard_normal(n) * np.sqrt(self._alpha_variance[t])
+                - draws["coef"][t] @ self._x_mean
+                for t in range(len(self.posteriors_))
+            ]
+        return draws
+
+
+class _Units(NamedTuple):
+    """Mean and scale of the columns, and which are constant."""
+
+    mean: Array
+    scale: Array
+    constant: Array
+
+
+def _standardise(X: Any, weight: Array, centre: bool) -> tuple[_Units, Any]:
+    """Weighted mean and standard deviation of every column, and X with them taken out.
+
+    A dense X is copied in its own dtype, a block of rows at a time; a sparse one stays as it is.
+    Without an intercept the columns are only scaled, to mean square 1.
+    """
+    n, total = float(weight.sum()), np.zeros(X.shape[1])
+    blocks = [slice(i, i + _ROWS) for i in range(0, X.shape[0], _ROWS)]
+    share = weight / n
+    for rows in blocks:
+        total += share[rows] @ X[rows]
+    mean = total if centre else np.zeros_like(total)
+    square = np.zeros_like(mean)
+    for rows in blocks:
+        square += share[rows] @ np.square(as_dense(X[rows]) - mean)
+    scale, constant = column_scales(mean, square, n)
+    check_finite_columns(scale)
+    units = _Units(mean, scale, constant)
+    if sp.issparse(X):
+        return units, sp.csr_array(X)
+    out = np.empty(X.shape, X.dtype)
+    for rows in blocks:
+        part = (np.asarray(X[rows], float) - mean) / scale
+        part[:, constant] = 0.0
+        out[rows] = part
+    return units, out
+
+
+def _design(matrix: Any, units: _Units, order: Array, intercept: bool) -> Design:
+    moved = not np.array_equal(order, np.arange(len(order)))
+    matrix = matrix[:, order] if moved else matrix
+    if not sp.issparse(matrix):
+        return Design(matrix, intercept)
+    # a constant column minus its mean is 0 only up to rounding; an infinite scale makes it 0
+    scale = np.where(units.constant, np.inf, units.scale)
+    return Design(matrix, intercept, units.mean[order], scale[order])
+
+
+def _each(one: Any, targets: Any, n_jobs: int | None) -> list[Outcome]:
+    """Every class, in threads that share the data; BLAS gets the cores that are left."""
+    jobs = min(effective_n_jobs(n_jobs), len(targets))
+    if jobs == 1:
+        return [one(label) for label in targets]
+    with threadpool_limits(max(1, effective_n_jobs(-1) // jobs), user_api="blas"):
+        return Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(label) for label in targets)
+
+
+def _table(outcome: Outcome, units: _Units, back: Array) -> Table:
+    """The path in the user's units and column order."""
+    p = len(back)
+
+    def coefficients(means: list[Array]) -> tuple[Array, Array]:
+        coef = np.array(means)[:, :p][:, back] / units.scale
+        alpha = np.array([mean[p] if len(mean) > p else 0.0 for mean in means])
+        return coef, alpha - coef @ units.mean
+
+    coef, intercept = coefficients([point.mean for point in outcome.points])
+    selected = np.zeros((len(outcome.points), p), bool)
+    for row, point in zip(selected, outcome.points, strict=True):
+        row[point.active[point.active < p]] = True
+    columns = {
+        "gamma": [point.gamma for point in outcome.points],
+        "n_selected": selected.sum(axis=1),
+        "value": [point.value for point in outcome.points],
+        "score": [point.score for point in outcome.points],
+        "intercept": intercept,
+        "selected": selected[:, back],
+        "coef": coef,
+    }
+    if np.isfinite(columns["score"]).any():
+        refit = coefficients([point.refit for point in outcome.points])
+        columns["refit_coef"], columns["refit_intercept"] = refit
+    return Table(**columns)
