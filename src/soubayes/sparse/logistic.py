@@ -287,7 +287,7 @@ and, of "auto", refit_coef and refit_intercept
             X, y, weight = X[keep], y[keep], weight[keep]
         self.classes_ = np.unique(y)
         if len(self.classes_) < 2:
-            given = f"the one class {self.classes_[0]!r}" if len(y) else "no row of positive weight"
+            given = f"the one class {self.classes_[0]}" if len(y) else "no row of positive weight"
             raise ValueError(
                 f"y has {given}, but a classifier needs rows of at least two classes; "
                 "use stratified folds if this is a cross-validation."
@@ -399,13 +399,14 @@ def _standardise(X: Any, weight: Array, centre: bool) -> tuple[_Units, Any]:
     n, total = float(weight.sum()), np.zeros(X.shape[1])
     blocks = [slice(i, i + _ROWS) for i in range(0, X.shape[0], _ROWS)]
     share = weight / n
-    for rows in blocks:
-        total += share[rows] @ X[rows]
-    mean = total if centre else np.zeros_like(total)
-    square = np.zeros_like(mean)
-    for rows in blocks:
-        square += share[rows] @ np.square(as_dense(X[rows]) - mean)
-    scale, constant = column_scales(mean, square, n)
+    with np.errstate(over="ignore", invalid="ignore"):  # reported below
+        for rows in blocks:
+            total += share[rows] @ X[rows]
+        mean = total if centre else np.zeros_like(total)
+        square = np.zeros_like(mean)
+        for rows in blocks:
+            square += share[rows] @ np.square(as_dense(X[rows]) - mean)
+        scale, constant = column_scales(mean, square, n)
     check_finite_columns(scale)
     units = _Units(mean, scale, constant)
     if sp.issparse(X):
