@@ -407,7 +407,7 @@ def _standardise(X: Any, weight: Array, centre: bool) -> tuple[_Units, Any]:
         for rows in blocks:
             square += share[rows] @ np.square(as_dense(X[rows]) - mean)
         scale, constant = column_scales(mean, square, n)
-    check_finite_columns(scale)
+    check_finite_columns(square)
     units = _Units(mean, scale, constant)
     if sp.issparse(X):
         return units, sp.csr_array(X)

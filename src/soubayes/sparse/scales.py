@@ -343,8 +343,9 @@ def stationary_precision(
         return value, x * (up * up + z * up * up * (1.0 - 2.0 * x * up) + force / (x + shift))
 
     # the root without the prior's pull on large scales: exact for small g, a start otherwise
-    excess = z - 1.0 + 2.0 * base
-    start = np.log(2.0 * (1.0 - base) / (excess + np.sqrt(excess**2 + 4.0 * base * (1.0 - base))))
+    low = np.minimum(base, 0.9)
+    excess = z - 1.0 + 2.0 * low
+    start = np.log(2.0 * (1.0 - low) / (excess + np.sqrt(excess**2 + 4.0 * low * (1.0 - low))))
     t = start
     for _ in range(3):
         value, slope = balance(t)
