@@ -13,7 +13,16 @@ import numpy as np
 
 from soubayes.model import Model
 from soubayes.quadrature import Line, place_nodes
-from soubayes.stages import Conditional, Coordinate, Stage, Table, block_values, conditional
+from soubayes.stages import (
+    Conditional,
+    Coordinate,
+    Stage,
+    Table,
+    block_values,
+    conditional,
+    describe,
+    median_at,
+)
 from soubayes.tree import Level, soft_minimum
 
 
@@ -150,7 +159,7 @@ class Engine:
             return self.discrete_nodes(k, context, theta, prior.log_density(everyone, theta))
         least, most = prior.support()
         low, high = prior.quantile(1e-14), prior.quantile(1 - 1e-14)
-        depth = 8.0 - np.log(self.tolerances[k])
+        depth = 12.0 - np.log(self.tolerances[k])
         while True:
             start = np.maximum(np.where(np.isfinite(low), low, 0.0), least)
             count = int(np.nanmax(np.minimum(high, most) - start)) + 1
@@ -246,19 +255,14 @@ class Engine:
         context = [np.array([theta])]
         for k, stage in enumerate(self.stages[1:], start=1):
             try:
-                median = conditional(stage, self.stages[:k], context).median()
+                context.append(median_at(stage, self.stages[:k], context))
             except ValueError as error:
-                return f"{error} Here {self.describe(context)}."
-            context.append(median)
+                return str(error)
         loss = float(evaluate_loss(self.model, self.stages, context)[0])
         return (
-            f"loss is {loss} at {self.describe(context)}. It must be a number or inf (impossible) "
-            "wherever the priors have mass: check the data for NaN."
+            f"loss is {loss} at {describe(self.stages, context)}. It must be a number or inf "
+            "(impossible) wherever the priors have mass: check the data for NaN."
         )
-
-    def describe(self, context: Sequence[np.ndarray]) -> str:
-        pairs = zip(self.stages, context, strict=False)
-        return ", ".join(f"{stage.name} = {value[0]:.6g}" for stage, value in pairs)
 
     @cached_property
     def tolerances(self) -> list[float]:

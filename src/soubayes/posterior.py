@@ -30,7 +30,7 @@ class ExactPosterior(ABC):
     True
     >>> print(posterior.summary())
     block  confidence  mean       sd     lower   upper       kl
-       mu           1     1  0.70711  -0.1631...  2.1631  0.59657
+       mu           1     1  0.70711  -0.1630...  2.1631  0.59657
     """
 
     confidence: dict[str, float]
@@ -71,8 +71,11 @@ class ExactPosterior(ABC):
         """One row a coordinate: mean, sd, central 90 % interval, and the block's KL."""
         rows: list[tuple[Any, ...]] = []
         for name in self.names:
-            mean, sd = np.atleast_1d(self.mean(name)), np.atleast_1d(self.sd(name))
-            interval = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))
+            try:
+                mean, sd = np.atleast_1d(self.mean(name)), np.atleast_1d(self.sd(name))
+                interval = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))
+            except TypeError:  # labels have no mean
+                mean, sd, interval = np.array([np.nan]), np.array([np.nan]), np.full((2, 1), np.nan)
             for i in range(len(mean)):
                 label = name if len(mean) == 1 else f"{name}[{i}]"
                 gamma, kl = self.confidence[name], self.kl[name]
@@ -161,13 +164,14 @@ class NodePosterior(ExactPosterior):
         placed, solution = self._tree[k], self._solution
         reach = solution.probability[k - 1] if k else np.ones(1)
         if placed.is_discrete:
-            return Marginal(placed.theta, solution.probability[k], discrete=True)
+            return Marginal.discrete(placed.theta, solution.probability[k])
         row, edges, cdf = conditional_cdf(placed, solution.log_conditional[k])
-        inside = np.diff(row) == 0
-        middle = ((edges[1:] + edges[:-1]) / 2)[inside]
-        mass = (np.diff(cdf) * reach[row[1:]])[inside]
-        exact = Marginal(placed.theta, solution.probability[k], discrete=True)
-        return Marginal(middle, mass, discrete=False, moments=(exact.mean(), exact.std()))
+        inside = np.flatnonzero(row[1:] == row[:-1])
+        mass = np.diff(cdf)[inside] * reach[row[inside]]
+        exact = Marginal.discrete(placed.theta, solution.probability[k])
+        return Marginal.continuous(
+            edges[inside], edges[inside + 1], mass, exact.mean(), exact.std()
+        )
 
     def _each(self, name: str, what: Any) -> Any:
         parts = [what(marginal) for marginal in self.coordinate_marginals(name)]
@@ -177,72 +181,82 @@ class NodePosterior(ExactPosterior):
 class Marginal:
     """One block's posterior, with the methods of a ``scipy.stats`` distribution.
 
-    >>> coin = Marginal(np.array([0.0, 1.0]), np.array([0.25, 0.75]), discrete=True)
+    >>> coin = Marginal.discrete(np.array([0.0, 1.0]), np.array([0.25, 0.75]))
     >>> coin.mean(), float(coin.pmf(1.0)), float(coin.ppf(0.2))
     (0.75, 0.75, 0.0)
     """
 
-    def __init__(
-        self,
-        points: np.ndarray,
-        mass: np.ndarray,
-        *,
-        discrete: bool,
-        moments: tuple[float, float] | None = None,
-    ) -> None:
-        self.is_discrete = discrete
-        if discrete:
-            self.points, where = np.unique(points, return_inverse=True)
-            self.mass = np.bincount(where, mass, len(self.points))
-        else:
-            order = np.argsort(points)
-            self.points, self.mass = points[order], mass[order]
-        self.mass = self.mass / self.mass.sum()
-        self._cumulative = np.cumsum(self.mass)
-        self._moments = moments
+    def __init__(self, points: np.ndarray, cdf: np.ndarray, **known: Any) -> None:
+        self.points, self._cdf = points, cdf
+        self.is_discrete: bool = known["is_discrete"]
+        self._mean, self._std, self._density = known["mean"], known["std"], known["density"]
+
+    @classmethod
+    def discrete(cls, points: np.ndarray, mass: np.ndarray) -> "Marginal":
+        """Point masses; equal points are merged."""
+        values, where = np.unique(points, return_inverse=True)
+        mass = np.bincount(where, mass / mass.sum(), len(values))
+        mean = std = None
+        if values.dtype.kind in "fiub":
+            mean = float(mass @ values)
+            std = float(np.sqrt(mass @ (values - mean) ** 2))
+        known = {"is_discrete": True, "mean": mean, "std": std, "density": mass}
+        return cls(values, np.cumsum(mass), **known)
+
+    @classmethod
+    def continuous(
+        cls, low: np.ndarray, high: np.ndarray, mass: np.ndarray, mean: float, std: float
+    ) -> "Marginal":
+        """A mixture of uniform pieces: its density steps up and down at their ends."""
+        use = (mass > 0) & (high > low)
+        low, high, mass = low[use], high[use], mass[use] / mass[use].sum()
+        points, step = np.concatenate([low, high]), mass / (high - low)
+        order = np.argsort(points, kind="stable")
+        points = points[order]
+        density = np.maximum(np.cumsum(np.concatenate([step, -step])[order]), 0.0)
+        cdf = np.append(0.0, np.cumsum(density[:-1] * np.diff(points)))
+        known = {"is_discrete": False, "mean": mean, "std": std, "density": density}
+        return cls(points, cdf / cdf[-1], **known)
 
     def mean(self) -> float:
         """Posterior mean."""
-        if self._moments:
-            return self._moments[0]
-        if self.points.dtype.kind in "OUS":
-            raise TypeError(f"labels such as {self.points[0]!r} have no mean; use pmf or ppf.")
-        return float(self.mass @ self.points)
+        return self._number(self._mean)
 
     def std(self) -> float:
         """Posterior standard deviation."""
-        if self._moments:
-            return self._moments[1]
-        return float(np.sqrt(self.mass @ (self.points - self.mean()) ** 2))
+        return self._number(self._std)
 
     def cdf(self, x: ArrayLike) -> Any:
         """Posterior probability of at most x."""
         if self.is_discrete:
-            below = np.searchsorted(self.points, x, side="right")
-            return np.append(0.0, self._cumulative)[below]
-        return np.interp(np.asarray(x), self.points, self._cumulative - self.mass / 2, 0.0, 1.0)
+            return np.append(0.0, self._cdf)[np.searchsorted(self.points, x, side="right")]
+        return np.interp(np.asarray(x), self.points, self._cdf, 0.0, 1.0)
 
     def ppf(self, p: ArrayLike) -> Any:
         """Posterior quantiles."""
         if self.is_discrete:
-            at = np.searchsorted(self._cumulative, np.asarray(p) * (1 - 1e-15), side="left")
+            at = np.searchsorted(self._cdf, np.asarray(p) * (1 - 1e-15), side="left")
             return self.points[np.minimum(at, len(self.points) - 1)]
-        return np.interp(np.asarray(p), self._cumulative - self.mass / 2, self.points)
+        return np.interp(np.asarray(p), self._cdf, self.points)
 
     def pdf(self, x: ArrayLike) -> Any:
         """Posterior density of a continuous block."""
         if self.is_discrete:
             raise TypeError("a discrete block has no density; use pmf.")
-        step = 0.01 * (self.ppf(0.95) - self.ppf(0.05))
-        x = np.asarray(x, dtype=float)
-        return (self.cdf(x + step) - self.cdf(x - step)) / (2 * step)
+        at = np.searchsorted(self.points, np.asarray(x, dtype=float), side="right")
+        return np.concatenate([[0.0], self._density[:-1], [0.0]])[at]
 
     def pmf(self, x: ArrayLike) -> Any:
         """Posterior probability of the values of a discrete block."""
         if not self.is_discrete:
             raise TypeError("a continuous block has no probability mass; use pdf.")
         at = np.minimum(np.searchsorted(self.points, x), len(self.points) - 1)
-        return np.where(self.points[at] == x, self.mass[at], 0.0)[()]
+        return np.where(self.points[at] == x, self._density[at], 0.0)[()]
+
+    def _number(self, value: float | None) -> float:
+        if value is None:
+            raise TypeError(f"labels such as {self.points[0]!s} have no mean or sd; use pmf.")
+        return value
 
 
 def draw(

@@ -50,14 +50,14 @@ def place_nodes(evaluate: Evaluate, line: Line, tolerance: float, noise: float =
     Rounding in V moves g by about ``noise * |V|``, and rounding of the nodes themselves moves it
     by their spacing over the width of the mass; no row is asked for more than that allows.
     """
-    depth = 8.0 - np.log(tolerance)  # points this far below the peak carry no mass that matters
+    depth = 12.0 - np.log(tolerance)  # points this far below the peak carry no mass that matters
     found = locate(evaluate, line, depth)
     rows = np.flatnonzero(~found.empty)
     error = np.zeros(len(found.empty))
     parts = []
     if len(rows):
         goal = np.maximum(tolerance, 64 * np.spacing(np.abs(found.centre)) / found.width)
-        smooth, rough = trapezoid(evaluate, found, rows, goal, noise)
+        smooth, rough = trapezoid(evaluate, found, rows, depth, goal, noise)
         parts += smooth
         if len(rough):
             parts.append(panels(evaluate, found, rough, goal, noise, error))
@@ -77,8 +77,10 @@ class Located(NamedTuple):
 
     centre: np.ndarray
     width: np.ndarray
-    low: np.ndarray
+    low: np.ndarray  # where g should have fallen by ``depth``
     high: np.ndarray
+    lowest: np.ndarray  # where it certainly has
+    highest: np.ndarray
     at_edge: np.ndarray
     empty: np.ndarray
 
@@ -101,8 +103,7 @@ def locate(evaluate: Evaluate, line: Line, depth: float) -> Located:
     result = Located(
         line.centre.copy(),
         line.scale.copy(),
-        end[:, 0].copy(),
-        end[:, 1].copy(),
+        *(end[:, side].copy() for side in (0, 1, 0, 1)),
         np.zeros(count, dtype=bool),
         empty,
     )
@@ -119,7 +120,10 @@ def locate(evaluate: Evaluate, line: Line, depth: float) -> Located:
         here = np.arange(len(rows))
         low, high = y[here, first], y[here, last]
         narrow = high - low <= 64 * np.spacing(np.maximum(np.abs(low), np.abs(high)))
-        done = (kept.sum(axis=1) >= 7) | narrow
+        within = (y[:, :-1] >= low[:, None]) & (y[:, 1:] <= high[:, None])
+        widest = np.where(within, np.diff(y, axis=1), 0.0).max(axis=1)
+        even = widest <= (high - low) / 5  # else a mode may hide between two points
+        done = (even & (kept.sum(axis=1) >= 7)) | narrow
         if done.any():
             summarise(result, rows[done], y[done], g[done], floor[done])
         rows, low, high, mode, spread = (a[~done] for a in (rows, low, high, mode, spread))
@@ -193,6 +197,7 @@ def summarise(
     result.width[rows] = np.maximum(width, 8 * np.spacing(np.abs(centre)))
     result.low[rows] = cross(y, g, floor, first, outer_low, here)
     result.high[rows] = cross(y, g, floor, last, outer_high, here)
+    result.lowest[rows], result.highest[rows] = y[here, outer_low], y[here, outer_high]
     result.at_edge[rows] = edge
 
 
@@ -221,14 +226,25 @@ def trapezoid(
     evaluate: Evaluate,
     found: Located,
     rows: np.ndarray,
+    depth: float,
     goal: np.ndarray,
     noise: float,
 ) -> tuple[list[tuple[np.ndarray, ...]], np.ndarray]:
     """Trapezoid rules with halved steps; returns finished nodes and the rows left over."""
     finished = []
-    t = stretch_ends(found, rows)
-    t = t[:, :1] + (t[:, 1:] - t[:, :1]) * np.linspace(0.0, 1.0, FIRST_NODES)
-    g, value = evaluate_stretched(evaluate, found, rows, t)
+
+    def first_rule(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        t = stretch_ends(found, rows)
+        t = t[:, :1] + (t[:, 1:] - t[:, :1]) * np.linspace(0.0, 1.0, FIRST_NODES)
+        return t, *evaluate_stretched(evaluate, found, rows, t)
+
+    t, g, value = first_rule(rows)
+    too_high = g[:, [0, -1]] > (g.max(axis=1) - depth + 4.0)[:, None]
+    short = np.flatnonzero(too_high.any(axis=1))  # steeper tails than expected, or waves
+    if len(short):
+        low, high = rows[too_high[:, 0]], rows[too_high[:, 1]]
+        found.low[low], found.high[high] = found.lowest[low], found.highest[high]
+        t[short], g[short], value[short] = first_rule(rows[short])
     while True:
         estimate = trapezoid_error(t, g)
         done = estimate <= np.maximum(goal[rows], noise * value_at_peak(g, value))
@@ -251,7 +267,7 @@ def trapezoid_error(t: np.ndarray, g: np.ndarray) -> np.ndarray:
 
     For an analytic integrand every halving squares the error (at least), and the rule's own error
     is the square of the last change; that is believed only when two halvings in a row show it.
-    Otherwise (a kink, a jump) the change itself is the estimate.
+    Otherwise (a kink, a jump) the estimate is 4 times the change.
     """
     density = np.exp(g - g.max(axis=1, keepdims=True))
     u = (t - t[:, :1]) / (t[:, -1:] - t[:, :1])
@@ -260,8 +276,8 @@ def trapezoid_error(t: np.ndarray, g: np.ndarray) -> np.ndarray:
     last, before, first = (
         (np.abs(fine - coarse) / rules[0][:, :1]).max(axis=1) for fine, coarse in pairwise(rules)
     )
-    analytic = (last <= before**2) & (before <= first**2) & (first < 0.9)
-    return np.where(analytic, last**2, last)
+    analytic = (last <= before**2) & (before <= first**2) & (last < 1e-3)
+    return np.where(analytic, last**2, 4 * last)
 
 
 def value_at_peak(g: np.ndarray, value: np.ndarray) -> np.ndarray:

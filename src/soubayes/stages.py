@@ -48,9 +48,31 @@ def make_stages(
             raise ValueError(f"grid of block {block.name!r} needs {parts} arrays of nodes.")
         for part in range(parts):
             stage = Stage(block, part, parts, check_grid(nodes[part], block.name))
-            medians.append(conditional(stage, stages, medians).median())
+            medians.append(median_at(stage, stages, medians))
             stages.append(stage)
     return stages, medians
+
+
+def median_at(stage: Stage, earlier: Sequence[Stage], context: Sequence[np.ndarray]) -> np.ndarray:
+    """The prior's median at one point of the earlier stages, or why there is none."""
+    median = conditional(stage, earlier, context).median()
+    if median.dtype.kind == "f" and not np.isfinite(median).all():
+        where = f" when {describe(earlier, context)}" if context else ""
+        raise ValueError(
+            f"prior of block {stage.name!r} is not a proper distribution{where}: its median is "
+            f"{median[0]}. Check its parameters; improper priors are not allowed (use a wide "
+            "proper one, or a small confidence)."
+        )
+    return median
+
+
+def describe(stages: Sequence[Stage], context: Sequence[np.ndarray]) -> str:
+    """mu = 0.5, tau = 2: one point of the stages in words."""
+    pairs = ((stage.name, values[0]) for stage, values in zip(stages, context, strict=False))
+    return ", ".join(
+        f"{name} = {value:.6g}" if np.issubdtype(type(value), np.number) else f"{name} = {value}"
+        for name, value in pairs
+    )
 
 
 def check_grid(nodes: Any, name: str) -> np.ndarray | None:
@@ -170,14 +192,7 @@ class Conditional:
             return np.broadcast_to(self.prior.ppf(p), (self.rows, 1))[:, 0].astype(float)
 
     def median(self) -> np.ndarray:
-        median = self.quantile(0.5)
-        if not np.isfinite(median).all():
-            raise ValueError(
-                f"prior of block {self.name!r} is not a proper distribution: its median is "
-                f"{median[0]}. Check its parameters; improper priors are not allowed (use a wide "
-                "proper one, or a small confidence)."
-            )
-        return median
+        return self.quantile(0.5)
 
     def support(self) -> tuple[np.ndarray, np.ndarray]:
         low, high = (np.broadcast_to(end, (self.rows, 1))[:, 0] for end in self.prior.support())
