@@ -104,7 +104,7 @@ class Engine:
         line = Line(
             np.where(proper, centre, 0.0), np.where(proper, scale, 1.0), *coordinate.line_ends()
         )
-        reference = np.full(prior.rows, np.nan)
+        reference, unit = np.full(prior.rows, np.nan), np.ones(prior.rows)
         invalid = ~proper
 
         def evaluate(rows: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -115,14 +115,18 @@ class Engine:
             value = self.values_at(k, context, rows, theta, log_prior > -np.inf, matters, invalid)
             if np.isfinite(gamma):
                 return log_prior - value / gamma, value
-            fresh = np.isnan(reference[rows])
-            best = value[np.arange(len(rows)), log_prior.argmax(axis=1)]
-            reference[rows[fresh]] = np.where(np.isfinite(best), best, 0.0)[fresh]
-            distance = np.minimum(np.abs(value - reference[rows, None]), 1e308)
-            return log_prior + np.log(np.hypot(1.0, distance)), value
+            if np.isnan(reference).any():  # the first call sees every row
+                bulk = log_prior > log_prior.max(axis=1, keepdims=True) - 2
+                usual = bulk & np.isfinite(value)
+                least = np.where(usual, value, np.inf).min(axis=1)
+                spread = np.where(usual, value, -np.inf).max(axis=1) - least
+                reference[:] = np.where(np.isfinite(least), least + spread / 2, 0.0)
+                unit[:] = np.where(np.isfinite(least), 1.0 + spread, 1.0)
+            distance = np.abs(value - reference[rows, None]) / unit[rows, None]
+            return log_prior + np.log(np.hypot(1.0, np.minimum(distance, 1e308))), value
 
         noise = 16 * np.finfo(float).eps / gamma
-        nodes = place_nodes(evaluate, line, self.tolerances[k], noise)
+        nodes = place_nodes(evaluate, line, self.tolerances[k], noise, scan=21 if k else 33)
         theta = coordinate.theta(nodes.row, nodes.y[:, None])[:, 0]
         log_density = prior.log_density(nodes.row, theta[:, None])[:, 0]
         slope = coordinate.log_slope(nodes.row, nodes.y[:, None])

@@ -38,20 +38,21 @@ class Line(NamedTuple):
     high: np.ndarray | float
 
 
-SCAN = 33
 FIRST_NODES = 33  # 8 divides FIRST_NODES - 1: coarser rules are subsets
 MOST_NODES = 129
 MOST_ROUNDS = 60
 
 
-def place_nodes(evaluate: Evaluate, line: Line, tolerance: float, noise: float = 0.0) -> Nodes:
+def place_nodes(
+    evaluate: Evaluate, line: Line, tolerance: float, noise: float = 0.0, scan: int = 33
+) -> Nodes:
     """Nodes and weights that integrate exp(g) in every row to a relative ``tolerance``.
 
     Rounding in V moves g by about ``noise * |V|``, and rounding of the nodes themselves moves it
     by their spacing over the width of the mass; no row is asked for more than that allows.
     """
     depth = 12.0 - np.log(tolerance)  # points this far below the peak carry no mass that matters
-    found = locate(evaluate, line, depth)
+    found = locate(evaluate, line, depth, scan)
     rows = np.flatnonzero(~found.empty)
     error = np.zeros(len(found.empty))
     parts = []
@@ -85,7 +86,7 @@ class Located(NamedTuple):
     empty: np.ndarray
 
 
-def locate(evaluate: Evaluate, line: Line, depth: float) -> Located:
+def locate(evaluate: Evaluate, line: Line, depth: float, scan: int) -> Located:
     """Scan, then zoom until several points lie within ``depth`` of the peak of g."""
     count = len(line.centre)
     reach = 14.0  # sinh(14) = 6e5 scales either side
@@ -95,7 +96,7 @@ def locate(evaluate: Evaluate, line: Line, depth: float) -> Located:
         np.broadcast_to(line.high, count)[:, None],
     )
     ends = np.arcsinh((end - line.centre[:, None]) / line.scale[:, None])
-    fractions = np.linspace(0.0, 1.0, SCAN)
+    fractions = np.linspace(0.0, 1.0, scan)
     steps = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * fractions
     y = line.centre[:, None] + line.scale[:, None] * np.sinh(steps)
     g = evaluate(np.arange(count), y)[0]
