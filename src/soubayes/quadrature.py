@@ -104,7 +104,10 @@ def locate(evaluate: Evaluate, line: Line, depth: float, scan: int) -> Located:
     result = Located(
         line.centre.copy(),
         line.scale.copy(),
-        *(end[:, side].copy() for side in (0, 1, 0, 1)),
+        end[:, 0].copy(),
+        end[:, 1].copy(),
+        end[:, 0].copy(),
+        end[:, 1].copy(),
         np.zeros(count, dtype=bool),
         empty,
     )
