@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from soubayes.blackbox.losses import hinge_loss as hinge_loss
     from soubayes.blackbox.losses import huber_loss as huber_loss
     from soubayes.blackbox.losses import quantile_loss as quantile_loss
+    from soubayes.blackbox.nested import NestedPosterior as NestedPosterior
+    from soubayes.blackbox.nested import sample_sou as sample_sou
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
     from soubayes.confidence_paths import confidence_for_kl as confidence_for_kl
     from soubayes.confidence_paths import confidence_path as confidence_path
@@ -63,6 +65,7 @@ _PUBLIC = {
     "blackbox.elbo": ["SoUELBO"],
     "blackbox.fit": ["fit"],
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
+    "blackbox.nested": ["NestedPosterior", "sample_sou"],
     "blackbox.posterior": ["SoUPosterior"],
     "networks.estimators": ["SoUNetClassifier", "SoUNetRegressor"],
     "confidence_paths": ["confidence_for_kl", "confidence_path"],

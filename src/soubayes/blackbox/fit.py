@@ -11,7 +11,7 @@ from jax import random
 from sklearn.exceptions import ConvergenceWarning
 
 from soubayes.blackbox.guides import GUIDE_KINDS
-from soubayes.blackbox.posterior import SoUPosterior, evaluate
+from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate
 from soubayes.blackbox.program import (
     Plan,
     Program,
@@ -267,15 +267,6 @@ class _Run:
             "the data for NaN and the priors for values where the loss is infinite; a smaller "
             "learning_rate= or other start= may keep the guide away from them."
         )
-
-
-def as_key(random_state: Any) -> Any:
-    """A JAX key from an int, a NumPy generator, None (fresh entropy) or a key."""
-    if isinstance(random_state, jax.Array):
-        return random_state
-    if isinstance(random_state, int | np.integer):
-        return random.key(int(random_state))
-    return random.key(int(np.random.default_rng(random_state).integers(2**31)))
 
 
 def _check_settings(guide: Any, steps: Any, num_particles: int, restarts: int) -> int:

@@ -16,50 +16,16 @@ from soubayes.results import Table, to_inference_data
 
 
 @dataclass(frozen=True, repr=False)
-class SoUPosterior:
-    """The best q that the guide can be, with what every source of uncertainty cost.
-
-    ``value`` is J(q) (eq. 5 of the paper, unscaled) with its Monte Carlo standard error
-    ``value_se``; it is the minimum over the guide's family and so lies above the exact minimum
-    unless the family contains the exact answer. ``kl`` holds each block's KL in nats: ``inf`` for
-    a point estimate, 0 for a block kept at its prior, the divergence that took the KL's place if
-    one did. Made by `soubayes.fit`.
-
-    >>> import numpyro, numpyro.distributions as dist
-    >>> from soubayes import fit
-    >>> def model(y):
-    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
-    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
-    >>> posterior = fit(model, 2.0, confidence={"mu": 0.25})
-    >>> posterior
-    SoUPosterior(value 1.52... ± ..., expected loss 1.0..., converged)
-    block  confidence    mean      sd    lower   upper      kl
-       mu        0.25  1.6...  0.4...  0.8...  2.3...  1.7...
-    """
+class DrawnPosterior:
+    """A posterior known by its draws: what `SoUPosterior` and `NestedPosterior` share."""
 
     value: float
     value_se: float
     expected_loss: float
-    expected_loss_se: float
     kl: dict[str, float]
     confidence: dict[str, float]
-    converged: bool
-    history: Table
-    params: dict[str, np.ndarray]
+    owner: dict[str, str]  # latent site -> block, in the order of the model
     draws: dict[str, np.ndarray]
-    integrand: np.ndarray
-    _program: Program
-    _arrays: list[Any]
-
-    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
-        """``n`` independent draws of every latent and deterministic site."""
-        from soubayes.blackbox.fit import as_key
-
-        if n < 1:
-            raise ValueError(f"n is {n}, but it must be at least 1.")
-        with double_precision():
-            key = random.fold_in(as_key(random_state), 3)
-            return _draw(self._program, self.params, self.confidence, self._arrays, key, n)[3]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,7 +45,7 @@ class SoUPosterior:
         return np.quantile(self._values(name), np.asarray(p, float), axis=0)
 
     def sensitivity(self) -> dict[str, float]:
-        """dV/dgamma of every block, which is its KL (the envelope theorem; STYLE's third law).
+        """dV/dgamma of every block, which is its KL (the envelope theorem).
 
         For a guide that does not contain the exact answer it is the derivative of the value
         within the guide's family. A large entry says that this confidence matters.
@@ -91,9 +57,9 @@ class SoUPosterior:
 
         Deterministic sites come last, with no confidence or KL of their own.
         """
-        owner, rows = self._owner(), []
-        for name in [*owner, *(site for site in self.draws if site not in owner)]:
-            block = owner.get(name)
+        rows = []
+        for name in [*self.owner, *(site for site in self.draws if site not in self.owner)]:
+            block = self.owner.get(name)
             gamma = self.confidence[block] if block else np.nan
             kl = self.kl[block] if block else np.nan
             mean, sd = np.ravel(self.mean(name)), np.ravel(self.sd(name))
@@ -104,17 +70,69 @@ class SoUPosterior:
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
         return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
-    def to_arviz(self, n: int | None = None, random_state: Any = 0) -> Any:
-        """Draws as an ArviZ InferenceData, with value, KLs and confidences as attributes."""
+    def to_arviz(self) -> Any:
+        """The draws as an ArviZ InferenceData (extra ``plot``), value and KLs as attributes."""
         return to_inference_data(
-            self.draws if n is None else self.sample(n, random_state),
-            engine="black box",
+            self.draws,
+            engine=type(self).__name__,
             value=self.value,
             value_se=self.value_se,
             expected_loss=self.expected_loss,
-            converged=int(self.converged),
             **{f"kl_{block}": kl for block, kl in self.kl.items()},
         )
+
+    def __repr__(self) -> str:
+        head = f"value {self.value:.6g} ± {self.value_se:.2g}, "
+        head += f"expected loss {self.expected_loss:.6g}{self._state()}"
+        return f"{type(self).__name__}({head})\n{self.summary()}"
+
+    def _state(self) -> str:
+        return ""
+
+    def _values(self, name: str) -> np.ndarray:
+        if name not in self.draws:
+            raise ValueError(f"no site {name!r}; the sites are {list(self.draws)}.")
+        return self.draws[name]
+
+
+@dataclass(frozen=True, repr=False)
+class SoUPosterior(DrawnPosterior):
+    """The best q that the guide can be, with what every source of uncertainty cost.
+
+    ``value`` is J(q) (eq. 5 of the paper, unscaled) with its Monte Carlo standard error
+    ``value_se``; it is the minimum over the guide's family and so lies above the exact minimum
+    unless the family contains the exact answer. ``kl`` holds each block's KL in nats: ``inf`` for
+    a point estimate, 0 for a block kept at its prior, the divergence that took the KL's place if
+    one did. ``integrand`` is L + sum_k gamma_k log(q_k / pi_k) at each of the ``draws``. Made by
+    `soubayes.fit`.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> from soubayes import fit
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> posterior = fit(model, 2.0, confidence={"mu": 0.25})
+    >>> posterior
+    SoUPosterior(value 1.52... ± ..., expected loss 1.0..., converged)
+    block  confidence    mean      sd    lower   upper      kl
+       mu        0.25  1.6...  0.4...  0.8...  2.3...  1.7...
+    """
+
+    expected_loss_se: float
+    converged: bool
+    history: Table
+    params: dict[str, np.ndarray]
+    integrand: np.ndarray
+    _program: Program
+    _arrays: list[Any]
+
+    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+        """``n`` independent draws of every latent and deterministic site."""
+        if n < 1:
+            raise ValueError(f"n is {n}, but it must be at least 1.")
+        with double_precision():
+            key = random.fold_in(as_key(random_state), 3)
+            return _draw(self._program, self.params, self.confidence, self._arrays, key, n)[3]
 
     def predictive(
         self, *args: Any, n: int | None = None, random_state: Any = 0, **kwargs: Any
@@ -123,34 +141,20 @@ class SoUPosterior:
 
         Call it as the model, with None where the observed values were.
         """
-        from soubayes.blackbox.fit import as_key
-
         draws = self.draws if n is None else self.sample(n, random_state)
         with double_precision():
-            latent = {name: draws[name] for name in self._owner()}
+            latent = {name: draws[name] for name in self.owner}
             predict = Predictive(self._program.plan.model, latent)
             return _to_numpy(predict(random.fold_in(as_key(random_state), 4), *args, **kwargs))
 
     def log_likelihood(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
         """Log-density of each observation given each draw, for the model's arguments ``args``."""
         with double_precision():
-            latent = {name: self.draws[name] for name in self._owner()}
+            latent = {name: self.draws[name] for name in self.owner}
             return _to_numpy(log_likelihood(self._program.plan.model, latent, *args, **kwargs))
 
-    def __repr__(self) -> str:
-        value = f"value {self.value:.6g} ± {self.value_se:.2g}"
-        state = "converged" if self.converged else "NOT converged"
-        head = f"{value}, expected loss {self.expected_loss:.6g}, {state}"
-        return f"{type(self).__name__}({head})\n{self.summary()}"
-
-    def _values(self, name: str) -> np.ndarray:
-        if name not in self.draws:
-            raise ValueError(f"no site {name!r}; the sites are {list(self.draws)}.")
-        return self.draws[name]
-
-    def _owner(self) -> dict[str, str]:
-        args, kwargs = self._program.plan.arguments(self._arrays)
-        return self._program.latent_blocks(args, kwargs)
+    def _state(self) -> str:
+        return ", converged" if self.converged else ", NOT converged"
 
 
 def evaluate(
@@ -182,6 +186,7 @@ def evaluate(
         expected_loss_se=float(np.std(loss) / root),
         kl={block: fixed.get(block, float(np.mean(values))) for block, values in kl.items()},
         confidence=dict(gammas),
+        owner=program.latent_blocks(*program.plan.arguments(arrays)),
         params=_to_numpy(params),
         draws=draws,
         integrand=objective,
@@ -189,6 +194,15 @@ def evaluate(
         _arrays=arrays,
         **about,
     )
+
+
+def as_key(random_state: Any) -> Any:
+    """A JAX key from an int, a NumPy generator, None (fresh entropy) or a key."""
+    if isinstance(random_state, jax.Array):
+        return random_state
+    if isinstance(random_state, int | np.integer):
+        return random.key(int(random_state))
+    return random.key(int(np.random.default_rng(random_state).integers(2**31)))
 
 
 def _draw(

@@ -1,0 +1,407 @@
+"""Sampling the exact SoU posterior of Theorem 1 by nested Monte Carlo."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from blackjax.mcmc import random_walk
+from blackjax.smc import resampling, tempered
+from jax import random
+from numpyro.diagnostics import effective_sample_size, gelman_rubin
+from numpyro.distributions.transforms import biject_to
+from numpyro.handlers import seed, substitute, trace
+
+from soubayes.blackbox.posterior import DrawnPosterior, as_key
+from soubayes.blackbox.program import abstract_trace, checked_confidence, double_precision
+from soubayes.results import Table
+
+KEPT = 8  # states kept of every outer chain
+THIN = 2  # moves between two of them
+AGAIN = 3  # fresh inner estimates at every final state, for their error
+
+
+def sample_sou(
+    model: Callable,
+    confidence: Mapping[str, float],
+    *args: Any,
+    groups: Mapping[str, Iterable[str]] | None = None,
+    num_draws: int = 1000,
+    particles: int = 128,
+    inner_particles: int = 64,
+    temperatures: int = 8,
+    moves: int = 2,
+    replicates: int = 4,
+    random_state: Any = 0,
+    **kwargs: Any,
+) -> "NestedPosterior":
+    r"""Draws from the exact SoU posterior of a NumPyro model with two or three blocks.
+
+    The recursion of Theorem 1, :math:`V_{k-1} = -\gamma_k \log \int e^{-V_k / \gamma_k} d\pi_k`,
+    with every integral but the first estimated by tempered SMC (BlackJAX) whenever an outer move
+    needs it. Each outer particle carries the seed of its own inner estimate, so the outer moves
+    are pseudo-marginal: their target is E[Zhat^r], r = gamma_{k+1} / gamma_k, which is exact for
+    equal confidences and otherwise off by a factor 1 + r (r - 1) Var(log Zhat) / 2, of which only
+    the part that varies with theta matters. ``error`` reports it.
+
+    Parameters
+    ----------
+    model, args, kwargs : a NumPyro model with continuous latent sites, and its arguments.
+    confidence : gamma of every block, greater than 0 and finite; absent means 1.
+    groups : name -> sites that form one block.
+    num_draws : draws to keep, from Metropolis chains started at the outer particles.
+    particles, inner_particles : of the outer SMC and of each inner one. The work grows as
+        particles * inner_particles^(blocks - 1).
+    temperatures, moves : tempering steps of each SMC and Metropolis moves at each.
+    replicates : independent outer runs, which give ``value`` its standard error.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     x = numpyro.sample("x", dist.Normal(mu, 1.0))
+    ...     numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+    >>> settings = {"num_draws": 200, "particles": 64, "inner_particles": 32, "temperatures": 4}
+    >>> posterior = sample_sou(model, {"mu": 0.5}, 2.0, **settings)
+    >>> abs(posterior.mean("mu") - 0.8) < 0.2  # 2 / (2 + gamma_mu)
+    True
+    """
+    with double_precision():
+        sites = abstract_trace(model, args, kwargs)
+        grouped = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in (groups or {}).items()}
+        gammas, owner = checked_confidence(confidence, grouped, sites)
+        _check(gammas, owner, sites)
+        sizes = (particles, *[inner_particles] * (len(gammas) - 1))
+        levels = _Levels(model, args, kwargs, gammas, owner, sizes, temperatures, moves)
+        rng = np.random.default_rng(np.asarray(random.key_data(as_key(random_state))))
+        return _Outer(levels, replicates, rng).run(num_draws)
+
+
+@dataclass(frozen=True, repr=False)
+class NestedPosterior(DrawnPosterior):
+    """Draws from the exact SoU posterior, with the error of the nested estimates.
+
+    ``value`` is V_0 of Theorem 1, corrected to first order for the bias of the inner estimates;
+    ``value_se`` joins its Monte Carlo standard error and, to be safe, the whole of that
+    correction. ``error`` has a row for each block: the standard deviation of one estimate of its
+    log normaliser (0 for the first), the bias that was taken off, and for the chains the
+    effective sample size, R-hat and acceptance. Made by `soubayes.sample_sou`.
+
+    >>> from soubayes import NestedPosterior
+    >>> NestedPosterior.sample.__name__
+    'sample'
+    """
+
+    error: Table
+
+    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+        """``n`` of the draws, with replacement if there are fewer."""
+        have = len(next(iter(self.draws.values())))
+        rng = np.random.default_rng(random_state)
+        rows = rng.choice(have, size=n, replace=n > have)
+        return {name: values[rows] for name, values in self.draws.items()}
+
+
+class _Position(NamedTuple):
+    """A particle of an inner block: where it is, and the estimate of what lies after it."""
+
+    u: jax.Array  # unconstrained, flat
+    seed: jax.Array  # of the inner estimate, so that it can be made again
+    log_prior: jax.Array
+    log_likelihood: jax.Array  # -V_k / gamma_k
+
+
+class _Levels:
+    """The recursion: block k given the earlier ones, and so on inwards."""
+
+    def __init__(
+        self,
+        model: Callable,
+        args: Any,
+        kwargs: Any,
+        gammas: dict[str, float],
+        owner: dict[str, str],
+        sizes: tuple[int, ...],
+        temperatures: int,
+        moves: int,
+    ) -> None:
+        self.model, self.args, self.kwargs = model, args, kwargs
+        self.gammas, self.owner, self.sizes = gammas, owner, sizes
+        self.moves = moves
+        self.gamma = list(gammas.values())
+        self.sites = [[s for s, b in owner.items() if b == block] for block in gammas]
+        self.schedule = (jnp.arange(1, temperatures + 1) / temperatures) ** 3
+        drawn = jax.eval_shape(lambda: self._draw_all(random.key(0)))
+        self.shapes = {name: value.shape for name, value in drawn.items()}
+
+    def normaliser(self, k: int, earlier: dict[str, Any], key: Any) -> tuple[Any, Any]:
+        """log Z_k(theta_<k) estimated by tempered SMC, and the weighted particles of block k."""
+        start_key, smc_key = random.split(key)
+        start = jax.vmap(lambda key: self.prior_draw(k, earlier, key))(
+            random.split(start_key, self.sizes[k])
+        )
+        kernel = tempered.build_kernel(
+            lambda position: position.log_prior,
+            lambda position: position.log_likelihood,
+            lambda key, state, density, root: self.move(k, earlier, root, key, state, density),
+            random_walk.init,
+            resampling.systematic,
+        )
+
+        def step(state: Any, inputs: Any) -> Any:
+            key, temperature = inputs
+            root = _proposal_root(state.particles.u, state.weights)
+            state, info = kernel(key, state, self.moves, temperature, {"root": root[None]})
+            return state, info.log_likelihood_increment
+
+        inputs = (random.split(smc_key, len(self.schedule)), self.schedule)
+        first = tempered.init(start)._replace(tempering_param=jnp.zeros(()))
+        state, increments = jax.lax.scan(step, first, inputs)
+        return jnp.sum(increments), state
+
+    def move(self, k: int, earlier: Any, root: Any, key: Any, state: Any, density: Any) -> Any:
+        """One Metropolis move of block k with a fresh inner estimate at the proposal."""
+
+        def propose(key: Any, position: _Position) -> _Position:
+            step_key, inner_key = random.split(key)
+            u = position.u + root @ random.normal(step_key, position.u.shape)
+            return self.position(k, earlier, u, inner_key)
+
+        return random_walk.build_rmh()(key, state, density, propose)
+
+    def position(self, k: int, earlier: dict[str, Any], u: Any, key: Any) -> _Position:
+        """A particle at u with its -V_k / gamma_k, estimated with ``key`` unless k is the last."""
+        values, log_prior, loss = self.visit(k, earlier, u)
+        if k == len(self.gamma) - 1:
+            log_likelihood = -loss / self.gamma[k]
+        else:
+            log_z, _ = self.normaliser(k + 1, {**earlier, **values}, key)
+            log_likelihood = self.gamma[k + 1] / self.gamma[k] * log_z
+        finite = jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood)
+        return _Position(u, random.key_data(key), log_prior, finite)
+
+    def prior_draw(self, k: int, earlier: dict[str, Any], key: Any) -> _Position:
+        """A draw of block k from its conditional prior."""
+        draw_key, inner_key = random.split(key)
+        flat = self._draw_all(draw_key, earlier)
+        u = jnp.concatenate([jnp.ravel(flat[name]) for name in self.sites[k]])
+        return self.position(k, earlier, u, inner_key)
+
+    def visit(self, k: int, earlier: dict[str, Any], u: Any) -> tuple[dict[str, Any], Any, Any]:
+        """Values, log prior (with the Jacobian) and, at the last block, the loss at u."""
+        parts, at = {}, 0
+        for name in self.sites[k]:
+            size = int(np.prod(self.shapes[name]))
+            parts[name] = jnp.reshape(u[at : at + size], self.shapes[name])
+            at += size
+        values: dict[str, Any] = {}
+        jacobians = []
+
+        def place(site: Any) -> Any:
+            name = site["name"]
+            if site["type"] != "sample" or name not in parts:
+                return earlier.get(name)
+            transform = biject_to(site["fn"].support)
+            values[name] = transform(parts[name])
+            jacobian = transform.log_abs_det_jacobian(parts[name], values[name])
+            jacobians.append(jnp.sum(jacobian))
+            return values[name]
+
+        run = substitute(seed(self.model, random.key(0)), substitute_fn=place)
+        sites = trace(run).get_trace(*self.args, **self.kwargs)
+        log_prior = sum(jacobians) + sum(_log_prob(sites[name]) for name in self.sites[k])
+        observed = [s for s in sites.values() if s["type"] == "sample" and s["is_observed"]]
+        return values, log_prior, -sum(_log_prob(site) for site in observed)
+
+    def complete(self, earlier: dict[str, Any], k: int, key: Any) -> tuple[Any, Any, Any]:
+        """log Z_k, and block k with all after it and their loss, by the particles of ``key``."""
+        log_z, state = self.normaliser(k, earlier, key)
+        row = random.choice(random.fold_in(key, 1), self.sizes[k], p=state.weights)
+        chosen = jax.tree.map(lambda x: x[row], state.particles)
+        values, _, loss = self.visit(k, earlier, chosen.u)
+        values = {**earlier, **values}
+        if k + 1 < len(self.gamma):
+            values, loss = self.complete(values, k + 1, random.wrap_key_data(chosen.seed))[1:]
+        return log_z, values, loss
+
+    def _draw_all(self, key: Any, earlier: dict[str, Any] | None = None) -> dict[str, Any]:
+        run = substitute(seed(self.model, key), data=earlier or {})
+        sites = trace(run).get_trace(*self.args, **self.kwargs)
+        return {n: biject_to(sites[n]["fn"].support).inv(sites[n]["value"]) for n in self.owner}
+
+
+class _Outer:
+    """The outer SMC and its chains, on the host: one compiled program, `look`, does the work."""
+
+    def __init__(self, levels: _Levels, replicates: int, rng: np.random.Generator) -> None:
+        self.levels, self.rng = levels, rng
+        self.replicates, self.count = replicates, replicates * levels.sizes[0]
+        self.look = jax.jit(jax.vmap(self._look))
+        self.accepted: list[float] = []
+
+    def run(self, num_draws: int) -> NestedPosterior:
+        """SMC to the posterior, then chains from its particles, then the error."""
+        states = self._see(np.asarray(jax.jit(jax.vmap(self._start))(self._keys())))
+        log_z, before = np.zeros(self.replicates), 0.0
+        for temperature in np.asarray(self.levels.schedule):
+            weight = (temperature - before) * states["likelihood"].reshape(self.replicates, -1)
+            log_mean = np.logaddexp.reduce(weight, axis=1) - np.log(weight.shape[1])
+            log_z, before = log_z + log_mean, temperature
+            states = _rows(states, self._resample(np.exp(weight - log_mean[:, None])))
+            for _ in range(self.levels.moves):
+                states = self._move(states, temperature)
+        self.accepted = []
+        kept = []
+        for _ in range(KEPT):
+            for _ in range(THIN):
+                states = self._move(states, 1.0)
+            kept.append(states)
+        again = [self._see(states["u"])["log_z"] for _ in range(AGAIN)]
+        return self._result(log_z, kept, np.stack(again, axis=1), num_draws)
+
+    def _start(self, key: Any) -> Any:
+        drawn = self.levels._draw_all(key)
+        return jnp.concatenate([jnp.ravel(drawn[name]) for name in self.levels.sites[0]])
+
+    def _look(self, u: Any, key: Any) -> dict[str, Any]:
+        """Everything about one outer particle, with the inner estimate that ``key`` makes."""
+        values, log_prior, loss = self.levels.visit(0, {}, u)
+        gamma, zero = self.levels.gamma, jnp.zeros(())
+        log_z, inner, spread = zero, zero, zero
+        likelihood = -loss / gamma[0]
+        if len(gamma) > 1:
+            log_z, values, loss = self.levels.complete(values, 1, key)
+            likelihood = gamma[1] / gamma[0] * log_z
+        if len(gamma) > 2:  # two more estimates of the innermost normaliser, for its error
+            earlier = {n: values[n] for n in self.levels.sites[0] + self.levels.sites[1]}
+            pair = jax.vmap(lambda key: self.levels.normaliser(2, earlier, key)[0])(
+                random.split(random.fold_in(key, 2))
+            )
+            inner, spread = jnp.mean(pair), pair[0] - pair[1]
+        return {
+            "prior": log_prior,
+            "likelihood": jnp.where(jnp.isnan(likelihood), -jnp.inf, likelihood),
+            "values": values,
+            "loss": loss,
+            "log_z": log_z,
+            "inner": inner,
+            "spread": spread,
+        }
+
+    def _see(self, u: np.ndarray) -> dict[str, Any]:
+        return {"u": u, **jax.tree.map(np.asarray, self.look(u, self._keys()))}
+
+    def _keys(self) -> Any:
+        return random.split(random.key(int(self.rng.integers(2**31))), self.count)
+
+    def _resample(self, weights: np.ndarray) -> np.ndarray:
+        """Systematic, within each replicate."""
+        size = weights.shape[1]
+        chosen = []
+        for row, weight in enumerate(weights / weights.sum(axis=1, keepdims=True)):
+            points = (np.arange(size) + self.rng.uniform()) / size
+            at = np.searchsorted(np.cumsum(weight), points * (1 - 1e-12))
+            chosen.append(row * size + np.minimum(at, size - 1))
+        return np.concatenate(chosen)
+
+    def _move(self, states: dict[str, Any], temperature: float) -> dict[str, Any]:
+        """One pseudo-marginal Metropolis move of every particle."""
+        u = states["u"]
+        root = np.asarray(_proposal_root(jnp.asarray(u), jnp.full(len(u), 1 / len(u))))
+        proposed = self._see(u + self.rng.normal(size=u.shape) @ root.T)
+        gain = proposed["prior"] - states["prior"]
+        gain = gain + temperature * (proposed["likelihood"] - states["likelihood"])
+        accept = np.log(self.rng.uniform(size=len(u))) < gain
+        self.accepted.append(float(accept.mean()))
+        return jax.tree.map(lambda a, b: np.where(_like(accept, a), a, b), proposed, states)
+
+    def _result(
+        self, log_z: np.ndarray, kept: list[Any], again: np.ndarray, num_draws: int
+    ) -> NestedPosterior:
+        levels = self.levels
+        gamma, blocks = levels.gamma, list(levels.gammas)
+        value = -gamma[0] * (np.logaddexp.reduce(log_z) - np.log(self.replicates))
+        monte_carlo = gamma[0] * np.std(log_z, ddof=1) / np.sqrt(self.replicates)
+        variance = [0.0, float(np.mean(np.var(again, axis=1, ddof=1)))][: len(gamma)]
+        if len(gamma) > 2:
+            variance.append(float(np.mean([s["spread"] ** 2 for s in kept]) / 2))
+        bias = [0.0] + [
+            gamma[k] * (1 - gamma[k] / gamma[k - 1]) * variance[k] / 2 for k in range(1, len(gamma))
+        ]
+        value -= sum(bias)
+        joined = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *kept)  # (chain, kept, ...)
+        mean_value = self._mean_values(value, joined, again, variance)
+        draws = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), joined["values"])
+        rows = self.rng.permutation(self.count * KEPT)[:num_draws]
+        runs = joined["u"].reshape((self.replicates, -1, joined["u"].shape[-1]))
+        rest = [np.nan] * (len(blocks) - 1)
+        return NestedPosterior(
+            value=float(value),
+            value_se=float(np.hypot(monte_carlo, sum(bias))),
+            expected_loss=mean_value[-1],
+            kl={b: (mean_value[k] - mean_value[k + 1]) / gamma[k] for k, b in enumerate(blocks)},
+            confidence=dict(levels.gammas),
+            owner=dict(levels.owner),
+            draws={name: values[rows] for name, values in draws.items()},
+            error=Table(
+                block=blocks,
+                log_normaliser_sd=np.sqrt(variance),
+                value_bias=bias,
+                ess=[float(np.min(effective_sample_size(joined["u"]))), *rest],
+                rhat=[float(np.max(gelman_rubin(runs))), *rest],
+                accepted=[float(np.mean(self.accepted)), *rest],
+            ),
+        )
+
+    def _mean_values(self, value: float, joined: Any, again: Any, variance: list[float]) -> Any:
+        """E_q[V_k] for k = 0..K, of which gamma_k KL_k is what it falls by at block k."""
+        gamma = self.levels.gamma
+        found = [float(value)]
+        if len(gamma) > 1:
+            found.append(-gamma[1] * (float(np.mean(again)) + variance[1] / 2))
+        if len(gamma) > 2:
+            found.append(-gamma[2] * (float(np.mean(joined["inner"])) + variance[2] / 2))
+        return [*found, float(np.mean(joined["loss"]))]
+
+
+def _check(gammas: Mapping[str, float], owner: Mapping[str, str], sites: Any) -> None:
+    for block, gamma in gammas.items():
+        if gamma == 0 or gamma == float("inf"):
+            raise ValueError(
+                f"confidence of {block!r} is {gamma}, but sampling needs one greater than 0 and "
+                "finite. Use soubayes.fit for points and for blocks kept at their prior."
+            )
+    if len(gammas) > 3:
+        raise ValueError(
+            f"the model has {len(gammas)} blocks, {list(gammas)}, and nested sampling is for up to "
+            "3. Join some with groups=, or use soubayes.fit."
+        )
+    discrete = [name for name in owner if sites[name]["fn"].support.is_discrete]
+    if discrete:
+        raise ValueError(f"{discrete} are discrete; sum them out of the model.")
+
+
+def _rows(tree: Any, rows: np.ndarray) -> Any:
+    return jax.tree.map(lambda x: x[rows], tree)
+
+
+def _like(mask: np.ndarray, array: np.ndarray) -> np.ndarray:
+    return mask.reshape(mask.shape + (1,) * (array.ndim - 1))
+
+
+def _proposal_root(u: jax.Array, weights: jax.Array) -> jax.Array:
+    """Cholesky factor of 2.38^2/d times the covariance of weighted particles."""
+    size = u.shape[-1]
+    centred = u - weights @ u
+    covariance = (weights[:, None] * centred).T @ centred
+    ridge = 1e-8 * jnp.trace(covariance) / size + 1e-20
+    return 2.38 / jnp.sqrt(size) * jnp.linalg.cholesky(covariance + ridge * jnp.eye(size))
+
+
+def _log_prob(site: Any) -> jax.Array:
+    log_prob = site["fn"].log_prob(site["value"])
+    scale = 1.0 if site["scale"] is None else site["scale"]
+    return jnp.sum(scale * log_prob)
