@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from soubayes.plots import plot_prior_vs_confidence as plot_prior_vs_confidence
     from soubayes.posterior import ExactPosterior as ExactPosterior
     from soubayes.results import Table as Table
+    from soubayes.select import Selection as Selection
+    from soubayes.select import select_confidence as select_confidence
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
     from soubayes.sparse.linear import SoULinearRegression as SoULinearRegression
     from soubayes.sparse.logistic import SoULogisticRegression as SoULogisticRegression
@@ -78,6 +80,7 @@ _PUBLIC = {
     "plots": ["plot_event_tree", "plot_prior_vs_confidence"],
     "posterior": ["ExactPosterior"],
     "results": ["Table"],
+    "select": ["Selection", "select_confidence"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
     "sparse.linear": ["SoULinearRegression"],
     "sparse.logistic": ["SoULogisticRegression"],

@@ -4,9 +4,9 @@ import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from scenarios import two_level_normal
 from scipy import stats
 
+from scenarios import two_level_normal
 from soubayes import (
     Block,
     GaussianBlock,

@@ -11,8 +11,8 @@ import numpyro
 import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
-from scenarios import SCENARIOS
 
+from scenarios import SCENARIOS
 from soubayes import fit
 
 BY_KIND = {

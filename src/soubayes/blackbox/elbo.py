@@ -13,6 +13,7 @@ from numpyro.distributions.util import scale_and_mask
 from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer.elbo import ELBO
 
+from soubayes.blackbox import closed_forms as _closed_forms  # noqa: F401  registers them
 from soubayes.blackbox.blocks import Blocks, assign_blocks, block_confidence
 
 Divergence = Callable[[Distribution, Distribution, jax.Array], jax.Array]

@@ -44,6 +44,7 @@ def fit(
     learning_rate: float = 0.05,
     tol: float = 1e-4,
     num_particles: int = 8,
+    fresh_draws: bool = True,
     restarts: int = 3,
     num_draws: int = 2048,
     start: Mapping[str, Any] | None = None,
@@ -73,6 +74,10 @@ def fit(
     divergence : block -> what replaces its KL, see `soubayes.Renyi` and `soubayes.ForwardKL`.
     steps : most steps to take, ``"auto"`` being 20,000.
     num_particles : draws for one gradient.
+    fresh_draws : False uses one set of draws for all gradients, which makes the objective a
+        smooth function that can be followed where noise would hide its slope (coefficients that
+        vanish as a confidence does); give it many more particles than dimensions. Not for
+        subsampled plates.
     restarts : starts to try; the best after two windows is carried on.
     num_draws : fresh draws for the reported value and its error.
     start : starting values for parameters of the guide (``SoUPosterior.params`` of another fit).
@@ -109,6 +114,7 @@ def fit(
             tuple(loss.items()) if isinstance(loss, Mapping) else loss,
             tuple((divergence or {}).items()),
             num_particles,
+            fresh_draws,
             WINDOW,
             skeleton,
         )

@@ -34,6 +34,7 @@ class Plan(NamedTuple):
     loss: Any
     divergence: tuple[tuple[str, Any], ...]
     num_particles: int
+    fresh_draws: bool
     window: int
     skeleton: Any  # the arguments of the model with every array taken out
 
@@ -159,6 +160,8 @@ class Program:
             return (params, momentum, jax.tree.map(jnp.add, total, params)), finite
 
         keys = random.split(key, self.plan.window)
+        if not self.plan.fresh_draws:
+            keys = jnp.broadcast_to(random.key(21), keys.shape)
         zero = jax.tree.map(jnp.zeros_like, params)
         (params, momentum, total), finite = jax.lax.scan(step, (params, momentum, zero), keys)
         average = jax.tree.map(lambda x: x / self.plan.window, total)

@@ -1,0 +1,253 @@
+"""Choosing confidences by how well what was held out is predicted."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.model_selection import check_cv
+from sklearn.utils import _safe_indexing
+
+from soubayes._optional import require
+from soubayes.results import Table
+
+Score = str | Callable[..., ArrayLike]
+
+
+def select_confidence(
+    model: Any,
+    data: Sequence[Any],
+    grid: Mapping[str, Sequence[float]],
+    score: Score = "elpd",
+    *,
+    cv: Any = 5,
+    rule: str = "best",
+    random_state: Any = 0,
+    progress: bool = False,
+    **settings: Any,
+) -> "Selection":
+    r"""Score every point of a grid of confidences by cross-validation, and refit at the best.
+
+    For a NumPyro model (fitted by `soubayes.fit`) the names of ``grid`` are blocks; for an
+    estimator of this library they are its parameters ``confidence_*``. Every row of ``data`` is
+    scored once, by a fit that has not seen it, so that the standard error of a score is that of a
+    mean over rows. (WAIC and PSIS-LOO are not offered: they are derived for all confidences 1.)
+
+    Parameters
+    ----------
+    model : a NumPyro model, or an unfitted estimator.
+    data : the model's arguments, or (X, y). Arrays as long as the last one are split by rows; a
+        NumPyro model must draw its latent sites alike for any number of rows.
+    grid : name -> values of that confidence; several names make a product.
+    score : ``"elpd"``, the mean log predictive density of a held-out row,
+        :math:`\log E_q p(y_i | \theta)` (for a regressor the normal of its ``predict(X,
+        return_std=True)``, for a classifier ``predict_proba``); ``"cv"``, minus the mean expected
+        loss :math:`E_q[L_i]` of section 3 (for an estimator its own ``score``, by fold); or a
+        function ``score(fitted, *held_out)`` returning a number or one for each row. Larger is
+        better.
+    cv : folds, or a scikit-learn splitter.
+    rule : ``"best"``, or ``"one_se"``: the largest confidences within one standard error of the
+        best.
+    settings : passed on to `soubayes.fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from soubayes import SoULinearRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(40, 4))
+    >>> y = X[:, 0] + rng.normal(size=40)
+    >>> grid = {"confidence_coef": [1.0, 4.0]}
+    >>> chosen = select_confidence(SoULinearRegression(), (X, y), grid, cv=2)
+    >>> list(chosen.table)
+    ['confidence_coef', 'score', 'standard_error']
+    >>> bool(chosen.fitted.selected_[0])
+    True
+    """
+    if rule not in ("best", "one_se"):
+        raise ValueError(f"rule is {rule!r}, but it must be 'best' or 'one_se'.")
+    if not grid or any(len(values) == 0 for values in grid.values()):
+        raise ValueError("grid must name at least one confidence, each with at least one value.")
+    engine: _Engine
+    if isinstance(model, BaseEstimator):
+        engine = _EstimatorEngine(model, data, grid, score, settings)
+    else:
+        engine = _NumPyroEngine(
+            model, data, grid, score, {"random_state": random_state, **settings}
+        )
+    n = len(data[-1])
+    target = data[-1] if engine.stratified else np.zeros(n)
+    splitter = check_cv(cv, target, classifier=engine.stratified)
+    if isinstance(cv, int):
+        splitter.shuffle, splitter.random_state = True, 0
+    folds = list(splitter.split(np.zeros(n), target))
+    points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    scores, errors = [], []
+    for point in points:
+        parts = [np.atleast_1d(np.asarray(engine.held_out(point, *fold), float)) for fold in folds]
+        rows = np.concatenate(parts) if len(parts[0]) > 1 else np.array([p.mean() for p in parts])
+        scores.append(float(rows.mean()))
+        errors.append(float(rows.std(ddof=1) / np.sqrt(len(rows))))
+        if progress:
+            print(f"{point}: {scores[-1]:.4f} ± {errors[-1]:.4f}")
+    if not np.any(np.isfinite(scores)):
+        raise ValueError("no point of the grid has a finite score. Check the data and the score.")
+    columns = {name: [point[name] for point in points] for name in grid}
+    table = Table(**columns, score=scores, standard_error=errors)
+    best = points[_choose(table, list(grid), rule)]
+    return Selection(table, best, rule, engine.fit(best, None))
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The scores along a grid of confidences, and the fit at the chosen point.
+
+    ``table`` has a column for each confidence, ``score`` and ``standard_error``; ``best`` is the
+    chosen point, ``fitted`` the posterior or estimator fitted to all data there. Made by
+    `soubayes.select_confidence`.
+
+    >>> table = Table(gamma=[0.1, 1.0], score=[-1.2, -1.0], standard_error=[0.1, 0.1])
+    >>> Selection(table, {"gamma": 1.0}, "best", None).best
+    {'gamma': 1.0}
+    """
+
+    table: Table
+    best: dict[str, float]
+    rule: str
+    fitted: Any
+
+    def plot(self, ax: Any = None) -> Any:
+        """The score with its standard error along the first confidence, a line for each other."""
+        pyplot = require("matplotlib.pyplot", "Selection.plot")
+        ax = pyplot.subplots()[1] if ax is None else ax
+        first, *others = list(self.best)
+        rest = list(zip(*(self.table[name] for name in others), strict=True))
+        rest = rest or [()] * self.table.n_rows
+        for point in dict.fromkeys(rest):
+            rows = np.array([r == point for r in rest])
+            label = ", ".join(f"{n} = {v:g}" for n, v in zip(others, point, strict=True)) or None
+            score, error = self.table["score"][rows], self.table["standard_error"][rows]
+            ax.errorbar(self.table[first][rows], score, error, marker="o", capsize=3, label=label)
+        ax.axvline(self.best[first], color="0.6", linestyle="--", zorder=0)
+        values = self.table[first]
+        if values.min() > 0 and values.max() > 10 * values.min():
+            ax.set_xscale("log")
+        ax.set_xlabel(f"confidence {first.removeprefix('confidence_')}")
+        ax.set_ylabel("held-out score ± standard error")
+        if others:
+            ax.legend()
+        return ax
+
+
+class _Engine:
+    """Fits at a point of the grid and scores rows that the fit has not seen."""
+
+    stratified = False
+
+    def fit(self, point: dict[str, float], rows: Any) -> Any:
+        raise NotImplementedError
+
+    def held_out(self, point: dict[str, float], train: Any, test: Any) -> ArrayLike:
+        raise NotImplementedError
+
+
+class _EstimatorEngine(_Engine):
+    def __init__(self, estimator: Any, data: Any, grid: Any, score: Score, settings: Any) -> None:
+        allowed = [name for name in estimator.get_params() if name.startswith("confidence_")]
+        unknown = [name for name in grid if name not in allowed]
+        if unknown:
+            raise ValueError(
+                f"grid names {unknown}, but this estimator's confidences are {allowed}."
+            )
+        if settings:
+            raise ValueError(
+                f"settings {list(settings)} are for NumPyro models; set them on the estimator."
+            )
+        if len(data) != 2:
+            raise ValueError(f"data has {len(data)} parts, but an estimator needs (X, y).")
+        _check_score(score)
+        self.estimator, self.data, self.score = estimator, data, score
+        self.stratified = is_classifier(estimator)
+
+    def fit(self, point: dict[str, float], rows: Any) -> Any:
+        X, y = self.data if rows is None else [_safe_indexing(part, rows) for part in self.data]
+        return clone(self.estimator).set_params(**point).fit(X, y)
+
+    def held_out(self, point: dict[str, float], train: Any, test: Any) -> ArrayLike:
+        fitted = self.fit(point, train)
+        X, y = (_safe_indexing(part, test) for part in self.data)
+        if callable(self.score):
+            return self.score(fitted, X, y)
+        if self.score == "cv":
+            return fitted.score(X, y)
+        if self.stratified:
+            column = np.searchsorted(fitted.classes_, np.asarray(y))
+            return np.log(
+                np.maximum(fitted.predict_proba(X)[np.arange(len(column)), column], 1e-300)
+            )
+        mean, sd = fitted.predict(X, return_std=True)
+        return -0.5 * (np.log(2 * np.pi * sd**2) + ((np.asarray(y) - mean) / sd) ** 2)
+
+
+class _NumPyroEngine(_Engine):
+    def __init__(self, model: Any, data: Any, grid: Any, score: Score, settings: Any) -> None:
+        if not callable(model):
+            raise TypeError(
+                f"model is {model!r}, but it must be a NumPyro model (a function) or an unfitted "
+                "scikit-learn estimator."
+            )
+        clash = [name for name in grid if name in settings.get("confidence", {})]
+        if clash:
+            raise ValueError(f"{clash} are both in grid and in confidence.")
+        _check_score(score)
+        if score != "cv" and settings.get("loss") is not None and not callable(score):
+            raise ValueError(
+                "score='elpd' needs a likelihood; with loss= give a function as score."
+            )
+        self.model, self.data, self.score, self.settings = model, data, score, settings
+        self.rest = settings.pop("confidence", {})
+
+    def _part(self, rows: Any) -> list[Any]:
+        n = len(self.data[-1])
+        is_rows = [np.ndim(part) > 0 and len(part) == n for part in self.data]
+        return [
+            np.asarray(part)[rows] if split else part
+            for part, split in zip(self.data, is_rows, strict=True)
+        ]
+
+    def fit(self, point: dict[str, float], rows: Any) -> Any:
+        from soubayes.blackbox.fit import fit
+
+        part = self.data if rows is None else self._part(rows)
+        return fit(self.model, *part, confidence={**self.rest, **point}, **self.settings)
+
+    def held_out(self, point: dict[str, float], train: Any, test: Any) -> ArrayLike:
+        fitted, part = self.fit(point, train), self._part(test)
+        if callable(self.score):
+            return self.score(fitted, *part)
+        pointwise = [
+            v.reshape(len(v), len(test), -1).sum(axis=2)
+            for v in fitted.log_likelihood(*part).values()
+        ]
+        log_p = np.sum(pointwise, axis=0)  # (draw, row)
+        if self.score == "cv":
+            return log_p.mean(axis=0)
+        return np.logaddexp.reduce(log_p, axis=0) - np.log(len(log_p))
+
+
+def _check_score(score: Score) -> None:
+    if not callable(score) and score not in ("elpd", "cv"):
+        raise ValueError(f"score is {score!r}, but it must be 'elpd', 'cv' or a function.")
+
+
+def _choose(table: Table, names: list[str], rule: str) -> int:
+    score = np.where(np.isfinite(table["score"]), table["score"], -np.inf)
+    best = int(np.argmax(score))
+    if rule == "best":
+        return best
+    near = np.flatnonzero(score >= score[best] - table["standard_error"][best])
+    size = sum(np.log(np.maximum(table[name][near], 1e-300)) for name in names)
+    return int(near[np.argmax(size)])

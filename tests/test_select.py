@@ -1,0 +1,127 @@
+"""Choosing confidences: the scores by hand, the rules, estimators and NumPyro models alike."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.model_selection import KFold
+
+from soubayes import Selection, SoULinearRegression, Table, select_confidence
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 3))
+Y = 2 * X[:, 0] + RNG.normal(size=24)
+
+
+class Ridge(RegressorMixin, BaseEstimator):
+    """An estimator that keeps the contract and costs nothing."""
+
+    def __init__(self, confidence_coef=1.0, confidence_noise=1.0):
+        self.confidence_coef = confidence_coef
+        self.confidence_noise = confidence_noise
+
+    def fit(self, X, y):
+        self.coef_ = np.linalg.solve(X.T @ X + self.confidence_coef * np.eye(3), X.T @ y)
+        return self
+
+    def predict(self, X, return_std=False):
+        mean = X @ self.coef_
+        return (mean, np.full(len(X), self.confidence_noise)) if return_std else mean
+
+
+def test_elpd_of_an_estimator_by_hand():
+    folds = KFold(2, shuffle=True, random_state=3)
+    chosen = select_confidence(
+        SoULinearRegression(), (X, Y), {"confidence_coef": [1.0, 2.0]}, cv=folds
+    )
+    by_hand = []
+    for gamma in (1.0, 2.0):
+        rows = []
+        for train, test in folds.split(X):
+            fitted = SoULinearRegression(confidence_coef=gamma).fit(X[train], Y[train])
+            mean, sd = fitted.predict(X[test], return_std=True)
+            rows.append(stats.norm(mean, sd).logpdf(Y[test]))
+        by_hand.append(np.concatenate(rows))
+    np.testing.assert_allclose(chosen.table["score"], [r.mean() for r in by_hand])
+    errors = [r.std(ddof=1) / np.sqrt(24) for r in by_hand]
+    np.testing.assert_allclose(chosen.table["standard_error"], errors)
+    best = [1.0, 2.0][int(np.argmax(chosen.table["score"]))]
+    assert chosen.best == {"confidence_coef": best}
+    assert chosen.fitted.confidence_coef == best
+
+
+def test_scores_of_an_estimator_and_a_product_of_grids():
+    grid = {"confidence_coef": [1.0, 5.0], "confidence_noise": [0.5, 1.0]}
+    by_r2 = select_confidence(Ridge(), (X, Y), grid, score="cv", cv=2)
+    assert by_r2.table.n_rows == 4
+    error = lambda fitted, X, y: -((fitted.predict(X) - y) ** 2)  # noqa: E731
+    by_row = select_confidence(Ridge(), (X, Y), grid, score=error, cv=2)
+    assert np.all(by_row.table["score"] < 0)
+    matplotlib = pytest.importorskip("matplotlib")
+    matplotlib.use("Agg")
+    axes = by_r2.plot()
+    assert len(axes.get_legend().get_texts()) == 2
+    matplotlib.pyplot.close("all")
+
+
+def test_one_standard_error_takes_the_largest_confidence_nearby():
+    scores = {0.1: -1.0, 1.0: -0.9, 10.0: -1.0, 100.0: -3.0}
+    noise = np.where(np.arange(24) % 2, 0.8, -0.8)  # a standard error of 0.17
+    score = lambda fitted, X, y: scores[fitted.confidence_coef] + noise[: len(y)]  # noqa: E731
+    data, grid = (X, Y), {"confidence_coef": list(scores)}
+    settings = {"score": score, "cv": 2}
+    best = select_confidence(Ridge(), data, grid, **settings)
+    assert best.best == {"confidence_coef": 1.0}
+    larger = select_confidence(Ridge(), data, grid, rule="one_se", **settings)
+    assert larger.best == {"confidence_coef": 10.0}
+    assert isinstance(larger, Selection)
+    assert isinstance(larger.table, Table)
+
+
+@pytest.mark.slow
+def test_numpyro_model_by_hand():
+    """y_i ~ N(mu, 1), mu ~ N(0, 1): the tempered posterior and its predictive in closed form."""
+    numpyro = pytest.importorskip("numpyro")
+    dist = pytest.importorskip("numpyro.distributions")
+    y = 3.0 + np.random.default_rng(1).normal(size=12)
+
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    folds = KFold(3)
+    grid = {"mu": [0.05, 1.0, 20.0]}
+    chosen = select_confidence(model, (y,), grid, cv=folds, restarts=1)
+    expected = select_confidence(model, (y,), grid, score="cv", cv=folds, restarts=1)
+    for i, gamma in enumerate(grid["mu"]):
+        elpd, loss = [], []
+        for train, test in folds.split(y):
+            variance = gamma / (len(train) + gamma)
+            mean = variance / gamma * y[train].sum()
+            elpd.append(stats.norm(mean, np.sqrt(1 + variance)).logpdf(y[test]))
+            loss.append(stats.norm(mean, 1).logpdf(y[test]) - variance / 2)
+        assert chosen.table["score"][i] == pytest.approx(np.mean(elpd), abs=0.03)
+        assert expected.table["score"][i] == pytest.approx(np.mean(loss), abs=0.05)
+    assert chosen.best["mu"] == 0.05  # the prior is wrong by three standard deviations
+    assert chosen.fitted.mean("mu") == pytest.approx(y.sum() / 12.05, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"grid": {}}, "at least one confidence"),
+        ({"grid": {"confidence_x": [1.0]}}, r"'confidence_x'.*confidences are \['confidence_coef'"),
+        ({"score": "loo"}, "score is 'loo'"),
+        ({"rule": "smallest"}, "rule is 'smallest'"),
+        ({"data": (X,)}, "needs \\(X, y\\)"),
+        ({"steps": 10}, "are for NumPyro models"),
+        ({"score": lambda *a: np.nan}, "no point of the grid has a finite score"),
+    ],
+)
+def test_errors_say_what_to_do(change, message):
+    settings = {"data": (X, Y), "grid": {"confidence_coef": [1.0]}, **change}
+    with pytest.raises(ValueError, match=message):
+        select_confidence(Ridge(), **settings)
+    with pytest.raises(TypeError, match="must be a NumPyro model"):
+        select_confidence(3, (X, Y), {"mu": [1.0]})
