@@ -161,7 +161,7 @@ def report(path: Path) -> None:
                 paper_null = printed(table, rows(table)[i], "sou", "below_1e-3")
                 over = error.mean() > paper + slack
                 short = mean(name, "path", "null") < paper_null - 0.01
-                verdict = " ".join(["RMSE"] * over + ["null"] * short) or "ok"
+                verdict = " ".join(["RMSE"] * int(over) + ["null"] * int(short)) or "ok"
             signals = sum(row["signals"] for row in ours)
             covered = sum(row["covered"] for row in ours) / max(signals, 1)
             print(

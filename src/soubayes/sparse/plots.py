@@ -48,6 +48,7 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
         textcoords="offset points",
         va="top",
         fontsize=8,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.5},
     )
     ax.set_xscale("log")
     ax.set_xlabel("confidence in the coefficients, $\\gamma_\\beta$")

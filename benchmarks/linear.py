@@ -1,0 +1,130 @@
+"""Time and error of SoULinearRegression beside its peers, one thread, printed as ratios.
+
+    python benchmarks/linear.py            # the designs of Table 1 with p = 400, and n >> p
+    python benchmarks/linear.py wide       # n = 500, p = 20,000 and n = 71, p = 4,088
+    python benchmarks/linear.py all --ard  # also ARDRegression and the Gibbs horseshoe (minutes)
+
+Seconds are CPU time of one thread, the best of three where a fit takes less than one second. A
+ratio is the peer's time over ours: above 1 we are faster. Errors are sqrt(1 + |estimate - coef|^2).
+"""
+
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.linear_model import ARDRegression, LassoCV
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_limits
+
+from soubayes import SoULinearRegression, horseshoe_gibbs
+from soubayes.datasets import Regression, experiment1, prediction_rmse, wide_design
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    with threadpool_limits(1):
+        run()
+
+
+def run() -> None:
+    slow = "--ard" in sys.argv
+    which = next((word for word in sys.argv[1:] if not word.startswith("-")), "tall")
+    print("| design | method | seconds | ratio to ours | error | selected |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    if which in ("tall", "all"):
+        for signals in (10, 50, 100, 200):
+            data = experiment1(405, 400, signals, random_state=0)
+            compare(f"405, 400, {signals}", data, slow)
+        n_much_larger()
+    if which in ("wide", "all"):
+        compare("71, 4088, 20", wide_design(71, 4088, 20, random_state=0), slow)
+        compare("500, 20000, 50", wide_design(500, 20_000, 50, random_state=0), False)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        print(f"\nPeak memory of this process, peers included: {peak:.2f} GB")
+
+
+def compare(name: str, data: Regression, slow: bool) -> None:
+    """One design: every method on the same data."""
+    methods: dict[str, Callable[[], Any]] = {
+        "SoULinearRegression": lambda: SoULinearRegression(fit_intercept=False),
+        "LassoCV": lambda: LassoCV(fit_intercept=False),
+        "abess": best_subset,
+        "skglm MCP, CV": lambda: minimax_concave(data),
+    }
+    if slow:
+        methods["ARDRegression"] = lambda: ARDRegression(fit_intercept=False)
+    if data.X.shape[1] > 5000:
+        del methods["abess"], methods["skglm MCP, CV"]  # minutes to hours at p = 20,000
+    ours = np.nan
+    if "skglm MCP, CV" in methods:  # compile before timing
+        minimax_concave(data).set_params(cv=2).fit(data.X[:20, :5], data.y[:20])
+    for method, make in methods.items():
+        seconds, model = timed(lambda make=make: make().fit(data.X, data.y))
+        ours = seconds if method == "SoULinearRegression" else ours
+        coef = getattr(model, "best_estimator_", model).coef_.ravel()
+        row(name, method, seconds, ours, prediction_rmse(coef, data.coef), np.sum(coef != 0))
+    if slow:
+        begin = time.process_time()
+        draws = horseshoe_gibbs(data.X, data.y, draws=200, chains=1, random_state=0)
+        coef = draws.posterior["coef"].values.reshape(-1, data.X.shape[1]).mean(axis=0)
+        seconds = time.process_time() - begin
+        error = prediction_rmse(coef, data.coef)
+        row(name, "Gibbs horseshoe (200 draws)", seconds, ours, error, len(coef))
+
+
+def n_much_larger() -> None:
+    """n >> p: everything but X'X should be small change."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200_000, 200))
+    y = X[:, :20] @ np.arange(1, 21) + rng.standard_normal(200_000)
+    gram, _ = timed(lambda: X.T @ X)
+    seconds, _ = timed(lambda: SoULinearRegression().fit(X, y))
+    lasso, _ = timed(lambda: LassoCV().fit(X, y))
+    print(f"| 200000, 200 | X'X alone | {gram:.3f} | {gram / seconds:.2f} | | |")
+    print(f"| 200000, 200 | SoULinearRegression | {seconds:.3f} | 1.00 | | |")
+    print(f"| 200000, 200 | LassoCV | {lasso:.3f} | {lasso / seconds:.2f} | | |")
+
+
+def best_subset() -> Any:
+    from abess import LinearRegression
+
+    class Full(LinearRegression):
+        def fit(self, X: np.ndarray, y: np.ndarray) -> Any:
+            self.support_size = range(min(X.shape) + 1)
+            return super().fit(X, y)
+
+    return Full()
+
+
+def minimax_concave(data: Regression) -> Any:
+    """MCP of skglm with its penalty chosen by 5-fold cross-validation over 20 values."""
+    from skglm import MCPRegression
+
+    largest = np.max(np.abs(data.X.T @ data.y)) / len(data.y)
+    grid = {"alpha": np.geomspace(largest, largest / 1000, 20)}
+    return GridSearchCV(MCPRegression(fit_intercept=False, gamma=3.0), grid, cv=5)
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Seconds of the best of up to three runs, and the result."""
+    best = np.inf
+    for _ in range(3):
+        begin = time.process_time()
+        result = work()
+        best = min(best, time.process_time() - begin)
+        if best > 1.0:
+            break
+    return best, result
+
+
+def row(name: str, method: str, seconds: float, ours: float, error: float, kept: int) -> None:
+    ratio = seconds / ours
+    print(f"| {name} | {method} | {seconds:.3f} | {ratio:.2f} | {error:.3f} | {kept} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
