@@ -64,7 +64,7 @@ class Gram:
 
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         cross = self.gram[np.ix_(index, others)]
-        lower, _ = _cholesky(self.gram[np.ix_(index, index)], w)
+        lower = _cholesky(self.gram[np.ix_(index, index)], w)
         return _residual(
             lower, cross, self.scores[index], self.norms[others], self.scores[others], self.n
         )
@@ -111,12 +111,12 @@ class Wide:
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         active = self.X[:, index]
         if len(index) <= len(self.y):
-            lower, _ = _cholesky(active.T @ active, w)
+            lower = _cholesky(active.T @ active, w)
             cross = active.T @ self.X[:, others]
             return _residual(
                 lower, cross, self.scores[index], self.norms[others], self.scores[others], self.n
             )
-        lower, _ = _cholesky((active / w) @ active.T, np.ones(len(self.y)))
+        lower = _cholesky((active / w) @ active.T, np.ones(len(self.y)))
         half = solve_triangular(lower, self.X[:, others], lower=True, check_finite=False)
         fitted = solve_triangular(lower, self.y, lower=True, check_finite=False)
         s = np.maximum(np.einsum("ij,ij->j", half, half), _FLOOR * self.n)
@@ -133,7 +133,7 @@ class Wide:
 
     def _half(self, w: Array) -> tuple[Array, float, Array]:
         """L^-1 X, log|K| and L^-1 y for K = LL' = I + X W^-1 X'."""
-        lower, _ = _cholesky((self.X / w) @ self.X.T, np.ones(len(self.y)))
+        lower = _cholesky((self.X / w) @ self.X.T, np.ones(len(self.y)))
         half = solve_triangular(lower, self.X, lower=True, check_finite=False)
         fitted = solve_triangular(lower, self.y, lower=True, check_finite=False)
         return half, 2.0 * float(np.log(np.diag(lower)).sum()), fitted
@@ -174,24 +174,22 @@ def least_squares_rss(design: Design, index: Array) -> float:
     return part.ridge(1e-10 * np.maximum(part.norms, 1e-300)).rss if len(index) else design.yy
 
 
-def _cholesky(matrix: Array, diagonal: Array) -> tuple[Array, Array]:
+def _cholesky(matrix: Array, diagonal: Array) -> Array:
     """The lower factor of matrix + diag(diagonal), with a hint of jitter if rounding demands."""
-    full = np.array(matrix, order="F")
-    points = np.diag_indices_from(full)
-    full[points] += diagonal
-    scale = full[points]
     for jitter in (0.0, 1e-14, 1e-12, 1e-10):
-        if jitter:
-            full[points] = scale * (1.0 + jitter)
-        lower, info = lapack.dpotrf(full, lower=1, clean=1, overwrite_a=0)
+        full = np.array(matrix.T, order="F")  # symmetric, and so a plain copy of C-ordered memory
+        points = full.reshape(-1, order="F")[:: len(full) + 1]
+        points += diagonal
+        points *= 1.0 + jitter
+        lower, info = lapack.dpotrf(full, lower=1, clean=1, overwrite_a=1)
         if info == 0:
-            return lower, scale
+            return lower
     raise np.linalg.LinAlgError("X'X is not positive semi-definite; is there a NaN in the data?")
 
 
 def _triangles(matrix: Array, diagonal: Array) -> tuple[Array, Array]:
     """The lower Cholesky factor of matrix + diag(diagonal) and its inverse."""
-    lower, _ = _cholesky(matrix, diagonal)
+    lower = _cholesky(matrix, diagonal)
     inverse, _ = lapack.dtrtri(lower, lower=1)
     return lower, inverse
 

@@ -99,16 +99,24 @@ def solve_path(
     state, here, chosen = start(design, model), model, None
     spent, interrupted = 0, False
     try:
-        for gamma in confidence_grid(int(free.sum()), confidence, design.n):
-            here = replace(model.at(gamma, free), searched=_searched(model, free, design.n, gamma))
+        grid = confidence_grid(int(free.sum()), confidence, design.n)
+        for gamma in grid:
+            here = _at(model, free, design.n, gamma)
             points.append(_reach(design, here, gamma, state, bool(points), max_iter - spent))
             state, spent = points[-1].state, spent + points[-1].n_iter
-            report(
-                f"confidence {gamma:.3f}: {len(state.active)} of {len(state.w)} columns, "
-                f"noise variance {state.noise:.4g}, J = {points[-1].value:.6g}"
-            )
+            report(_line(points[-1]))
             if confidence is None and not free[state.active].any():
                 break
+        while confidence is None and points[0].gamma > 1.0:  # wide data: back towards 1
+            gamma = max(points[0].gamma * grid[0] / grid[1], 1.0)
+            point = _reach(
+                design, _at(model, free, design.n, gamma), gamma, points[0].state, False, max_iter
+            )
+            spent += point.n_iter
+            if free[point.state.active].sum() > design.n / 3.0:
+                break
+            points.insert(0, point)
+            report(_line(point))
     except KeyboardInterrupt:
         interrupted = True
     if confidence is None and points:
@@ -126,7 +134,7 @@ def solve_path(
     try:
         if not interrupted:
             budget = max(max_iter - spent, 50)
-            state, n_iter, _ = _descend(design, here, state, tol, budget)
+            state, n_iter, _, _ = _descend(design, here, state, tol, budget)
             state, history, done = _polish(design, here, state, tol, budget)
             spent += n_iter + len(history)
     except KeyboardInterrupt:
@@ -140,7 +148,8 @@ def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Arra
     """Where the path stops: from 1 to max(2, 3 log p), or to the number asked for.
 
     With p > n the minimiser at confidence 1 interpolates, for a third of the null columns pass;
-    the path then begins where those that pass leave half of the observations to the noise.
+    the path then begins where those that pass leave half of the observations to the noise, and
+    is continued downwards from there while it keeps fewer than n/3 columns.
 
     >>> confidence_grid(50, 1.5).round(2)
     array([1.  , 1.11, 1.22, 1.36, 1.5 ])
@@ -155,10 +164,21 @@ def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Arra
     return np.geomspace(begin, end, n_points) if n_points > 1 else np.array([end])
 
 
-def _searched(model: Model, free: Array, n: float, gamma: float) -> float:
-    """With p > n, the degrees of freedom that nulls above the threshold take from the noise."""
-    p = int(free.sum())
-    return p * float(stats.chi2.sf(gamma, 3) - stats.chi2.sf(gamma, 1)) if p > n else 0.0
+def _at(model: Model, free: Array, n: float, gamma: float) -> Model:
+    """The model at a point of the path.
+
+    With p > n nulls above the threshold take degrees of freedom from the noise (`search_degrees`).
+    """
+    p, passed = int(free.sum()), stats.chi2.sf(gamma, 3) - stats.chi2.sf(gamma, 1)
+    return replace(model.at(gamma, free), searched=p * float(passed) if p > n else 0.0)
+
+
+def _line(point: Point) -> str:
+    """What verbose=1 prints."""
+    return (
+        f"confidence {point.gamma:.3f}: {len(point.state.active)} of {len(point.coef)} columns, "
+        f"noise variance {point.state.noise:.4g}, J = {point.value:.6g}"
+    )
 
 
 def choose(design: Design, supports: list[Array], p: int, intercept: bool) -> int:
@@ -319,17 +339,19 @@ def _reach(
 ) -> Point:
     """One point of the path, with the guard: a noise that jumps is held where it was."""
     old, guarded = state, False
-    state, spent, done = _descend(design, model, old, LOOSE, budget)
+    state, spent, done, outside = _descend(design, model, old, LOOSE, budget)
     if guard and state.noise > GUARD * old.noise:
-        state, n_iter, done = _descend(design, model, old, LOOSE, budget, hold_noise=True)
+        state, n_iter, done, outside = _descend(design, model, old, LOOSE, budget, hold_noise=True)
         spent, guarded = spent + n_iter, True
     for _ in range(20):
-        whole = _expand(design, model, state, _outside(design, state))
+        whole = _expand(design, model, state, outside or _outside(design, state))
         before, state = state.nu.ratio, _settle(state, model, whole)
         # nu moves the precisions only by the order of the confidence in tau
         if np.max(model.local / model.gamma) * abs(np.log(state.nu.ratio / before)) < 0.1 * LOOSE:
             break
-        state, n_iter, done = _descend(design, model, state, LOOSE, budget, hold_noise=guarded)
+        state, n_iter, done, outside = _descend(
+            design, model, state, LOOSE, budget, hold_noise=guarded
+        )
         spent += n_iter
     value = whole.evaluate(model, design.n).value
     coef = np.zeros(len(state.w))
@@ -382,8 +404,11 @@ def _descend(
     tol: float,
     budget: int,
     hold_noise: bool = False,
-) -> tuple[State, int, bool]:
-    """Converge w (and the noise) at fixed confidences; columns may leave and come back."""
+) -> tuple[State, int, bool, tuple[Array, Array, Array] | None]:
+    """Converge w (and the noise) at fixed confidences; columns may leave and come back.
+
+    Also returns what `_outside` would, if it was computed for the final state.
+    """
     spent = 0
     everything = np.arange(len(state.w))
     for _ in range(ROUNDS):
@@ -396,11 +421,11 @@ def _descend(
         signal = q * q / (state.noise * model.gamma[dropped]) / s
         back = signal > max(1.05, 0.5 * signal.max())
         if not back.any():
-            break
+            return state, spent, done, (dropped, s, q)
         w = state.w.copy()
         w[dropped[back]] = (s / (signal - 1.0))[back]
         state = replace(state, w=w, active=np.union1d(state.active, dropped[back]))
-    return state, spent, done
+    return state, spent, done, None
 
 
 def _iterate(

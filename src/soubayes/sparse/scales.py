@@ -236,7 +236,7 @@ def split_precision(
         moved = abs(np.log(nu.ratio / last))
         nu = Scale(best_shape(top, nu.ratio, weight_top, global_confidence), nu.ratio)
         tau = Scale(best_shape(local, tau.ratio, gb / 2.0, gt), tau.ratio)
-        if moved < 1e-10:
+        if moved < 1e-7:  # J is flat here: its error is the square of this
             break
     return tau, nu
 
