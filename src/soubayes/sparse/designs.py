@@ -168,12 +168,6 @@ class Diagonal:
 _FLOOR = 1e-12  # of n: a constant column, or one that the others explain, still has s > 0
 
 
-def least_squares_rss(design: Design, index: Array) -> float:
-    """The residual sum of squares of least squares on some columns (collinear ones allowed)."""
-    part = design.take(index)
-    return part.ridge(1e-10 * np.maximum(part.norms, 1e-300)).rss if len(index) else design.yy
-
-
 def _cholesky(matrix: Array, diagonal: Array) -> Array:
     """The lower factor of matrix + diag(diagonal), with a hint of jitter if rounding demands."""
     for jitter in (0.0, 1e-14, 1e-12, 1e-10):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from soubayes.sparse.designs import Design, Ridge, least_squares_rss
+from soubayes.sparse.designs import Design, Ridge
 from soubayes.sparse.objective import (
     Model,
     Noise,
@@ -121,12 +121,12 @@ def solve_path(
         interrupted = True
     if confidence is None and points:
         supports = [point.state.active for point in points]
-        p, intercept = int(free.sum()), model.intercept_variance is not None
-        chosen = choose(design, supports, p, intercept)
-        here, state = model.at(1.0, free), points[chosen].state
-        found = int(free[state.active].sum())
-        searched = search_degrees(design.n, len(state.active) + intercept, p, p - found)
-        here = replace(here, searched=searched)
+        intercept = model.intercept_variance is not None
+        chosen, price = choose(design, supports, free, intercept)
+        state = points[chosen].state
+        nulls = int(free.sum() - free[state.active].sum())
+        searched = search_degrees(design.n, len(state.active) + intercept, price, nulls)
+        here = replace(model.at(1.0, free), searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
         state = replace(state, w=w, refit=True)
     history: list[float] = []
@@ -181,47 +181,69 @@ def _line(point: Point) -> str:
     )
 
 
-def choose(design: Design, supports: list[Array], p: int, intercept: bool) -> int:
-    """The point of least n log(RSS/n) + n (n + k)/(n - k - 2) + 3/2 k log(p/e).
+def choose(
+    design: Design, supports: list[Array], free: Array, intercept: bool
+) -> tuple[int, float]:
+    """The point of least n log(RSS/n) + n (n + k)/(n - k - 2) + price k, and the price.
 
-    RSS is that of least squares on the support and k its size: the corrected Akaike risk plus
-    the price of having searched p columns for each one kept.
+    RSS is that of least squares on the support and k its size: the corrected Akaike risk plus a
+    price for having searched p columns for each one kept. The price is 3/2 log(p/e) to begin
+    with, and then 3/2 log(p/e) + log(z^2) - 4 with z^2 the lower quartile of the squared
+    t-statistics of the columns which that keeps. It comes from the odds of a two-group model,
+    where a column at the threshold is a signal the more rarely the larger signals are:
+    z^2 > 2 log(nulls/signals) + log(1 + variance of the signals' z).
     """
-    best, chosen, n = np.inf, 0, design.n
-    last: Array | None = None
-    for i, support in enumerate(supports):
-        if last is not None and np.array_equal(last, support):
-            continue
-        last = support
-        k = len(support) + int(intercept)
-        if n - k - 2 <= 0:
-            continue
-        rss = max(least_squares_rss(design, support), 1e-12 * design.yy, 1e-300)
-        score = n * np.log(rss / n) + n * (n + k) / (n - k - 2) + price(p) * k
-        if score < best:
-            best, chosen = score, i
-    return len(supports) - 1 if np.isinf(best) else chosen
+    fits = [_least_squares(design, support, free, intercept) for support in supports]
+    start = 1.5 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0)
+
+    def best(price: float) -> int:
+        scores = [fit.risk + price * fit.k for fit in fits]
+        return int(np.argmin(scores)) if np.isfinite(scores).any() else len(scores) - 1
+
+    quartile = fits[best(start)].quartile
+    price = max(start + np.clip(np.log(quartile), 0.0, 12.0) - 4.0, 0.0)
+    return best(price), float(price)
 
 
-def price(p: int) -> float:
-    """3/2 log(p/e): what `choose` charges for every column kept."""
-    return 1.5 * max(np.log(max(p, 1)) - 1.0, 0.0)
+class _LeastSquares(NamedTuple):
+    k: int  # columns, with the intercept
+    risk: float  # corrected Akaike, infinite if k leaves no degrees of freedom
+    quartile: float  # lower quartile of z^2, e^4 (a price of start) if there is no column
 
 
-def search_degrees(n: float, k: int, p: int, n_nulls: int) -> float:
+def _least_squares(design: Design, support: Array, free: Array, intercept: bool) -> _LeastSquares:
+    n, k = design.n, len(support) + int(intercept)
+    if n - k - 2 <= 0:
+        return _LeastSquares(k, np.inf, np.exp(4.0))
+    if not len(support):
+        return _LeastSquares(k, _risk(n, k, design.yy, design.yy), np.exp(4.0))
+    part = design.take(support)
+    fit = part.ridge(1e-10 * n * np.ones(len(support)))  # collinear columns are allowed
+    rss = max(fit.rss, 1e-12 * design.yy)
+    z2 = fit.mean**2 / (fit.variance * max(rss, 1e-300) / (n - k))
+    kept = z2[free[support]]
+    quartile = float(np.quantile(kept, 0.25)) if len(kept) else np.exp(4.0)
+    return _LeastSquares(k, _risk(n, k, rss, design.yy), max(quartile, 1.0))
+
+
+def _risk(n: float, k: int, rss: float, yy: float) -> float:
+    return float(n * np.log(max(rss, 1e-12 * yy, 1e-300) / n) + n * (n + k) / (n - k - 2))
+
+
+def search_degrees(n: float, k: int, price: float, n_nulls: int) -> float:
     """Degrees of freedom that choosing among ``n_nulls`` null columns takes from the noise.
 
     `choose` keeps a column whose z^2 exceeds about t, the slope of its score in k. A null passes
     with probability P(chi2_1 > t) and then explains E[z^2; z^2 > t] = P(chi2_3 > t) of RSS, where
     counting it in k allows for 1. Without this the noise is too small and intervals too short.
 
-    >>> round(search_degrees(55, 20, 50, 30), 1)
+    >>> round(search_degrees(55, 20, 4.4, 30), 1)
     2.6
     """
     left = n - k - 2.0
     if left <= 0.0:
         return 0.0
-    t = (price(p) + n * (2.0 * n - 2.0) / left**2) * (n - k) / n
+    t = (price + n * (2.0 * n - 2.0) / left**2) * (n - k) / n
     return n_nulls * float(stats.chi2.sf(t, 3) - stats.chi2.sf(t, 1))
 
 
