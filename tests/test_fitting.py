@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
 from soubayes import load_model
-from soubayes.fitting import fit_table, summary_cells
+from soubayes.fitting import fit_table, summary_cells, summary_page
 from soubayes.tabular import pose_problem
 from test_cli import one_line, soubayes
 
@@ -60,3 +60,37 @@ def test_what_cannot_be_fitted_is_one_line_and_exit_code_2(diabetes, tmp_path):
     gaps.write_text("a,b,y\n1,,1\n2,,2\n3,,3\n")
     assert "no values at all in 'b'" in one_line(soubayes("fit", gaps, "--target", "y"))
     assert "task is" in one_line(soubayes("fit", diabetes, "--target", "target", "--task", "sort"))
+
+
+def test_classification_of_text_labels(tmp_path):
+    frame = load_breast_cancer(as_frame=True).frame
+    frame["target"] = np.where(frame["target"] == 1, "benign", "malignant")
+    path = tmp_path / "cancer.parquet"
+    frame.to_parquet(path)
+    result = soubayes("fit", path, "--target", "target", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "classification, since 'target' holds text" in result.stdout
+    assert re.search(r"Cross-validated accuracy \(5 folds\): 0\.9", result.stdout)
+    model = load_model(tmp_path / "model.skops")
+    assert set(model.predict(frame.head())) <= {"benign", "malignant"}
+
+
+def test_several_classes_are_named():
+    frame = load_iris(as_frame=True).frame
+    frame["target"] = np.array(["setosa", "versicolor", "virginica"])[frame["target"]]
+    problem = pose_problem(frame, "target")
+    fitted = fit_table(problem)
+    columns, rows = summary_cells(fitted)
+    assert "virginica" in summary_page(fitted, problem, "target")
+    assert columns[:2] == ["feature", "class"]
+    assert {row[1] for row in rows} <= {"setosa", "versicolor", "virginica"}
+    assert fitted.n_features == 12
+
+
+def test_a_table_in_which_nothing_matters():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.standard_normal((100, 40)), columns=map(str, range(40)))
+    frame["y"] = rng.standard_normal(100)
+    problem = pose_problem(frame, "y")
+    fitted = fit_table(problem)
+    assert "0 of 40 coefficients selected" in summary_page(fitted, problem, "y")

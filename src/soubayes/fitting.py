@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from soubayes import _page
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.tabular import Problem, TableEncoder, TableError
+from soubayes.tabular import Problem, TableEncoder
 
 LEVEL = 0.9
 
@@ -35,13 +35,14 @@ def fit_table(problem: Problem) -> Fitted:
     import soubayes
 
     choice = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
-    if choice[problem.task] not in soubayes.__all__:
-        raise TableError(f"{problem.task} is not in this version of soubayes.")
-    estimator = getattr(soubayes, choice[problem.task])()
+    estimator = getattr(soubayes, choice[problem.task])(confidence_coef="auto")
     pipeline = make_pipeline(TableEncoder(), estimator)
     score = _cross_validated(pipeline, problem)
     pipeline.fit(problem.X, problem.y)
-    return Fitted(pipeline, *_selected(pipeline[-1], problem), score)
+    classes = list(getattr(pipeline, "classes_", []))
+    if len(classes) == 2:
+        score = f"Estimates are for the log odds of {classes[1]}. {score}"
+    return Fitted(pipeline, *_selected(pipeline[-1]), score)
 
 
 def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[Path]:
@@ -57,11 +58,6 @@ def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[
 
 def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
     """The selected features with their intervals, what was done to the columns, and the path."""
-    from soubayes import plot_path
-
-    figure = require("matplotlib.figure", "soubayes fit").Figure((7, 4), layout="constrained")
-    axis = figure.subplots()
-    plot_path(fitted.estimator, ax=axis)
     columns, rows = summary_cells(fitted)
     notes = "".join(f"<li>{escape(note)}</li>" for note in problem.notes)
     chosen = f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}"
@@ -71,8 +67,30 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
         _page.table(columns, [[row[0], *map(escape, row[1:])] for row in rows]),
         f"<p>Intervals hold {LEVEL:.0%} of the posterior, in the units of the data, given what was "
         "selected.</p>",
-        _page.picture(figure, "Path", "Coefficients along the path in the confidence."),
+        _page.picture(
+            _path_figure(fitted), "Path", "Coefficients along the path in the confidence."
+        ),
     )
+
+
+def _path_figure(fitted: Fitted) -> Any:
+    """The path of the coefficients, a panel a class where there are several."""
+    from soubayes import plot_path
+
+    titles = {0: ""}
+    if "class" in fitted.summary:
+        chosen = set(fitted.summary["class"])
+        titles = {t: str(k) for t, k in enumerate(fitted.estimator.classes_) if k in chosen}
+    titles = titles or {0: "nothing selected"}
+    height = 4 if len(titles) == 1 else 2.6 * len(titles)
+    matplotlib = require("matplotlib.figure", "soubayes fit")
+    figure = matplotlib.Figure((7, height), layout="constrained")
+    panels = figure.subplots(len(titles), 1, squeeze=False)[:, 0]
+    for axis, (target, title) in zip(panels, titles.items(), strict=True):
+        plot_path(fitted.estimator, target=target, ax=axis)
+        axis.set_xlim(left=0.4)  # the path starts at 1; names of features stand to its left
+        axis.set_title(title)
+    return figure
 
 
 def summary_cells(fitted: Fitted) -> tuple[list[str], list[list[str]]]:
@@ -91,12 +109,9 @@ def summary_cells(fitted: Fitted) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def _selected(estimator: Any, problem: Problem) -> tuple[Any, int]:
+def _selected(estimator: Any) -> tuple[Any, int]:
     """Selected coefficients, the clearest first, and how many there were to select from."""
-    frame = estimator.summary(level=LEVEL).reset_index()
-    classes = getattr(estimator, "classes_", ())
-    if "target" in frame:
-        frame.insert(1, "class", [classes[i] for i in frame.pop("target")])
+    frame = estimator.summary(level=LEVEL).reset_index().rename(columns={"target": "class"})
     chosen = frame[frame["selected"]]
     clearest = np.argsort(-(chosen["estimate"].abs() / chosen["sd"]).to_numpy(), kind="stable")
     return chosen.iloc[clearest], len(frame)

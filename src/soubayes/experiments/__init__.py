@@ -6,7 +6,8 @@ from importlib import import_module
 from soubayes.experiments.runner import Experiment
 
 # one module an experiment, or a few that share their rows, in the order of the report
-_MODULES = ["foundation", "normal_means", "linear", "toy_networks", "mnist_networks", "peers"]
+_MODULES = ["foundation", "normal_means", "linear", "logistic", "logistic_paths"]
+_MODULES += ["toy_networks", "mnist_networks", "peers", "real"]
 
 
 @cache
