@@ -63,7 +63,8 @@ def test_what_cannot_be_fitted_is_one_line_and_exit_code_2(diabetes, tmp_path):
 
 
 def test_classification_of_text_labels(tmp_path):
-    frame = load_breast_cancer(as_frame=True).frame
+    frame = load_breast_cancer(as_frame=True).frame.iloc[:200, [0, 1, 20, 21, 27, -1]]
+    frame = frame.copy()
     frame["target"] = np.where(frame["target"] == 1, "benign", "malignant")
     path = tmp_path / "cancer.parquet"
     frame.to_parquet(path)
@@ -76,7 +77,7 @@ def test_classification_of_text_labels(tmp_path):
 
 
 def test_several_classes_are_named():
-    frame = load_iris(as_frame=True).frame
+    frame = load_iris(as_frame=True).frame[::10]
     frame["target"] = np.array(["setosa", "versicolor", "virginica"])[frame["target"]]
     problem = pose_problem(frame, "target")
     fitted = fit_table(problem)

@@ -17,7 +17,7 @@ def load_digits_data(name: str, train: int | None, seed: int) -> MNIST:
         from sklearn.datasets import load_digits
 
         X, y = load_digits(return_X_y=True)
-        return MNIST(X[:1500], y[:1500], X[1500:], y[1500:])
+        return MNIST(X[: train or 1500], y[: train or 1500], X[1500:], y[1500:])
     data = load_mnist()
     if train is None:
         return data

@@ -34,7 +34,7 @@ def table_grid(size: str) -> list[Task]:
 def images_of(size: str) -> dict[str, Any]:
     """The parameters that name the data of a size."""
     if size == "toy":
-        return {"data": "digits"}
+        return {"data": "digits", "train": 400}
     return {"data": "mnist"} | ({"train": 10_000} if size == "quick" else {})
 
 
@@ -189,13 +189,13 @@ def shares_below(coef: np.ndarray) -> dict[str, float]:
 def most_images(rows: list[Row]) -> dict[str, Any]:
     """The largest data set among the rows: all of MNIST, a part of it, or the small digits."""
     found = [{k: r.parameters.get(k) for k in ("data", "train")} for r in select(rows)]
-    size = {"mnist": lambda train: train or 60_000, "digits": lambda train: 1500}
+    size = {"mnist": lambda train: train or 60_000, "digits": lambda train: train}
     return max(found, key=lambda d: size[d["data"]](d["train"]), default={"data": "", "train": 0})
 
 
 def described(images: dict[str, Any]) -> str:
     if images["data"] == "digits":
-        return "scikit-learn's 8 × 8 digits, 1,500 for training"
+        return f"scikit-learn's 8 × 8 digits, {images['train']} for training"
     return f"MNIST, {images['train'] or 60_000:,} images for training, 10,000 for the test"
 
 
