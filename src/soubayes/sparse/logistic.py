@@ -58,7 +58,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, SparseEstimator):
     ----------
     confidence_coef : float or "auto"
         gamma_b. "auto" raises it from 1 to max(2, 3 log p), chooses for each class the point of
-        least 2 loss + 2 k n/(n - k - 1) + 3/2 k log(p/e), and refits its support at confidence 1.
+        least 2 loss + 2 k n/(n - k - 1) + 2 k log(p/e), and refits its support at confidence 1.
     confidence_local, confidence_global, confidence_intercept : float
         gamma_tau, gamma_nu, gamma_alpha. ``confidence_local=1`` is the ordinary global-local
         model (GL); from confidence_coef/2 on nothing is selected.

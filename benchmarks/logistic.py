@@ -1,0 +1,188 @@
+"""Speed of SoULogisticRegression, as ratios to peers in one run.
+
+    python benchmarks/logistic.py [digits | gl | l1 | algorithm1 | wide | memory ...]
+
+MNIST, standardised, 60,000 images, float32, one digit against the rest; CPU seconds of one
+thread (set OMP_NUM_THREADS=1), so that a busy machine does not decide. ``--digits 0 8`` restricts
+the run to some digits.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+from logistic_l1 import GRID, Lasso, fit_l1, standardised
+from soubayes import SoULogisticRegression, load_mnist
+
+
+def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
+    begun = time.process_time()
+    result = work()
+    return time.process_time() - begun, result
+
+
+def digits(data: Any, X: np.ndarray, X_test: np.ndarray, chosen: list[int], gl: bool) -> None:
+    """All digits against scikit-learn's unpenalised lbfgs (goal: at most 3 times its time)."""
+    makers = {
+        "SoU": SoULogisticRegression,
+        "lbfgs": lambda: LogisticRegression(C=np.inf),
+        **({"GL": lambda: SoULogisticRegression(confidence_local=1.0)} if gl else {}),
+    }
+    total, scores, coefs = dict.fromkeys(makers, 0.0), {}, {}
+    for k in chosen:
+        for name, make in makers.items():
+            t, model = seconds(lambda k=k, make=make: make().fit(X, data.y_train == k))
+            total[name] += t
+            scores.setdefault(name, []).append(model.decision_function(X_test))
+            coefs.setdefault(name, []).append(np.abs(model.coef_[0]))
+            print(f"digit {k}: {name} {t:.1f} s", flush=True)
+    for name in makers:
+        right = np.array(chosen)[np.argmax(scores[name], axis=0)] == data.y_test
+        shares = " ".join(f"{np.mean(np.array(coefs[name]) < 10.0**-e):.3f}" for e in range(1, 6))
+        print(
+            f"{name}: {total[name]:.1f} s, {total[name] / total['lbfgs']:.2f} times lbfgs; test "
+            f"accuracy {right.mean():.4f} (of all digits), below 1e-1 ... 1e-5: {shares}"
+        )
+
+
+def l1(X: np.ndarray, labels: np.ndarray, chosen: list[int]) -> None:
+    """One fit against LR-L1 with its 10 x 5-fold cross-validation (goal: 10 times faster).
+
+    One fold's path is timed with skglm and with the faster solver of logistic_l1.py, and counted
+    five times; the refit is left out.
+    """
+    from skglm import SparseLogisticRegression
+
+    fold = np.arange(len(X)) % 5 != 0
+    part = X[fold]
+    ordered = np.asfortranarray(part)
+    for k in chosen:
+        y = (labels == k).astype(int)
+        t, _ = seconds(lambda y=y: SoULogisticRegression().fit(X, y))
+
+        def path(y: np.ndarray = y[fold]) -> None:
+            fit = Lasso(np.zeros(X.shape[1]), 0.0)
+            for C in GRID:
+                fit = fit_l1(part, y, float(C), fit)
+
+        def skglm_path(y: np.ndarray = y[fold]) -> None:
+            model = SparseLogisticRegression(warm_start=True, max_iter=50, tol=1e-5)
+            for C in GRID:
+                model.set_params(alpha=1.0 / (C * len(y))).fit(ordered, y)
+
+        u, _ = seconds(path)
+        v, _ = seconds(skglm_path)
+        print(
+            f"digit {k}: SoU {t:.1f} s; LR-L1 with CV {5 * v:.0f} s by skglm (ratio "
+            f"{5 * v / t:.0f}), {5 * u:.0f} s by logistic_l1.py (ratio {5 * u / t:.1f})"
+        )
+
+
+def algorithm1(X: np.ndarray, labels: np.ndarray, chosen: list[int], sweeps: int) -> None:
+    """Time to the J that Algorithm 1 has after 160 sweeps (goal: 30 times faster)."""
+    for k in chosen:
+        slow = SoULogisticRegression(solver="coordinate", max_iter=sweeps)
+        t, _ = seconds(lambda slow=slow, k=k: slow.fit(X, labels == k))
+        J = slow.objective_[-1]
+        fast = _Timed()
+        fast.fit(X, labels == k)
+        times = fast.times
+        reached = next(moment for moment, value in times if value <= J)
+        print(
+            f"digit {k}: Algorithm 1 has J = {J:.1f} after {sweeps} sweeps and {t:.0f} s; Newton "
+            f"is below it after {reached:.1f} s (ratio {t / reached:.0f}) and ends at "
+            f"{fast.objective_[-1]:.1f} after {times[-1][0]:.1f} s"
+        )
+
+
+class _Timed(SoULogisticRegression):
+    """Notes the CPU time and J of every step."""
+
+    def _reporter(self, label: Any) -> Any:
+        return lambda step, value, active: self.times.append(
+            (time.process_time() - self.begun, value)
+        )
+
+    def fit(self, X: Any, y: Any) -> Any:
+        self.begun, self.times = time.process_time(), []
+        return super().fit(X, y)
+
+
+def wide() -> None:
+    """n = 72, p = 7,129 (goal: under 2 s)."""
+    for seed in range(3):
+        X, y = wide_data(seed)
+        for options in ({}, {"confidence_local": 1.0}, {"confidence_coef": "auto"}):
+            t, model = seconds(lambda X=X, y=y, o=options: SoULogisticRegression(**o).fit(X, y))
+            print(
+                f"72 x 7,129, {options or 'default'}: {t:.2f} s, "
+                f"{int(model.selected_.sum())} columns, converged {model.converged_}"
+            )
+
+
+def wide_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Columns correlated through 20 factors, the class decided by 5 of them."""
+    rng = np.random.default_rng(seed)
+    n, p = 72, 7129
+    X = rng.normal(size=(n, 20)) @ (0.7 * rng.normal(size=(20, p)) * rng.random(p))
+    X += rng.normal(size=(n, p))
+    score = X[:, rng.choice(p, 5, replace=False)].sum(axis=1)
+    return X, (score + rng.logistic(size=n) > 0).astype(int)
+
+
+def memory() -> None:
+    """Peak memory of a fit of float32 data of 200,000 x 500 (goal: under 3 times the data)."""
+    code = (
+        "import resource, numpy as np\n"
+        "from soubayes import SoULogisticRegression\n"
+        "rng = np.random.default_rng(0)\n"
+        "SoULogisticRegression().fit(rng.normal(size=(50, 3)), rng.integers(0, 2, 50))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "X = rng.standard_normal((200_000, 500), dtype=np.float32)\n"
+        "y = X[:, :5].sum(1) + rng.logistic(size=200_000) > 0\n"
+        "SoULogisticRegression(max_iter=3, tol=1.0).fit(X, y)\n"
+        "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
+        "print(peak * 1024 / X.nbytes, X.nbytes / 1e6)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    ratio, size = map(float, done.stdout.split())
+    print(f"peak memory of data and fit: {ratio:.2f} times the {size:.0f} MB of data")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "parts", nargs="*", default=["digits", "gl", "l1", "algorithm1", "wide", "memory"]
+    )
+    parser.add_argument("--digits", type=int, nargs="+", default=list(range(10)))
+    parser.add_argument("--sweeps", type=int, default=160)
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    if "wide" in given.parts:
+        wide()
+    if "memory" in given.parts:
+        memory()
+    if not {"digits", "gl", "l1", "algorithm1"} & set(given.parts):
+        return
+    data = load_mnist()
+    X, X_test = standardised(data.X_train, data.X_test)
+    if {"digits", "gl"} & set(given.parts):
+        digits(data, X, X_test, given.digits, "gl" in given.parts)
+    if "l1" in given.parts:
+        l1(X, data.y_train, given.digits[:1])
+    if "algorithm1" in given.parts:
+        algorithm1(X, data.y_train, given.digits[:1], given.sweeps)
+    print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+
+
+if __name__ == "__main__":
+    main()
