@@ -51,7 +51,7 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="The folder of the rows.")] = Path("results"),
     backend: Annotated[str, typer.Option(help="joblib or dask.")] = "joblib",
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Forget the rows found there.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute the rows again.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
 ) -> None:
     """Compute the rows of experiments; run again to go on where it stopped.
@@ -72,8 +72,8 @@ def reproduce(
     with _one_line_errors(OSError, ImportError):
         store = Store(out)
         if fresh:
-            for source in {e.source for e in chosen}:
-                store.remove(source)
+            for experiment in chosen:
+                store.remove(experiment.source, experiment.grid(size))
         failed = 0
         try:
             for experiment in chosen:

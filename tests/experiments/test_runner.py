@@ -43,8 +43,9 @@ def test_larger_runs_reuse_rows_and_fresh_ones_do_not(tmp_path):
     assert run(SMALL, "toy", store) == (0, 8, 0)
     assert run(SMALL, "toy", store) == (8, 0, 0)
     assert run(SMALL, "quick", store) == (8, 52, 0)
-    store.remove("small")
-    assert store.rows("small") == []
+    store.remove("small", small_experiment.grid("toy"))
+    assert len(store.rows("small")) == 52
+    assert run(SMALL, "quick", store) == (52, 8, 0)
 
 
 def test_workers_do_not_change_a_digit(tmp_path, quiet):

@@ -116,10 +116,13 @@ class Store:
             for r in found
         ]
 
-    def remove(self, experiment: str) -> None:
-        """Forget the rows of an experiment."""
+    def remove(self, experiment: str, tasks: list[Task]) -> None:
+        """Forget the rows of these tasks; others of the same experiment stay."""
+        keys = [(experiment, task.seed, _as_json(task.parameters)) for task in tasks]
         with self._open() as database, database:
-            database.execute("DELETE FROM row WHERE experiment = ?", [experiment])
+            database.executemany(
+                "DELETE FROM row WHERE experiment = ? AND seed = ? AND parameters = ?", keys
+            )
 
     def _open(self) -> closing[sqlite3.Connection]:
         # a connection a call: cheap beside a row, and nothing is shared between processes
