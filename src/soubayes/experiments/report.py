@@ -76,7 +76,9 @@ def _table(view: View) -> str:
         for first, *rest in view.rows
     ]
     note = f"<p>{escape(view.note)}</p>" if view.note else ""
-    count = f'<p class="count">{most} data sets a cell unless it says otherwise.</p>' * (most > 1)
+    few = " Standard errors from so few are rough." if most < 20 else ""
+    said = f"{most} data sets a cell unless it says otherwise.{few}" if most > 1 else ""
+    count = f'<p class="count">{said}</p>'
     table = _page.table(view.columns, body)
     if view.folded:
         title = escape(view.title)
