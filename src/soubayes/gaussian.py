@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.linalg import cholesky, eigh
+from scipy.linalg.blas import dsyr2k, dsyrk
 
 from soubayes.confidence import check_confidence
 from soubayes.posterior import ExactPosterior
@@ -183,12 +184,16 @@ def solve_gaussian(
 def eliminate(
     block: GaussianBlock, Q: np.ndarray, b: np.ndarray, constant: float, gamma: float
 ) -> tuple[Step, np.ndarray, np.ndarray, float]:
-    """Integrate the last block out of the quadratic (Q, b, constant)."""
+    """Integrate the last block out of the quadratic (Q, b, constant).
+
+    Only the lower triangle of Q is kept up to date: rank updates of half a matrix are most of the
+    work.
+    """
     c = np.asarray(block.mean)
     n = len(b) - len(c)
     A = np.zeros((len(c), n)) if block.coef is None else np.asarray(block.coef)
     R = square_root(np.asarray(block.cov), block.name)
-    Qxx, Qxe = Q[n:, n:], Q[n:, :n]
+    Qxx, Qxe = np.tril(Q[n:, n:]) + np.tril(Q[n:, n:], -1).T, Q[n:, :n]
     slope = Qxe if block.coef is None else Qxx @ A + Qxe  # gradient in theta_k at z = 0
     gradient = Qxx @ c - b[n:]
     constant += 0.5 * c @ Qxx @ c - b[n:] @ c
@@ -211,11 +216,13 @@ def eliminate(
     constant -= 0.5 * np.sum(pulls * w_gradient**2)
     root = np.sqrt(pulls)[:, None] * w_slope
     new_b = b[:n] - Qxe.T @ c + root.T @ (np.sqrt(pulls) * w_gradient)
-    new_Q = Q[:n, :n] - root.T @ root
-    if block.coef is not None:
+    new_Q = np.array(Q[:n, :n], order="F")
+    if n:
+        new_Q = dsyrk(-1.0, root.T, beta=1.0, c=new_Q, lower=1, overwrite_c=1)
+    if block.coef is not None and n:
         new_b -= A.T @ gradient
-        cross = A.T @ (slope - 0.5 * (Qxx @ A))
-        new_Q += cross + cross.T
+        half = (slope + Qxe) / 2  # A' Qxx A + A' Qxe + Qxe' A = A' half + half' A
+        new_Q = dsyr2k(1.0, A.T, half.T, beta=1.0, c=new_Q, lower=1, overwrite_c=1)
     pull_slope, pull_shift = -pulls[:, None] * w_slope, -pulls * w_gradient
     step = Step(
         c + RU @ pull_shift,
