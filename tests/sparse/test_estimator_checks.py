@@ -11,7 +11,7 @@ from soubayes import SoULinearRegression, SoUNormalMeans
 @parametrize_with_checks(
     [
         SoULinearRegression(),
-        SoULinearRegression(solver="coordinate", confidence_local=1.0, max_iter=50),
+        SoULinearRegression(solver="coordinate", confidence_local=1.0, max_iter=3),
     ]
 )
 def test_scikit_learn_checks(estimator, check):

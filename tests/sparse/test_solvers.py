@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from soubayes.datasets import experiment1, wide_design
-from soubayes.sparse import path
+from soubayes.sparse import choice, path
 from soubayes.sparse.coordinate import solve_coordinate
 from soubayes.sparse.designs import Diagonal, Gram, Wide
 from soubayes.sparse.objective import Model, Noise, evaluate, source_log_dets, source_variances
@@ -245,7 +245,7 @@ def test_rule_charges_what_it_says():
     start = 1.5 * np.log(50 / np.e)
     first = supports[np.argmin([score(i, start) for i in supports])]
     price = start + np.log(fit(first)[1]) - 4
-    chosen, charged = path.choose(design, supports, np.ones(50, bool), False)
+    chosen, charged = choice.choose(design, supports, np.ones(50, bool), False)
     assert chosen == np.argmin([score(i, price) for i in supports]) == 2
     assert charged == pytest.approx(price, rel=1e-6)
 
@@ -259,4 +259,4 @@ def test_search_degrees_against_simulation():
     gain = np.where(z2 > t, z2 - 1, 0.0)
     expected = 80 * gain.mean()
     error = 80 * gain.std() / np.sqrt(len(gain))
-    assert path.search_degrees(n, k, 5.0, 80) == pytest.approx(expected, abs=4 * error)
+    assert choice.search_degrees(n, k, 5.0, 80) == pytest.approx(expected, abs=4 * error)
