@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 from soubayes._optional import explain_missing_extra
 
 if TYPE_CHECKING:
+    from soubayes.blackbox.diagnostics import Diagnosis as Diagnosis
+    from soubayes.blackbox.diagnostics import diagnose as diagnose
+    from soubayes.blackbox.diagnostics import (
+        simulation_based_calibration as simulation_based_calibration,
+    )
     from soubayes.blackbox.divergences import ForwardKL as ForwardKL
     from soubayes.blackbox.divergences import Renyi as Renyi
     from soubayes.blackbox.elbo import SoUELBO as SoUELBO
@@ -63,6 +68,7 @@ __version__ = "0.1.0"
 # module -> the public names it holds; the imports above say the same to type checkers
 _PUBLIC = {
     "datasets": ["load_mnist"],
+    "blackbox.diagnostics": ["Diagnosis", "diagnose", "simulation_based_calibration"],
     "blackbox.divergences": ["ForwardKL", "Renyi"],
     "blackbox.elbo": ["SoUELBO"],
     "blackbox.fit": ["fit"],

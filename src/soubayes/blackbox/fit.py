@@ -27,6 +27,7 @@ from soubayes.results import Table
 #: location it surrounds, and a block is made an explicit point estimate.
 SMALLEST_CONFIDENCE = 1e-18
 WINDOW = 100  # steps at one learning rate between two looks at the objective
+PATIENCE = 2  # windows without a gain that make a plateau
 DECAY = 0.3
 LAST_RATE = 1e-3  # of the first: the run ends on a plateau at this rate
 MOST_STEPS = 20_000
@@ -57,8 +58,8 @@ def fit(
     Minimises :math:`J(q) = E_q[L] + \sum_k \gamma_k E_q KL(q_k \| \pi_k)` (eq. 5 of the paper,
     unscaled; supplement B) over the parameters of the guide, by Adam on draws of the guide. Every
     ``WINDOW`` steps the average iterate is judged on one fixed set of draws; when J has not fallen
-    by ``tol`` (nats, or 1e-7 of J if that is more) the learning rate is lowered, and a plateau at
-    the lowest rate is convergence. The model's arguments follow it; those named like a parameter
+    by ``tol`` (nats, or 1e-7 of J if that is more) twice in a row, the learning rate is lowered,
+    and a plateau at the lowest rate is convergence. The model's arguments follow it; those named like a parameter
     below cannot be passed by keyword.
 
     Parameters
@@ -68,7 +69,8 @@ def fit(
         anything below ``SMALLEST_CONFIDENCE``) makes it a point estimate without prior.
     groups : name -> sites that form one block.
     guide : ``"meanfield"``, ``"blockwise"`` (full covariance within a block), ``"conditional"``
-        (besides, block means affine in the earlier blocks), or a NumPyro guide.
+        (besides, block means affine in the earlier blocks, and normal blocks that follow the
+        location and scale of their prior as far as they like), or a NumPyro guide.
     loss : another loss than the likelihood, see `soubayes.beta_loss`: ``{observed site: score}``
         or ``loss(values, *args, **kwargs)`` for a model that observes nothing.
     divergence : block -> what replaces its KL, see `soubayes.Renyi` and `soubayes.ForwardKL`.
@@ -178,6 +180,7 @@ class _Run:
         self.judge = random.key(20)  # the common draws
         self.history: dict[str, list[float]] = {"step": [], "value": [], "learning_rate": []}
         self.steps = 0
+        self.units: Any = None  # of the parameters, from the spreads of the priors
 
     def best_start(self, key: Any, restarts: int, start: Mapping[str, Any] | None) -> Any:
         """The most promising of several starts, each given two windows at the full rate."""
@@ -185,7 +188,9 @@ class _Run:
         tries = 1 if start is not None else restarts
         for attempt in range(tries):
             key, first, later = random.split(key, 3)
-            params = self.program.start(first, self.gammas, self.arrays, spread=attempt > 0)
+            params, self.units = self.program.start(
+                first, self.gammas, self.arrays, spread=attempt > 0
+            )
             params = _overwrite(params, start)
             value = self.value(params)
             if not np.isfinite(value) and attempt == tries - 1 and not candidates:
@@ -212,6 +217,7 @@ class _Run:
         """Lower the learning rate on every plateau until the last; say if the steps ran out."""
         momentum = self.program.optimiser.init(params)
         rate, best, answer, converged = self.rate, self.value(params), params, False
+        idle = 0
         try:
             while self.steps < budget and not converged:
                 params, momentum, average, finite = self._window(
@@ -224,10 +230,10 @@ class _Run:
                 gained = best - value
                 if np.isfinite(value) and value <= best:
                     best, answer = value, average
-                if not gained > max(self.tol, 1e-7 * abs(best)):
+                idle = 0 if gained > max(self.tol, 1e-7 * abs(best)) else idle + 1
+                if idle == PATIENCE:
                     converged = rate <= LAST_RATE * self.rate
-                    rate = rate * DECAY
-                    params = answer
+                    rate, idle, params = rate * DECAY, 0, answer
         except KeyboardInterrupt:
             warnings.warn(
                 f"interrupted after {self.steps} steps: the result is not converged.",
@@ -250,7 +256,9 @@ class _Run:
         return float(jnp.mean(terms.objective))
 
     def _window(self, params: Any, momentum: Any, key: Any, rate: float) -> Any:
-        result = self.program.window(params, momentum, key, rate, self.traced, self.arrays)
+        result = self.program.window(
+            params, self.units, momentum, key, rate, self.traced, self.arrays
+        )
         self.steps += WINDOW
         return result
 

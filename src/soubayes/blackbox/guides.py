@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
+from jax import random
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import ReshapeTransform, biject_to
 from numpyro.handlers import block, seed, substitute, trace
@@ -48,19 +50,25 @@ def initial_params(
     kwargs: Any,
     *,
     spread: bool,
-) -> dict[str, Any]:
-    """Starting values for the parameters of `make_guide`: the prior median, or spread about.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Starting values for the parameters of `make_guide`, and the unit of each.
 
-    ``kind`` is ``"meanfield"`` (independent coordinates), ``"blockwise"`` (a full covariance
-    within each block, blocks independent) or ``"conditional"`` (besides, the mean of each block is
-    affine in the earlier blocks). Standard deviations start at 0.1 min(1, sqrt(gamma)), since a
-    block of small confidence ends up with one of that order.
+    The start is the prior median, or spread about. ``kind`` is ``"meanfield"`` (independent
+    coordinates), ``"blockwise"`` (a full covariance within each block, blocks independent) or
+    ``"conditional"`` (besides, the mean of each block is affine in the earlier blocks, and a block
+    with a normal prior follows the location and log scale that the earlier blocks give it, by a
+    share of its own: 1 is the prior, as for a large confidence, 0 is free; Ambrogioni et al.
+    2021). The unit of a location is the spread of its prior, so that steps do not depend on the
+    units of the data. Standard deviations start at a tenth of it times min(1, sqrt(gamma)), since
+    a block of small confidence ends up with one of that order.
     """
     strategy = init_to_uniform(radius=1.0) if spread else init_to_median(num_samples=15)
     sites = trace(substitute(seed(model, key), substitute_fn=strategy)).get_trace(*args, **kwargs)
     _, owner = model_blocks(sites, groups)
     plates = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
+    spreads = _prior_spreads(random.fold_in(key, 1), model, list(owner), args, kwargs)
     params: dict[str, Any] = {}
+    units: dict[str, Any] = {}
     sizes: dict[str, int] = {}
     for name, block_name in owner.items():
         gamma = gammas[block_name]
@@ -73,10 +81,10 @@ def initial_params(
                 start = jnp.take(start, jnp.arange(full) % frame.size, axis)
         size = jnp.size(start)
         if gamma != float("inf"):
-            params[f"{name}:loc"] = start
+            params[f"{name}:loc"], units[f"{name}:loc"] = start, spreads[name]
         if 0 < gamma < float("inf"):
-            width = 0.1 * min(1.0, gamma**0.5)
-            params[f"{name}:log_scale"] = jnp.full(jnp.shape(start), jnp.log(width))
+            scale = jnp.log(0.1 * min(1.0, gamma**0.5) * spreads[name])
+            params[f"{name}:log_scale"] = jnp.full(jnp.shape(start), scale)
             if kind != "meanfield" and subsampled:
                 raise ValueError(
                     f"guide={kind!r} cannot hold a covariance for {name!r}, which lives in a "
@@ -84,12 +92,34 @@ def initial_params(
                 )
             if kind != "meanfield" and size > 1:
                 params[f"{name}:lower"] = jnp.zeros((size, size))
+            if kind == "conditional" and not subsampled and _normal(sites[name]["fn"]) is not None:
+                params[f"{name}:follow"] = jnp.full(jnp.shape(start), 0.5 * jnp.log(gamma))
             for other, width in sizes.items():
                 if kind == "conditional" or (kind == "blockwise" and owner[other] == block_name):
-                    params[f"{name}:given:{other}"] = jnp.zeros((size, width))
+                    given = f"{name}:given:{other}"
+                    params[given] = jnp.zeros((size, width))
+                    units[given] = spreads[name] / spreads[other]
         if gamma > 0 and not subsampled:  # a point tells the later blocks nothing
             sizes[name] = size
-    return params
+    return params, {name: units.get(name, 1.0) for name in params}
+
+
+def _prior_spreads(
+    key: Any, model: Callable, names: list[str], args: Any, kwargs: Any
+) -> dict[str, Any]:
+    """A robust standard deviation of each site's prior in unconstrained coordinates."""
+
+    def once(key: Any) -> dict[str, Any]:
+        sites = trace(seed(model, key)).get_trace(*args, **kwargs)
+        return {name: _unconstrain(sites[name]) for name in names}
+
+    draws = jax.vmap(once)(random.split(key, 64))
+    spreads = {}
+    for name, values in draws.items():
+        low, high = jnp.quantile(values, jnp.array([0.25, 0.75]), axis=0)
+        spread = jnp.median((high - low) / 1.35)
+        spreads[name] = jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1.0)
+    return spreads
 
 
 class _Replace(Messenger):
@@ -135,6 +165,11 @@ class _Replace(Messenger):
             weights = self.params.get(f"{name}:given:{other}")
             if weights is not None:
                 loc = loc + jnp.reshape(weights @ value, jnp.shape(loc))
+        follow = self.params.get(f"{name}:follow")
+        if follow is not None:
+            normal, share = _normal(prior), jax.nn.sigmoid(follow)
+            loc = share * normal.loc + (1.0 - share) * loc
+            log_scale = share * jnp.log(normal.scale) + (1.0 - share) * log_scale
         real = _is_real(prior.support)
         lower = self.params.get(f"{name}:lower")
         if lower is None:
@@ -168,6 +203,14 @@ def _transform(name: str, prior: Any) -> Any:
             "(for a mixture: numpyro.distributions.MixtureSameFamily)."
         )
     return biject_to(prior.support)
+
+
+def _normal(fn: Any) -> Any:
+    """The normal behind a site's prior, whose location and scale its guide can follow."""
+    wrappers = dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution
+    while isinstance(fn, wrappers):
+        fn = fn.base_dist
+    return fn if isinstance(fn, dist.Normal) else None
 
 
 def _is_real(support: Any) -> bool:

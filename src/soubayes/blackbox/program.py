@@ -82,9 +82,10 @@ class Program:
         self.optimiser = optax.scale_by_adam()
 
     def start(self, key: Any, gammas: Mapping[str, float], arrays: Any, spread: bool) -> Any:
-        """Unconstrained starting parameters of the guide, and of the model if it has any."""
+        """Unconstrained starting parameters of the guide and the model, and their units."""
         args, kwargs = self.plan.arguments(arrays)
         params: dict[str, Any] = {}
+        units: dict[str, Any] = {}
         if isinstance(self.plan.guide, str):
             make = partial(
                 initial_params,
@@ -96,7 +97,7 @@ class Program:
                 kwargs=kwargs,
                 spread=spread,
             )
-            params = jax.jit(make)(key)
+            params, units = jax.jit(make)(key)
             sites = self.latent_blocks(args, kwargs)
             point = frozenset(s for s, b in sites.items() if b in self.plan.point)
             prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
@@ -112,7 +113,8 @@ class Program:
                     support = site["kwargs"].get("constraint", constraints.real)
                     self.transforms[name] = biject_to(support)
                     params[name] = jnp.asarray(self.transforms[name].inv(site["value"]), float)
-        return jax.tree.map(_strong, params)
+        units = {name: units.get(name, 1.0) for name in params}
+        return jax.tree.map(_strong, (params, units))
 
     def latent_blocks(self, args: Any, kwargs: Any) -> dict[str, str]:
         """The block of every latent site, in the order of the model."""
@@ -136,7 +138,14 @@ class Program:
         return elbo.terms(key, self.constrain(params), self.model, self.guide, *args, **kwargs)
 
     def _window(
-        self, params: Any, momentum: Any, key: Any, rate: Any, gammas: Any, arrays: Any
+        self,
+        params: Any,
+        units: Any,
+        momentum: Any,
+        key: Any,
+        rate: Any,
+        gammas: Any,
+        arrays: Any,
     ) -> Any:
         """Adam steps at one learning rate; a step whose gradient is not finite is not taken."""
 
@@ -153,7 +162,7 @@ class Program:
                 jnp.stack([jnp.all(jnp.isfinite(g)) for g in jax.tree.leaves(gradient)])
             )
             updates, moved = self.optimiser.update(gradient, momentum)
-            new = (jax.tree.map(lambda p, u: p - rate * u, params, updates), moved)
+            new = (jax.tree.map(lambda p, s, u: p - rate * s * u, params, units, updates), moved)
             params, momentum = jax.tree.map(
                 lambda a, b: jnp.where(finite, a, b), new, (params, momentum)
             )

@@ -1,0 +1,55 @@
+"""Eight schools: how sure are we that the schools are alike?
+
+Rubin's (1981) effects of coaching in eight schools. The prior of the schools' effects says that
+they are draws of one population; its confidence says how far to believe that. A small confidence
+lets every school keep its own data (no pooling); a large one holds the effects to the population,
+and all the data can move is its mean (complete pooling).
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+
+from soubayes import Table, fit
+
+EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+ERROR = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+
+def schools(effect, error):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 20.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(10.0))
+    with numpyro.plate("schools", 8):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("effect", dist.Normal(theta, error), obs=effect)
+
+
+gammas = [0.1, 1.0, 10.0]
+fits = [
+    fit(schools, EFFECT, ERROR, confidence={"theta": gamma}, guide="conditional", restarts=1)
+    for gamma in gammas
+]
+print(
+    Table(
+        confidence=gammas,
+        school_A=[p.mean("theta")[0] for p in fits],
+        sd_A=[p.sd("theta")[0] for p in fits],
+        spread_of_schools=[p.mean("theta").std() for p in fits],
+        kl_theta=[p.kl["theta"] for p in fits],
+        value=[p.value for p in fits],
+    )
+)
+print("\nWhich confidence matters at gamma = 1 (dV/dgamma, nats):", fits[1].sensitivity())
+
+figure, axes = plt.subplots(figsize=(6, 4))
+for school, line in enumerate(np.array([p.mean("theta") for p in fits]).T):
+    axes.plot(gammas, line, marker="o", markersize=3, label="ABCDEFGH"[school])
+axes.set(
+    xscale="log",
+    xlabel="confidence in the population of schools",
+    ylabel="effect (posterior mean)",
+    title="From eight separate schools to one population",
+)
+axes.legend(ncols=2, fontsize="small")
+figure.savefig("eight_schools.png", dpi=120, bbox_inches="tight")

@@ -1,0 +1,161 @@
+"""How far to trust a black-box posterior: what can be said, and what cannot."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jax import random
+from numpyro.infer import Predictive
+from scipy import stats
+
+from soubayes._optional import require
+from soubayes.blackbox.fit import fit
+from soubayes.blackbox.posterior import SoUPosterior, as_key
+from soubayes.blackbox.program import abstract_trace, double_precision
+from soubayes.results import Table
+
+
+def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
+    r"""What the draws of a fit say about its distance from the exact answer.
+
+    At the exact posterior the integrand :math:`L + \sum_k \gamma_k \log(q_k / \pi_k)` is constant
+    (Theorem 1), so its standard deviation measures, in nats and at any confidences, how far the
+    guide is from it. PSIS k-hat needs the density of the target, which is known only if all
+    confidences are equal (the posterior itself, or the tempered one); otherwise it is NaN and
+    ``notes`` says so. Given the result of `soubayes.solve_exact` or `soubayes.solve_gaussian`,
+    the gap in value and the errors of mean and sd are reported as well.
+
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> report = diagnose(fit(model, 2.0, restarts=1))
+    >>> bool(report.khat < 0.7 and report.flatness < 0.1)
+    True
+    """
+    notes = []
+    gammas = set(posterior.confidence.values())
+    flatness = float(np.std(posterior.integrand))
+    if posterior._program.plan.divergence:
+        flatness = float("nan")
+        notes.append("flatness: not applicable, a block's KL was replaced by another divergence.")
+    if len(gammas) == 1 and 0 < min(gammas) < np.inf and not np.isnan(flatness):
+        arviz = require("arviz", "diagnose")
+        khat = float(arviz.psislw(-posterior.integrand / min(gammas))[1])
+        if khat > 0.7:
+            notes.append(f"k-hat is {khat:.2f}: the guide misses the posterior; try a richer one.")
+    else:
+        khat = float("nan")
+        notes.append(
+            "k-hat: not applicable, the target's density is known only for equal confidences and "
+            "KL; compare with soubayes.solve_exact where the model is small enough."
+        )
+    if not posterior.converged:
+        notes.append("the fit did not converge; everything here is about where it stopped.")
+    gap, table = float("nan"), None
+    if exact is not None:
+        if exact.confidence != posterior.confidence:
+            raise ValueError(
+                f"exact was solved at {exact.confidence}, the fit at {posterior.confidence}."
+            )
+        gap = posterior.value - exact.value
+        names = [name for name in exact.confidence if name in posterior.draws]
+        mean = [np.max(abs(posterior.mean(n) - exact.mean(n)) / exact.sd(n)) for n in names]
+        ratio = [np.ravel(posterior.sd(n) / exact.sd(n)) for n in names]
+        sd = [float(r[np.argmax(abs(np.log(r)))]) for r in ratio]
+        table = Table(block=names, mean_error_in_sd=mean, sd_ratio=sd)
+    return Diagnosis(khat, flatness, gap, table, tuple(notes))
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What `soubayes.diagnose` found; NaN where a diagnostic does not apply, and ``notes`` why.
+
+    ``khat``: PSIS, below 0.7 is good. ``flatness``: standard deviation of the integrand of J, 0 at
+    the exact answer. ``gap``: value minus the exact value. ``moments``: errors against the exact
+    posterior.
+
+    >>> Diagnosis(0.1, 0.0, float("nan"), None, ()).khat
+    0.1
+    """
+
+    khat: float
+    flatness: float
+    gap: float
+    moments: Table | None
+    notes: tuple[str, ...]
+
+
+def simulation_based_calibration(
+    model: Callable,
+    *args: Any,
+    observed: Mapping[str, str],
+    simulations: int = 100,
+    draws: int = 99,
+    confidence: Mapping[str, float] | None = None,
+    random_state: Any = 0,
+    **settings: Any,
+) -> Table:
+    r"""Ranks of prior draws among posterior draws of data simulated from them (all gammas 1).
+
+    If the fit is right the ranks are uniform on 0..``draws`` (Talts et al. 2018). That is a
+    property of Bayes' posterior, so any other confidence is an error here: compare with the exact
+    engine instead.
+
+    Parameters
+    ----------
+    model : a NumPyro model; it is run with None for each observed argument to simulate.
+    observed : keyword argument of the model -> the site that is observed there.
+    simulations, draws : data sets, and posterior draws that each prior draw is ranked among.
+    settings : passed on to `soubayes.fit`; other keywords of the model may be among them.
+
+    Returns a Table with one row for each scalar: its chi-square p-value of uniform ranks, and
+    the ranks (a two-dimensional column).
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y=None):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> settings = {"observed": {"y": "y"}, "simulations": 5, "draws": 9, "restarts": 1}
+    >>> simulation_based_calibration(model, **settings)["ranks"].shape
+    (1, 5)
+    """
+    if any(gamma != 1 for gamma in (confidence or {}).values()):
+        raise ValueError(
+            f"confidence is {dict(confidence or {})}, but simulation-based calibration holds for "
+            "Bayes' posterior only, all confidences 1. Compare with soubayes.solve_exact instead."
+        )
+    known = {name: settings.pop(name) for name in list(settings) if name not in _FIT_SETTINGS}
+    with double_precision():
+        absent = {**known, **dict.fromkeys(observed)}
+        sites = abstract_trace(model, args, absent)
+        latent = [
+            n for n, s in sites.items() if s["type"] == "sample" and n not in observed.values()
+        ]
+        key = as_key(random_state)
+        prior = Predictive(model, num_samples=simulations)(key, *args, **absent)
+    ranks: dict[str, list[Any]] = {name: [] for name in latent}
+    for i in range(simulations):
+        data: dict[str, Any] = {name: np.asarray(prior[site][i]) for name, site in observed.items()}
+        posterior = fit(model, *args, **known, **data, random_state=i, **settings)
+        drawn = posterior.sample(draws, random_state=random.fold_in(key, i))
+        for name in latent:
+            ranks[name].append(np.ravel(np.sum(drawn[name] < np.asarray(prior[name][i]), axis=0)))
+    rows, labels = [], []
+    for name in latent:
+        for j, column in enumerate(np.stack(ranks[name], axis=1)):
+            labels.append(name if len(ranks[name][0]) == 1 else f"{name}[{j}]")
+            rows.append(column)
+    return Table(block=labels, p_value=[_uniform(r, draws) for r in rows], ranks=np.stack(rows))
+
+
+_FIT_SETTINGS = set(fit.__annotations__) - {"model", "args", "kwargs", "return"}
+
+
+def _uniform(ranks: np.ndarray, draws: int) -> float:
+    bins = max(2, min(10, len(ranks) // 5))
+    counts = np.histogram(ranks, bins=np.linspace(-0.5, draws + 0.5, bins + 1))[0]
+    return float(stats.chisquare(counts).pvalue)
