@@ -1,7 +1,7 @@
 """A hierarchical logistic regression: how much of each hospital to believe.
 
-Successes in 12 small hospitals. The hospitals' logits at confidence 0.05 follow their own counts; at
-confidence 1 they are pooled as Bayes' rule has it; at confidence 20 they are held to the
+Successes in 12 small hospitals. The hospitals' logits at confidence 0.05 follow their own counts;
+at confidence 1 they are pooled as Bayes' rule has it; at confidence 20 they are held to the
 population. The scale between hospitals is a distribution throughout.
 """
 

@@ -59,8 +59,8 @@ def fit(
     unscaled; supplement B) over the parameters of the guide, by Adam on draws of the guide. Every
     ``WINDOW`` steps the average iterate is judged on one fixed set of draws; when J has not fallen
     by ``tol`` (nats, or 1e-7 of J if that is more) twice in a row, the learning rate is lowered,
-    and a plateau at the lowest rate is convergence. The model's arguments follow it; those named like a parameter
-    below cannot be passed by keyword.
+    and a plateau at the lowest rate is convergence. The model's arguments follow it; those named
+    like a parameter below cannot be passed by keyword.
 
     Parameters
     ----------
