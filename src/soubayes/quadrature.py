@@ -52,7 +52,7 @@ def place_nodes(
     by their spacing over the width of the mass; no row is asked for more than that allows.
     """
     depth = 12.0 - np.log(tolerance)  # points this far below the peak carry no mass that matters
-    found = locate(evaluate, line, depth, scan)
+    found = locate(evaluate, line, depth, noise, scan)
     rows = np.flatnonzero(~found.empty)
     error = np.zeros(len(found.empty))
     parts = []
@@ -86,7 +86,7 @@ class Located(NamedTuple):
     empty: np.ndarray
 
 
-def locate(evaluate: Evaluate, line: Line, depth: float, scan: int) -> Located:
+def locate(evaluate: Evaluate, line: Line, depth: float, noise: float, scan: int) -> Located:
     """Scan, then zoom until several points lie within ``depth`` of the peak of g."""
     count = len(line.centre)
     reach = 14.0  # sinh(14) = 6e5 scales either side
@@ -99,7 +99,7 @@ def locate(evaluate: Evaluate, line: Line, depth: float, scan: int) -> Located:
     fractions = np.linspace(0.0, 1.0, scan)
     steps = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * fractions
     y = line.centre[:, None] + line.scale[:, None] * np.sinh(steps)
-    g = evaluate(np.arange(count), y)[0]
+    g, value = evaluate(np.arange(count), y)
     empty = np.asarray(~np.isfinite(g).any(axis=1))
     result = Located(
         line.centre.copy(),
@@ -112,7 +112,7 @@ def locate(evaluate: Evaluate, line: Line, depth: float, scan: int) -> Located:
         empty,
     )
     rows = np.flatnonzero(~empty)
-    y, g = y[rows], g[rows]
+    y, g, value = y[rows], g[rows], value[rows]
     for _ in range(MOST_ROUNDS):
         if not len(rows):
             break
@@ -127,7 +127,8 @@ def locate(evaluate: Evaluate, line: Line, depth: float, scan: int) -> Located:
         within = (y[:, :-1] >= low[:, None]) & (y[:, 1:] <= high[:, None])
         widest = np.where(within, np.diff(y, axis=1), 0.0).max(axis=1)
         even = widest <= (high - low) / 5  # else a mode may hide between two points
-        done = (even & (kept.sum(axis=1) >= 7)) | narrow
+        lost = noise * value_at_peak(g, value) > 0.1  # V is so large that its rounding shapes g
+        done = (even & (kept.sum(axis=1) >= 7)) | narrow | lost
         if done.any():
             summarise(result, rows[done], y[done], g[done], floor[done])
         rows, low, high, mode, spread = (a[~done] for a in (rows, low, high, mode, spread))
@@ -135,19 +136,21 @@ def locate(evaluate: Evaluate, line: Line, depth: float, scan: int) -> Located:
             break
         y = np.concatenate(
             [
-                low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, 9),
+                low[:, None] + (high - low)[:, None] * np.linspace(0.0, 1.0, 7),
                 np.clip(mode[:, None] + spread[:, None] * PROBES, low[:, None], high[:, None]),
             ],
             axis=1,
         )
         y.sort(axis=1)
-        g = evaluate(rows, y)[0]
+        g, value = evaluate(rows, y)
     else:
         summarise(result, rows, y, g, g.max(axis=1) - depth)
     return result
 
 
-PROBES = np.array([-6.0, -4.0, -2.5, -1.0, 0.0, 1.0, 2.5, 4.0, 6.0])
+# in predicted widths from the predicted peak: near it, and far out in case the prediction is rough
+PROBES = np.array([1.0, 2.5, 4.0, 6.0, 8.5, 13.0, 1e2, 1e4, 1e7])
+PROBES = np.concatenate([-PROBES[::-1], [0.0], PROBES])
 
 
 def predict_peak(y: np.ndarray, g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -251,8 +254,8 @@ def trapezoid(
         t[short], g[short], value[short] = first_rule(rows[short])
     while True:
         estimate = trapezoid_error(t, g)
-        done = estimate <= np.maximum(goal[rows], noise * value_at_peak(g, value))
-        done |= goal[rows] > 1e-2  # the mass is a few hundred floats wide: no rule does better
+        possible = np.maximum(goal[rows], noise * value_at_peak(g, value))
+        done = (estimate <= possible) | (possible > 1e-2)  # rounding rules: no rule does better
         if done.any():
             finished.append(
                 flatten(found, rows[done], t[done], trapezoid_steps(t[done]), value[done])
