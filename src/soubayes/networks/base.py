@@ -5,7 +5,6 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -76,14 +75,13 @@ class BaseNet(BaseEstimator):
         problem = self._problem(n)
         _, batch = minibatches(n, self.batch_size)
         epochs = self._n_epochs(n)
-        weights = sum((a + 1) * b for a, b in pairwise(spec.sizes))
         one_chunk = isinstance(source, ArraySource) and not source.streamed and held_out is None
         schedule = Schedule(
             epochs,
             self.batch_size,
             bool(self.compact),
             data_mesh(batch),
-            epochs_a_call(epochs, n, self.batch_size, weights) if one_chunk else 1,
+            epochs_a_call(epochs, n, self.batch_size, sum(spec.n_weights)) if one_chunk else 1,
             self._free_scales,
         )
         self._rng_seed = seed
@@ -98,7 +96,8 @@ class BaseNet(BaseEstimator):
                 self._validator(spec, held_out),
                 self._reporter(show, schedule, info),
             )  # fmt: skip
-        self._finish(spec, problem, run)
+        history = storage.columns(run.rows[: run.epoch])
+        self._set_fitted(spec, jax.tree.map(np.asarray, run.params), run.kept, history)
         return self
 
     def weight_sparsity_(self, threshold: float = 1e-5) -> np.ndarray:
@@ -107,8 +106,8 @@ class BaseNet(BaseEstimator):
         Weights of removed units count as zeros: the parts are of the initial layer sizes.
         """
         check_is_fitted(self)
-        sizes = [(before + 1) * after for before, after in pairwise(self.architecture_.initial)]
-        return 1 - np.array(weight_counts(self._layers, threshold)) / sizes
+        counts = np.array(weight_counts(self._layers, threshold))
+        return 1 - counts / self._network_spec.n_weights
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `load` reads without running code."""
@@ -347,10 +346,6 @@ class BaseNet(BaseEstimator):
                 written = time.monotonic()
 
         return report
-
-    def _finish(self, spec: Spec, problem: Problem, run: Run) -> None:
-        params = jax.tree.map(np.asarray, run.params)
-        self._set_fitted(spec, params, run.kept, storage.columns(run.rows[: run.epoch]))
 
     def _set_fitted(self, spec: Spec, params: Any, kept: Any, history: dict[str, Any]) -> None:
         self._params, self._kept, self._network_spec = params, kept, spec

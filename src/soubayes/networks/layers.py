@@ -47,6 +47,11 @@ class Spec:
         """The number of hidden layers."""
         return len(self.sizes) - 2
 
+    @property
+    def n_weights(self) -> list[int]:
+        """Weights of every layer before any removal, biases included."""
+        return [(inputs + 1) * units for inputs, units in pairwise(self.sizes)]
+
 
 def init_layers(spec: Spec, rng: np.random.Generator) -> list[Layer]:
     """Means N(0, 2/inputs), biases 0, standard deviations e^-5, all scales 1."""

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -330,8 +329,7 @@ def _history_row(
 
 def _count_columns(spec: Spec, active: Any, weights: Any) -> dict[str, Any]:
     """Active units and sparsity of every layer, as parts of the initial sizes."""
-    sizes = [(before + 1) * after for before, after in pairwise(spec.sizes)]
-    sparsity = 1 - np.asarray(weights, float) / sizes
+    sparsity = 1 - np.asarray(weights, float) / spec.n_weights
     return {
         **{f"active_{i}": int(count) for i, count in enumerate(active, start=1)},
         **{f"sparsity_{i}": part for i, part in enumerate(sparsity.tolist(), start=1)},
