@@ -5,13 +5,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Moments, Scaler
 from soubayes.networks.likelihoods import noise_prior
-from soubayes.networks.prediction import Uncertainty, entropy
+from soubayes.networks.prediction import Uncertainty, entropy, softmax
 
 
 class SoUNetRegressor(RegressorMixin, BaseNet):
@@ -263,7 +262,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     def predict_proba(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
         """Class probabilities averaged over posterior draws, or of the mean weights."""
         draws = self._outputs(X, self._n_draws(n_draws, mode))
-        return np.concatenate([softmax(part, axis=-1).mean(axis=0) for part in draws])
+        return np.concatenate([softmax(part).mean(axis=0, dtype=float) for part in draws])
 
     def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
         """The most probable class."""
@@ -274,15 +273,15 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         """Mean entropy of the draws (aleatoric), mutual information (epistemic), their sum."""
         aleatoric, total = [], []
         for part in self._outputs(X, n_draws):
-            probabilities = softmax(part, axis=-1)
+            probabilities = softmax(part)
             aleatoric.append(entropy(probabilities).mean(axis=0))
-            total.append(entropy(probabilities.mean(axis=0)))
+            total.append(entropy(probabilities.mean(axis=0, dtype=float)))
         mean, whole = np.concatenate(aleatoric), np.concatenate(total)
         return Uncertainty(mean, np.maximum(whole - mean, 0.0), whole)
 
     def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
         """n posterior draws of the class probabilities at X; shape (n, rows, classes)."""
-        return np.concatenate([softmax(part, axis=-1) for part in self._outputs(X, n)], axis=1)
+        return np.concatenate([softmax(part).astype(float) for part in self._outputs(X, n)], axis=1)
 
     def _survey_y(self, chunks: Any) -> None:
         found: list[np.ndarray] = []

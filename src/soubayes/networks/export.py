@@ -62,12 +62,7 @@ def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
     else:
         draws = list(drawn(layers, n_draws, net._rng_seed))
     weights = [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
-    shift, scale = net._x_scaler.shift, net._x_scaler.scale
-    first = weights[0]
-    first[:, :-1] /= np.broadcast_to(scale, first.shape[1] - 1)[:, None]
-    first[:, -1] -= np.einsum(
-        "j,sjk->sk", np.broadcast_to(shift, first.shape[1] - 1), first[:, :-1]
-    )
+    weights[0] = net._x_scaler.fold(weights[0])
     if hasattr(net, "_y_scaler"):
         weights[-1] *= net._y_scaler.scale
         weights[-1][:, -1] += net._y_scaler.shift

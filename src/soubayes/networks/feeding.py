@@ -26,6 +26,20 @@ class Scaler:
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return ((values - self.shift) / self.scale).astype(np.float32)
 
+    def fold(self, first: np.ndarray) -> np.ndarray:
+        """A first layer's weights (..., inputs + 1, units) that act on the data as they are."""
+        inputs = first.shape[-2] - 1
+        shift, scale = (np.broadcast_to(part, inputs) for part in (self.shift, self.scale))
+        folded = np.array(first, float)
+        folded[..., :-1, :] /= scale[:, None]
+        folded[..., -1, :] -= shift @ folded[..., :-1, :]
+        return folded
+
+    @property
+    def foldable(self) -> bool:
+        """Whether float32 keeps the digits of data that are not centred first."""
+        return bool((np.abs(self.shift) <= 100 * self.scale).all())
+
     def undo(self, values: np.ndarray) -> np.ndarray:
         """Back to the units of the data."""
         return np.asarray(values, float) * self.scale + self.shift

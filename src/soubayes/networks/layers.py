@@ -82,11 +82,13 @@ def forward(spec: Spec, layers: list[Layer], x: jax.Array, key: jax.Array) -> ja
     # one call for everything, two rows of it for the scales: random calls are slow to compile
     noise = jax.random.normal(key, (len(x) + 2, stops[-1]), jnp.float32)
     scales = draw_scales(layers, noise[:2].ravel())
+    ones = jnp.ones((len(x), 1), jnp.float32)
     noises = jnp.split(noise[2:], stops[:-1], axis=1)
     for i, (layer, scale, unit) in enumerate(zip(layers, scales, noises, strict=True)):
-        mean, sd = layer["mean"], jnp.exp(layer["log_sd"])
-        centre = x @ mean[:-1] + mean[-1]
-        variance = (x * x) @ (sd[:-1] ** 2) + sd[-1] ** 2
+        # a column of ones instead of a row for the bias: slicing the weights would copy them
+        x = jnp.concatenate([x, ones], axis=1)
+        centre = x @ layer["mean"]
+        variance = (x * x) @ jnp.exp(2 * layer["log_sd"])
         x = (centre + jnp.sqrt(variance) * unit) * scale
         if i < len(layers) - 1:
             x = activation(x)

@@ -1,13 +1,17 @@
 """Functions drawn from the posterior, in NumPy: the small network needs no compilation."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
 
+from soubayes.networks.feeding import Scaler
 from soubayes.networks.layers import Layer, Spec, mean_weights
 
-_ROWS = 4096
+_ROWS = 16_384  # whose outputs are held for all draws at once
+_PIECE = 1024  # rows that stay in the processor's cache
+_COLUMNS = 512  # of a product that several draws share
 _ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0, out=x),
     "tanh": lambda x: np.tanh(x, out=x),
@@ -32,7 +36,7 @@ def outputs_by_chunk(
     spec: Spec,
     layers: list[Layer],
     X: np.ndarray,
-    scale: Callable[[np.ndarray], np.ndarray],
+    scaler: Scaler,
     n_draws: int | None,
     seed: int,
 ) -> Iterator[np.ndarray]:
@@ -40,10 +44,30 @@ def outputs_by_chunk(
 
     A draw is one set of weights for all rows, so what is said of a row never depends on others.
     """
+    fold = scaler.foldable
     for start in range(0, len(X), _ROWS):
-        x = scale(X[start : start + _ROWS])
-        draws = [mean_weights(layers)] if n_draws is None else drawn(layers, n_draws, seed)
-        yield np.stack([forward_weights(spec, weights, x) for weights in draws]).astype(float)
+        x = X[start : start + _ROWS]
+        x = x.astype(np.float32, copy=False) if fold else scaler(x)
+        draws = iter([mean_weights(layers)]) if n_draws is None else drawn(layers, n_draws, seed)
+        outputs = []
+        while group := list(islice(draws, max(1, _COLUMNS // layers[0]["mean"].shape[1]))):
+            if fold:
+                group = [[scaler.fold(w[0]).astype(np.float32), *w[1:]] for w in group]
+            pieces = [
+                _group_outputs(spec, group, x[i : i + _PIECE]) for i in range(0, len(x), _PIECE)
+            ]
+            outputs.append(np.concatenate(pieces, axis=1))
+        yield np.concatenate(outputs)
+
+
+def _group_outputs(spec: Spec, group: list[list[np.ndarray]], x: np.ndarray) -> np.ndarray:
+    """Outputs (draws, rows, outputs) of several networks; their first layers are one product."""
+    first = np.concatenate([weights[0] for weights in group], axis=1)
+    hidden = _ACTIVATIONS[spec.activation](x @ first[:-1] + first[-1])
+    parts = np.split(hidden, len(group), axis=1)
+    return np.stack(
+        [forward_weights(spec, w[1:], part) for w, part in zip(group, parts, strict=True)]
+    )
 
 
 def drawn(layers: list[Layer], n_draws: int, seed: int) -> Iterator[list[np.ndarray]]:
@@ -66,12 +90,24 @@ def draw_weights(layers: list[Layer], rng: np.random.Generator) -> list[np.ndarr
 
 
 def forward_weights(spec: Spec, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Outputs of the ordinary network with these weights; rows of x are in scaled units."""
+    """Outputs of the ordinary network with these weights."""
     for i, weight in enumerate(weights):
         x = x @ weight[:-1] + weight[-1]
         if i < len(weights) - 1:
             x = _ACTIVATIONS[spec.activation](x)
     return x
+
+
+def softmax(outputs: np.ndarray) -> np.ndarray:
+    """Probabilities over the last axis, in place.
+
+    >>> softmax(np.array([0.0, 0.0]))
+    array([0.5, 0.5])
+    """
+    outputs -= outputs.max(axis=-1, keepdims=True)
+    np.exp(outputs, out=outputs)
+    outputs /= outputs.sum(axis=-1, keepdims=True)
+    return outputs
 
 
 def entropy(probabilities: np.ndarray) -> np.ndarray:
@@ -80,7 +116,7 @@ def entropy(probabilities: np.ndarray) -> np.ndarray:
     >>> float(entropy(np.array([0.5, 0.5])).round(4))
     0.6931
     """
-    p = np.asarray(probabilities)
+    p = np.asarray(probabilities, float)
     return -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
 
 
