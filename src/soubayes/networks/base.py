@@ -37,6 +37,7 @@ from soubayes.results import Table
 
 CHECKPOINT_SECONDS = 20.0  # between two checkpoints of a long training
 FREE_CONFIDENCE = 1e-2  # below it tau costs nothing, and what a unit knows is free of its scale
+FEW_ROWS = 300
 LEAST_EPOCHS, LEAST_STEPS = 100, 15_000  # epochs=None
 
 
@@ -276,10 +277,22 @@ class BaseNet(BaseEstimator):
             for name, value in settings.items()
             if name.startswith("confidence_")
         }
-        warmup = (0.05 if self._free_scales else 0.3) if self.warmup is None else self.warmup
-        numbers = (self.learning_rate, self.scale_speed, max(warmup, 1e-9))
+        warmup, speed = self._pace(n)
+        numbers = (self.learning_rate, speed, max(warmup, 1e-9))
         optimiser = (np.asarray(value, np.float32) for value in numbers)
         return Problem(np.asarray(n, np.float32), confidence, self._noise(n), *optimiser)
+
+    def _pace(self, n: int) -> tuple[float, float]:
+        """Warm-up and speed of the scales; with few rows the KL terms weigh more, so go gently."""
+        gentle = n < FEW_ROWS
+        if self._free_scales:
+            warmup, speed = (0.5, 2.0) if gentle else (0.05, 10.0)
+        else:
+            warmup, speed = 0.3, 10.0
+        return (
+            warmup if self.warmup is None else self.warmup,
+            speed if self.scale_speed is None else self.scale_speed,
+        )
 
     @property
     def _free_scales(self) -> bool:

@@ -69,5 +69,5 @@ _RULES: dict[str, tuple[str, Any]] = {
     "local_scale": ("a number greater than 0", _positive),
     "global_scale": ("a number greater than 0", _positive),
     "learning_rate": ("a number greater than 0", _positive),
-    "scale_speed": ("a number greater than 0", _positive),
+    "scale_speed": ("None or a number greater than 0", lambda v: v is None or _positive(v)),
 }
