@@ -8,7 +8,11 @@ export MPLBACKEND := Agg
 .PHONY: demo test test-all bench format clean
 
 demo: $(READY)
-	$(BIN)/python examples/prior_vs_confidence.py
+	$(BIN)/soubayes reproduce table1 --quick --jobs 2 --out results
+	$(BIN)/soubayes report results
+
+# two workers on two cores
+test test-all: export OMP_NUM_THREADS := 1
 
 test: $(READY)
 	$(BIN)/ruff check .
@@ -21,7 +25,7 @@ test-all: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]"
-	$(BIN)/python benchmarks/exact.py
+	for benchmark in benchmarks/*.py; do $(BIN)/python $$benchmark || exit 1; done
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
