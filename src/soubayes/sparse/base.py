@@ -120,6 +120,17 @@ def check_confidences(estimator: Any, *names: str) -> None:
         check_gamma(name.removeprefix("confidence_"), getattr(estimator, name), allow_inf=False)
 
 
+def check_confidence_coef(value: Any) -> None:
+    """The confidence in the coefficients: a finite number above 0, or the word "auto"."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(
+                f"confidence_coef is {value!r}, but it must be 'auto' or a number greater than 0."
+            )
+    else:
+        check_gamma("coef", value, allow_inf=False)
+
+
 def check_positive(estimator: Any, *names: str) -> None:
     """Every named parameter must be a finite number above 0."""
     for name in names:

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from soubayes.confidence import check_gamma
 from soubayes.results import Table
 from soubayes.sparse.base import (
     SparseEstimator,
     check_choice,
+    check_confidence_coef,
     check_confidences,
     check_positive,
     warn_unconverged,
@@ -56,13 +56,7 @@ class GaussianEstimator(SparseEstimator):
 
     def _check_parameters(self) -> None:
         check_confidences(self, "confidence_local", "confidence_global", "confidence_noise")
-        if self.confidence_coef != "auto":
-            if isinstance(self.confidence_coef, str):
-                raise ValueError(
-                    f"confidence_coef is {self.confidence_coef!r}, but it must be 'auto' or a "
-                    "number greater than 0."
-                )
-            check_gamma("coef", self.confidence_coef, allow_inf=False)
+        check_confidence_coef(self.confidence_coef)
         check_choice("prior", self.prior, ("exponential", "horseshoe"))
         check_choice("solver", self.solver, ("path", "coordinate"))
         check_positive(self, "rate_local", "rate_global", "noise_shape", "tol", "max_iter")

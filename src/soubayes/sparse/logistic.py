@@ -13,13 +13,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
-from soubayes.confidence import check_gamma
 from soubayes.results import Table
 from soubayes.sparse.base import (
     FeatureSelection,
     SparseEstimator,
     as_dense,
     check_choice,
+    check_confidence_coef,
     check_confidences,
     check_finite_columns,
     check_positive,
@@ -256,14 +256,7 @@ and, of "auto", refit_coef and refit_intercept
 
     def _check_parameters(self) -> None:
         check_confidences(self, "confidence_local", "confidence_global")
-        if isinstance(self.confidence_coef, str):
-            if self.confidence_coef != "auto":
-                raise ValueError(
-                    f"confidence_coef is {self.confidence_coef!r}, but it must be 'auto' or a "
-                    "number greater than 0."
-                )
-        else:
-            check_gamma("coef", self.confidence_coef, allow_inf=False)
+        check_confidence_coef(self.confidence_coef)
         check_choice("prior", self.prior, ("exponential", "horseshoe"))
         check_choice("solver", self.solver, ("newton", "coordinate"))
         check_positive(self, "rate_local", "rate_global", "tol", "max_iter")
