@@ -246,3 +246,27 @@ def test_split_precision_is_the_best_split(local, top, confidence):
 
     best = optimize.minimize_scalar(value, bracket=(-3.0, 0.0), tol=1e-12)
     assert value(np.log(nu.ratio)) <= best.fun + 1e-9 * (1 + abs(best.fun))
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_slope_of_kl_in_the_log_ratio(prior):
+    q, h = Scale(np.array([1.5, 40.0]), np.array([0.3, 2.0])), 1e-4
+    up, here, down = (scales.kl(prior, Scale(q.shape, q.ratio * np.exp(t))) for t in (h, 0.0, -h))
+    one, two = scales.kl_slope(prior, q)
+    np.testing.assert_allclose(one, (up - down) / (2 * h), atol=1e-6)
+    np.testing.assert_allclose(two, (up - 2 * here + down) / h**2, atol=1e-5)
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+def test_balanced_global_ratio_is_the_minimum_for_held_shapes(prior):
+    d, gt = np.array([3.0, 50.0, 400.0]), np.array([0.1, 1.0, 0.5])
+    tau, nu = Scale(np.array([2.0, 5.0, 9.0]), np.ones(3)), Scale(np.array(4.0), np.array(0.2))
+    tau, nu = scales.balance_global(prior, prior, d, tau, nu, gt, 1.3)
+
+    def cost(factor):
+        local = Scale(tau.shape, tau.ratio / factor)
+        top = Scale(nu.shape, nu.ratio * factor)
+        return gt @ scales.kl(prior, local) + 1.3 * scales.kl(prior, top)
+
+    assert cost(1.0) <= min(cost(0.99), cost(1.01))
+    assert abs(cost(1.001) - cost(0.999)) < 1e-6
