@@ -101,8 +101,10 @@ def test_numpyro_model_by_hand():
             mean = variance / gamma * y[train].sum()
             elpd.append(stats.norm(mean, np.sqrt(1 + variance)).logpdf(y[test]))
             loss.append(stats.norm(mean, 1).logpdf(y[test]) - variance / 2)
-        assert chosen.table["score"][i] == pytest.approx(np.mean(elpd), abs=0.03)
-        assert expected.table["score"][i] == pytest.approx(np.mean(loss), abs=0.05)
+        # every fold has the same 2,048 draws, so their error does not average out
+        error = 4 * np.sqrt(variance / 2048) * np.mean(abs(y - mean)) + 0.01
+        assert chosen.table["score"][i] == pytest.approx(np.mean(elpd), abs=error)
+        assert expected.table["score"][i] == pytest.approx(np.mean(loss), abs=error)
     assert chosen.best["mu"] == 0.05  # the prior is wrong by three standard deviations
     assert chosen.fitted.mean("mu") == pytest.approx(y.sum() / 12.05, abs=0.02)
 
