@@ -29,8 +29,8 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     confidence_global, confidence_weights, confidence_noise : gamma of nu, beta and phi.
     local_scale, global_scale : b_0 and b_g of the half-Cauchy priors.
     noise_prior : (a0, b0) of phi in units of y; None is Gamma(1, 0.01 var(y)), which hardly pulls.
-    output_scale : give the output layer a scale kappa ~ C+(0, 1) (a departure from the paper:
-        without it the normal prior collapses in wide networks).
+    output_scale : give the output layer a scale kappa ~ C+(0, 1) (a departure from the
+        paper).
     scale_inputs : "columns" standardises every column, "common" maps all of X to [0, 1] by its
         smallest and largest value (right for columns in one unit, such as pixels), None leaves X as
         it is. "auto" is "common" when all columns have the same smallest value and none spans more
