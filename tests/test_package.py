@@ -1,11 +1,12 @@
 """The package as a user meets it: what an import loads, what a wheel holds, what errors say."""
 
 import ast
-import importlib.util
 import os
+import re
 import subprocess
 import sys
-import zipfile
+import venv
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,6 @@ import pytest
 import soubayes
 
 ROOT = Path(__file__).parents[1]
-CORE = ["numpy", "scipy", "sklearn", "joblib", "threadpoolctl", "narwhals"]
 
 
 def run(code: str, **env: str) -> str:
@@ -69,32 +69,49 @@ def test_missing_extra_names_the_install_command():
     assert "pip install 'soubayes[io]'" in run(code)
 
 
-def test_wheel_imports_in_an_environment_with_only_the_core(tmp_path):
-    """Build the wheel and import it where nothing but NumPy, SciPy and scikit-learn exists."""
+def test_wheel_works_in_an_empty_environment_with_only_the_core(tmp_path):
+    """Install the wheel where nothing but NumPy, SciPy and scikit-learn exists, and fit."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        assert "soubayes/py.typed" in archive.namelist()
-        archive.extractall(site)
-    for package in CORE:  # the core's own files, linked in instead of downloaded
-        origin = Path(importlib.util.find_spec(package).origin)
-        source = origin.parent if origin.name == "__init__.py" else origin
-        for part in (source, source.parent / f"{package}.libs"):
-            if part.exists():
-                (site / part.name).symlink_to(part)
+    venv.create(tmp_path / "empty", with_pip=False)
+    python = tmp_path / "empty" / "bin" / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install"]
+    subprocess.run(
+        [*install, "--no-index", "--no-deps", str(wheel)], check=True, capture_output=True
+    )
+    (site,) = (tmp_path / "empty" / "lib").glob("python*/site-packages")
+    for part in core_files():  # linked in instead of downloaded
+        (site / part.name).symlink_to(part)
     code = (
-        "import soubayes, importlib.util as u\n"
-        "assert u.find_spec('jax') is None and u.find_spec('matplotlib') is None\n"
-        "print(soubayes.__version__, soubayes.__file__)"
+        "import importlib.util, numpy, soubayes\n"
+        "assert not any(map(importlib.util.find_spec, ('jax', 'matplotlib', 'pandas')))\n"
+        "X = numpy.random.default_rng(0).normal(size=(40, 5))\n"
+        "model = soubayes.SoULinearRegression().fit(X, 3 * X[:, 1])\n"
+        "print(model.get_support(indices=True), soubayes.__file__)"
     )
     done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(site), "PATH": os.environ["PATH"]},
+        [python, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": ""}
     )
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[1]")
     assert str(site) in done.stdout
+    assert (site / "soubayes" / "py.typed").exists()
+
+
+def core_files() -> set[Path]:
+    """Where the libraries of a core install lie: what ours require, and what those require."""
+    seen: set[str] = set()
+    found: set[Path] = set()
+    waiting = ["numpy", "scipy", "scikit-learn"]
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        library = metadata.distribution(name)
+        tops = {file.parts[0] for file in library.files or () if file.parts[0] != ".."}
+        found |= {Path(str(library.locate_file(top))) for top in tops - {"__pycache__"}}
+        needs = [need for need in library.requires or () if "extra ==" not in need]
+        waiting += [re.match(r"[\w.-]+", need)[0] for need in needs]
+    return found
