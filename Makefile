@@ -8,6 +8,7 @@ export MPLBACKEND := Agg
 .PHONY: demo test test-all bench format clean
 
 demo: $(READY)
+	$(BIN)/python examples/sparse_regression.py
 	$(BIN)/soubayes reproduce table1 --quick --jobs 2 --out results
 	$(BIN)/soubayes report results
 
