@@ -167,6 +167,21 @@ def test_equal_confidences_on_adjacent_blocks_are_one_block(seed, shared, last):
 
 
 @LAWS
+@given(seeds, gammas, gammas)
+def test_equal_confidences_on_adjacent_gaussian_blocks_are_one_block(seed, shared, last):
+    model = random_gaussian(seed)
+    apart = solve_gaussian(model, {"a": shared, "b": shared, "c": last})
+    mean, cov = stacked_prior(model)
+    joint = GaussianBlock("ab", mean[:3], cov[:3, :3])
+    together = GaussianModel([joint, model.blocks[2]], model.loss)
+    merged = solve_gaussian(together, {"ab": shared, "c": last})
+    assert merged.value == pytest.approx(apart.value, rel=1e-8, abs=1e-8)
+    assert merged.kl["ab"] == pytest.approx(apart.kl["a"] + apart.kl["b"], rel=1e-6, abs=1e-8)
+    assert merged.kl["c"] == pytest.approx(apart.kl["c"], rel=1e-6, abs=1e-8)
+    assert merged.joint_cov == pytest.approx(apart.joint_cov, rel=1e-6, abs=1e-8)
+
+
+@LAWS
 @given(cases(), triples)
 def test_sensitivity_is_the_derivative_of_the_value(case, gamma):
     posterior = case(*gamma)
@@ -225,6 +240,27 @@ def test_no_other_distribution_has_a_lower_objective(seed, other, gamma):
     gap += gamma[1] * (joint * (np.log(q.second) - log_star[1])[..., None]).sum()
     gap += gamma[2] * (joint * (np.log(q.third) - log_star[2])).sum()
     assert j.value - best.value == pytest.approx(gap, rel=1e-6, abs=1e-7)
+
+
+@LAWS
+@given(seeds, seeds, triples)
+def test_no_other_gaussian_has_a_lower_objective(seed, other, gamma):
+    model, q = random_gaussian(seed), random_gaussian(other)
+    best = solve_gaussian(model, dict(zip(NAMES, gamma, strict=True)))
+    mean, cov = stacked_prior(q)
+    loss = model.loss
+    j = loss.matrix @ mean @ mean / 2 - loss.vector @ mean + loss.constant
+    j += np.trace(loss.matrix @ cov) / 2
+    n = 0
+    for g, prior, mine in zip(gamma, model.blocks, q.blocks, strict=True):
+        d = len(prior.mean)
+        slope = mine.coef - prior.coef if n else np.zeros((d, 0))
+        shift = mine.mean - prior.mean + slope @ mean[:n]
+        second = mine.cov + np.outer(shift, shift) + slope @ cov[:n, :n] @ slope.T
+        log_ratio = np.linalg.slogdet(prior.cov)[1] - np.linalg.slogdet(mine.cov)[1]
+        j += g * (np.trace(np.linalg.solve(prior.cov, second)) - d + log_ratio) / 2
+        n += d
+    assert j >= best.value - 1e-8 * (1 + abs(best.value))
 
 
 @LAWS
