@@ -162,6 +162,8 @@ def _block(
         )  # fmt: skip
         seen += len(X)
         losses.append((len(X), loss))
+        # calls return before they are done: reading may run one chunk ahead, not all of them
+        jax.block_until_ready(losses[-2:-1])
     losses, summaries = jax.device_get((losses, summary))
     loss = float(problem.n) * sum(rows * part.astype(float) for rows, part in losses) / seen
     score = validate(params)
