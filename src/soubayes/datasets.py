@@ -262,7 +262,7 @@ def _download_mnist() -> MNIST:
 
     try:
         X, y = fetch_openml("mnist_784", version=1, as_frame=False, return_X_y=True)
-    except Exception as error:
+    except Exception as error:  # network, file and format errors alike: the way out is the same
         said = f"{type(error).__name__}: {error}"
         raise _no_mnist(OSError, f"MNIST could not be downloaded from OpenML ({said}).") from error
     images, labels = X.astype(np.uint8), y.astype(np.uint8)

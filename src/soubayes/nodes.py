@@ -307,7 +307,7 @@ def evaluate_loss(
     )
     try:
         value = np.asarray(model.loss(*block_values(stages, context)), dtype=float)
-    except Exception as error:
+    except Exception as error:  # the caller's function may raise anything
         raise ValueError(f"loss failed: {error}. {advice}") from error
     if value.shape not in ((count,), ()):
         raise ValueError(f"loss returned shape {value.shape} for {count} points. {advice}")

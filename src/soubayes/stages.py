@@ -107,7 +107,7 @@ def count_parts(block: Block, stages: Sequence[Stage], medians: Sequence[np.ndar
     if block.is_conditional:
         try:
             prior = prior(*block_values(stages, medians, axes=1))
-        except Exception as error:
+        except Exception as error:  # the caller's function may raise anything
             earlier = list(dict.fromkeys(stage.name for stage in stages))
             raise ValueError(
                 f"prior of block {block.name!r} failed when called with the earlier blocks "

@@ -140,7 +140,8 @@ class _Rescore(Messenger):
 
     def __init__(self, scores: Mapping[str, Callable]) -> None:
         super().__init__(None)
-        self.scores, self.waiting, self.seen = scores, set(scores), []  # type: ignore[var-annotated]
+        self.scores, self.waiting = scores, set(scores)
+        self.seen: list[str] = []
 
     def process_message(self, msg: Any) -> None:
         if msg["type"] == "sample" and msg["is_observed"]:

@@ -92,7 +92,7 @@ def compute_row(row: Callable, task: Task) -> tuple[Task, Outcome]:
         warnings.simplefilter("always")
         try:
             result = row(task.seed, task.parameters)
-        except Exception:
+        except Exception:  # a method of any kind: its row keeps the traceback, the run goes on
             error = traceback.format_exc()
     said = sorted({f"{w.category.__name__}: {w.message}" for w in caught})
     return task, Outcome(result, error, "\n".join(said), time.perf_counter() - started)
