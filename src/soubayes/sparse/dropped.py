@@ -1,5 +1,6 @@
 """Dropped columns of the logistic model: what they know now, and which must return."""
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from soubayes.sparse.columns import (
     prior_value,
     refresh_scales,
 )
-from soubayes.sparse.jaakkola import Design, Pass, row_blocks, sweep
+from soubayes.sparse.jaakkola import Design, Pass, block_terms, sweep
 from soubayes.sparse.scales import Scale, stationary_precision
 
 Array = np.ndarray
@@ -113,19 +114,31 @@ def leave_one_out(
     beta, and q_j = x_j'(y - 1/2 - L eta).
     """
     active = state.active
-    cross = np.zeros((len(active), len(columns)))
-    own, q = np.zeros(len(columns)), np.zeros(len(columns))
-    others = design.take(columns).blocks()
-    rows = row_blocks(design.take(active), y, weight, state.mean, state.root)
-    for block, (_, Z) in zip(rows, others, strict=True):
-        bound = (block.weight * block.terms.bound).astype(Z.dtype)
-        cross += (block.Z * bound[:, None]).T @ Z
-        own += np.square(Z).T @ bound
-        q += Z.T @ (block.weight * block.terms.score)
+    both = np.union1d(active, columns)
+    work = partial(
+        _one_out_block,
+        inside=np.searchsorted(both, active),
+        outside=np.searchsorted(both, columns),
+        mean=state.mean,
+        root=np.asfortranarray(state.root, dtype=design.dtype),
+    )
+    cross, own, q = design.take(both).total(work, y, weight)
     if model.intercept:
         cross[-1] = 0.0
     half = (state.root.T / np.sqrt(model.confidence[active])[:, None]) @ cross
     return np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0), q
+
+
+def _one_out_block(
+    Z: Array, y: Array, weight: Array, inside: Array, outside: Array, mean: Array, root: Array
+) -> tuple[Array, Array, Array]:
+    active, others = Z[:, inside], Z[:, outside]
+    terms = block_terms(active, y, mean, root)
+    bound = (weight * terms.bound).astype(Z.dtype)
+    cross = (active * bound[:, None]).T @ others
+    own = np.square(others).T @ bound
+    score = others.T @ (weight * terms.score)
+    return cross.astype(float, copy=False), own.astype(float, copy=False), score
 
 
 def _admit(

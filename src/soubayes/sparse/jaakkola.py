@@ -9,8 +9,9 @@ It is minus the paper's (y - 1/2) eta - xi/2 + log sigma(xi) at that xi. The pri
 supplement C.4.3 has +xi/2 and (1 - y) log(1 - sigma(xi)), which is wrong for y = 1.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -81,6 +82,13 @@ class Design(NamedTuple):
                 block = np.hstack([block, np.ones((len(block), 1), self.dtype)])
             yield rows, block
 
+    def total(self, work: Callable[..., tuple[Any, ...]], y: Array, weight: Array) -> Any:
+        """One pass over the rows: work(Z, y, weight) of every block, summed entry by entry.
+
+        Solvers see the rows through this alone, so that they may be anywhere (`streams.py`).
+        """
+        return add_up(work(Z, y[rows], weight[rows]) for rows, Z in self.blocks())
+
 
 class Pass(NamedTuple):
     """What one pass over the rows says about q(alpha, beta) = N(mean, root root')."""
@@ -95,15 +103,21 @@ def sweep(
     design: Design, y: Array, weight: Array, mean: Array, root: Array, *, curvature: bool = True
 ) -> Pass:
     """One pass over the rows at q = N(mean, root root'); ``root`` is upper triangular, y is 0/1."""
-    k = len(mean)
-    loss, score, H, W = 0.0, np.zeros(k), np.zeros((k, k)), np.zeros((k, k))
-    for block in row_blocks(design, y, weight, mean, root):
-        loss += float(block.weight @ block.terms.loss)
-        score += block.Z.T.astype(float, copy=False) @ (block.weight * block.terms.score)
-        H += _gram(block.Z, block.weight * block.terms.bound)
-        if curvature:
-            W += _gram(block.Z, block.weight * block.terms.curvature)
-    return Pass(loss, score, H, W)
+    work = partial(_sweep_block, mean=mean, root=_as_upper(root, design), curvature=curvature)
+    return Pass(*design.total(work, y, weight))
+
+
+def _sweep_block(
+    Z: Array, y: Array, weight: Array, mean: Array, root: Array, curvature: bool
+) -> tuple[float, Array, Array, Array]:
+    terms = block_terms(Z, y, mean, root)
+    H = gram(Z, weight * terms.bound)
+    return (
+        float(weight @ terms.loss),
+        Z.T.astype(float, copy=False) @ (weight * terms.score),
+        H,
+        gram(Z, weight * terms.curvature) if curvature else np.zeros_like(H),
+    )
 
 
 class RowTerms(NamedTuple):
@@ -115,26 +129,12 @@ class RowTerms(NamedTuple):
     curvature: Array
 
 
-class RowBlock(NamedTuple):
-    """A block of rows with the bound evaluated on it."""
-
-    rows: slice
-    Z: Array  # (rows, k)
-    weight: Array
-    terms: RowTerms
-
-
-def row_blocks(
-    design: Design, y: Array, weight: Array, mean: Array, root: Array
-) -> Iterator[RowBlock]:
-    """The rows a block at a time, with the bound at q = N(mean, root root')."""
-    upper = np.asfortranarray(root, dtype=design.dtype)
-    trmm = blas.strmm if design.dtype == np.float32 else blas.dtrmm
-    for rows, Z in design.blocks():
-        eta = Z.astype(float, copy=False) @ mean
-        spread = trmm(1.0, upper, Z.T, trans_a=1)  # (k, rows)
-        variance = np.einsum("ij,ij->j", spread, spread).astype(float)
-        yield RowBlock(rows, Z, weight[rows], row_terms(eta, variance, y[rows]))
+def block_terms(Z: Array, y: Array, mean: Array, root: Array) -> RowTerms:
+    """The bound on a block of rows at q = N(mean, root root')."""
+    trmm = blas.strmm if Z.dtype == np.float32 else blas.dtrmm
+    eta = Z.astype(float, copy=False) @ mean
+    spread = trmm(1.0, root, Z.T, trans_a=1)  # (k, rows)
+    return row_terms(eta, np.einsum("ij,ij->j", spread, spread).astype(float), y)
 
 
 def row_terms(eta: Array, variance: Array, y: Array) -> RowTerms:
@@ -161,7 +161,21 @@ def jj_lambda(xi: Array) -> Array:
     return np.where(small, 0.125 - xi * xi / 96.0, np.tanh(safe / 2.0) / (4.0 * safe))
 
 
-def _gram(Z: Array, weight: Array) -> Array:
+def gram(Z: Array, weight: Array) -> Array:
     """Z' diag(weight) Z; NumPy sees that both factors are one array and uses syrk."""
     scaled = Z * np.sqrt(weight).astype(Z.dtype)[:, None]
-    return scaled.T @ scaled
+    return (scaled.T @ scaled).astype(float, copy=False)
+
+
+def add_up(parts: Iterable[tuple[Any, ...]]) -> Any:
+    """The entrywise sum of tuples of numbers and arrays; the first tuple's arrays are reused."""
+    each = iter(parts)
+    total = list(next(each))
+    for part in each:
+        for i, term in enumerate(part):
+            total[i] += term
+    return tuple(total)
+
+
+def _as_upper(root: Array, design: Design) -> Array:
+    return np.asfortranarray(root, dtype=design.dtype)

@@ -194,11 +194,13 @@ def _point(
 
 def plug_in_loss(problem: Problem, y: Array, state: State) -> float:
     """The weighted logistic loss at the posterior mean."""
-    total = 0.0
-    for rows, Z in problem.design.take(state.active).blocks():
-        eta = Z.astype(float, copy=False) @ state.mean
-        total += float(problem.weight[rows] @ (np.logaddexp(0.0, eta) - y[rows] * eta))
-    return total
+    work = partial(_plug_in_block, mean=state.mean)
+    return problem.design.take(state.active).total(work, y, problem.weight)[0]
+
+
+def _plug_in_block(Z: Array, y: Array, weight: Array, mean: Array) -> tuple[float]:
+    eta = Z.astype(float, copy=False) @ mean
+    return (float(weight @ (np.logaddexp(0.0, eta) - y * eta)),)
 
 
 def _outcome(model: Columns, fit: Fit, points: list[Point], gamma: float) -> Outcome:

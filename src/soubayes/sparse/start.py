@@ -5,13 +5,15 @@ d = rate_local * rate_global (tau^2 and nu^2 at their prior means) led to a lowe
 and stronger ridges and than a cold start.
 """
 
+from functools import partial
+
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit
 
 from soubayes.sparse.columns import Columns, State, cholesky, make_state
-from soubayes.sparse.jaakkola import Design
+from soubayes.sparse.jaakkola import Design, gram
 
 Array = np.ndarray
 
@@ -29,12 +31,9 @@ def ridge_start(
 
     def loss(scaled: Array) -> tuple[float, Array]:
         mean = solve_triangular(factor, scaled, lower=True, trans=1)
-        total, slope = 0.5 * mean @ (pull * mean), pull * mean
-        for rows, Z in design.blocks():
-            eta = (Z @ mean.astype(Z.dtype)).astype(float)
-            total += weight[rows] @ (np.logaddexp(0.0, eta) - y[rows] * eta)
-            slope = slope + Z.T @ (weight[rows] * (expit(eta) - y[rows])).astype(Z.dtype)
-        return float(total), solve_triangular(factor, slope, lower=True)
+        value, slope = design.total(partial(_loss_block, mean=mean), y, weight)
+        value += 0.5 * mean @ (pull * mean)
+        return float(value), solve_triangular(factor, slope + pull * mean, lower=True)
 
     found = minimize(
         loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options={"maxiter": 25}
@@ -44,10 +43,17 @@ def ridge_start(
     return make_state(model, np.arange(p), mean, gram, precision, np.zeros(p))
 
 
+def _loss_block(Z: Array, y: Array, weight: Array, mean: Array) -> tuple[float, Array]:
+    eta = (Z @ mean.astype(Z.dtype)).astype(float)
+    slope = Z.T @ (weight * (expit(eta) - y)).astype(Z.dtype)
+    value = weight @ (np.logaddexp(0.0, eta) - y * eta)
+    return float(value), slope.astype(float, copy=False)
+
+
 def quarter_gram(design: Design, weight: Array) -> Array:
     """X' diag(weight) X / 4 over all columns."""
-    total = np.zeros((design.n_columns, design.n_columns))
-    for rows, Z in design.blocks():
-        scaled = Z * np.sqrt(weight[rows] / 4.0).astype(Z.dtype)[:, None]
-        total += scaled.T @ scaled
-    return total
+    return design.total(_quarter_block, weight, weight)[0]
+
+
+def _quarter_block(Z: Array, y: Array, weight: Array) -> tuple[Array]:
+    return (gram(Z, weight / 4.0),)
