@@ -234,3 +234,28 @@ def test_the_papers_toy_regression(width):
     parts = net.uncertainty(grid)
     assert parts.aleatoric.mean() == pytest.approx(0.29, abs=0.03)
     assert parts.epistemic.mean() == pytest.approx(0.065, abs=0.03)
+
+
+def test_rows_given_to_score_are_not_trained_on_and_may_hold_new_labels():
+    X, y = blobs()
+    net = SoUNetClassifier(**SMALL, random_state=0).fit(X, y, X_val=X[:50], y_val=y[:50])
+    alone = SoUNetClassifier(**SMALL, random_state=0).fit(X, y)
+    np.testing.assert_allclose(net.predict_proba(X), alone.predict_proba(X), atol=1e-6)
+    right = np.mean(net.predict(X[:50], mode="mean") == y[:50])
+    np.testing.assert_allclose(net.history_["validation_accuracy"][-1], right)
+    unseen = np.full(50, "never seen")
+    scored = SoUNetClassifier(**SMALL | {"epochs": 2}).fit(X, y, X_val=X[:50], y_val=unseen)
+    assert scored.history_["validation_accuracy"][-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "given"),
+    [
+        ({}, {"y_val": [1.0]}),
+        ({"validation_fraction": 0.2}, {"X_val": [[1.0]], "y_val": [1.0]}),
+        ({}, {"X_val": [[1.0, 2.0]], "y_val": [1.0]}),
+    ],
+)
+def test_rows_given_to_score_must_fit_the_training(settings, given):
+    with pytest.raises(ValueError, match=r"X_val|features"):
+        SoUNetRegressor(**SMALL, **settings).fit(*curve(), **given)

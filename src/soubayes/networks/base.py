@@ -58,11 +58,14 @@ class Architecture(NamedTuple):
 class BaseNet(BaseEstimator):
     """Fitting and reporting; a subclass brings the loss, predictions and their units."""
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, *, X_val: ArrayLike | None = None, y_val: Any = None
+    ) -> Self:
         """Train on arrays, memory maps, or an iterable of (X, y) batches given as X alone.
 
         The iterable is walked once to learn sizes and scales, and then once an epoch. Memory maps
-        are read in chunks and never held whole.
+        are read in chunks and never held whole. Rows of one's own to score every epoch on are
+        given as ``X_val`` and ``y_val``; with ``validation_fraction`` they are taken from X.
         """
         check_settings(self.get_params(deep=False))
         source = self._source(X, y)
@@ -72,6 +75,8 @@ class BaseNet(BaseEstimator):
         if self.validation_fraction > 0:
             held_out = self._hold_out(source, np.random.default_rng(seed))
         n = self._survey(source)
+        if X_val is not None or y_val is not None:
+            held_out = self._given_to_score(X_val, y_val)
         spec = self._spec()
         problem = self._problem(n)
         _, batch = minibatches(n, self.batch_size)
@@ -216,6 +221,16 @@ class BaseNet(BaseEstimator):
         order = rng.permutation(n)
         source.rows = np.sort(order[count:])
         return source.X[np.sort(order[:count])], source.y[np.sort(order[:count])]
+
+    def _given_to_score(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+        if X is None or y is None or self.validation_fraction > 0:
+            raise ValueError(
+                "rows to score every epoch on are given as X_val and y_val, both, or taken from X "
+                f"by validation_fraction; here X_val is {'missing' if X is None else 'given'}, "
+                f"y_val is {'missing' if y is None else 'given'} and validation_fraction is "
+                f"{self.validation_fraction}."
+            )
+        return validate_data(self, X, y, reset=False, dtype="numeric", multi_output=True)
 
     def _survey(self, source: ArraySource | BatchSource) -> int:
         """Sizes, scales and labels, in one walk over the data."""

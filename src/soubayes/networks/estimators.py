@@ -295,7 +295,8 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
             )
 
     def _encode_y(self, y: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self.classes_, y).astype(np.int32)
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        return np.where(self.classes_[codes] == y, codes, -1).astype(np.int32)  # -1: never seen
 
     def _noise(self, n: int) -> None:
         return None
