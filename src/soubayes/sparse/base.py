@@ -173,6 +173,15 @@ def check_finite_columns(scale: Array) -> None:
         )
 
 
+def set_columns(estimator: Any, count: int, names: Array | None) -> None:
+    """What scikit-learn's ``validate_data`` sets, for X that it does not see whole."""
+    estimator.n_features_in_ = count
+    if names is not None and all(isinstance(name, str) for name in names):
+        estimator.feature_names_in_ = names
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
 def as_dense(X: Any) -> Array:
     """A float64 array of the rows, also of a scipy-sparse X."""
     return np.asarray(X.toarray() if sp.issparse(X) else X, float)

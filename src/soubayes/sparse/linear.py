@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from soubayes.sparse.base import (
@@ -13,11 +14,14 @@ from soubayes.sparse.base import (
     as_dense,
     check_finite_columns,
     column_scales,
+    set_columns,
 )
 from soubayes.sparse.blocks import FeatureBlock, parse_blocks
 from soubayes.sparse.designs import Gram, Wide
 from soubayes.sparse.gaussian import GaussianEstimator, Units
 from soubayes.sparse.moments import Moments, moments
+from soubayes.sparse.streamed import gather
+from soubayes.sparse.streams import Rows, as_rows, block_by_block
 
 Array = np.ndarray
 
@@ -133,12 +137,18 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         self.tol = tol
         self.verbose = verbose
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X (n, p), dense or scipy-sparse, and y (n,) or (n, targets).
 
-        ``sample_weight`` counts a row that many times.
+        ``sample_weight`` counts a row that many times. Data that do not fit in memory: X and y
+        Dask collections; paths of ``.npy`` files; the path of a parquet folder and the name of
+        its target column; or X alone, an iterable of (X, y) or (X, y, weight) blocks. One pass
+        over them makes X'X, X'y and y'y, where the blocks are.
         """
         self._check_parameters()
+        rows = as_rows(X, y, sample_weight)
+        if rows is not None:
+            return self._fit_rows(rows)
         X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=2)
         self._single = y.ndim == 1
         Y = y.reshape(len(y), -1)
@@ -171,6 +181,7 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
             self._moments = self._moments.merge(new)
         return self._fit_moments() if self._moments.n >= 2 else self
 
+    @block_by_block
     def predict(
         self, X: Any, return_std: bool = False, average: bool = False
     ) -> Array | tuple[Array, Array]:
@@ -225,6 +236,20 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         return X, y, weight
 
+    def _fit_rows(self, rows: Rows) -> Self:
+        found = gather(rows, _numbers)
+        self._single = found.single
+        self._moments = found.statistics
+        if found.statistics is not None:
+            set_columns(self, len(found.statistics.x_mean), rows.names)
+            return self._fit_moments()
+        assert found.rows is not None
+        X, y, weight = found.rows
+        if len(y) < 2:
+            raise ValueError(f"there are {len(y)} rows of positive weight, but 2 are needed.")
+        set_columns(self, X.shape[1], rows.names)
+        return self._fit_wide(as_dense(X), _numbers(y), weight)
+
     def _blocks(self) -> list[FeatureBlock]:
         return parse_blocks(
             self.feature_blocks, self.n_features_in_, getattr(self, "feature_names_in_", None)
@@ -264,3 +289,11 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         Y = Y * root / y_scale
         designs = [Wide(X, Y[:, t], n) for t in range(Y.shape[1])]
         return self._solve(designs, Units(x_mean, x_scale, y_mean, y_scale))
+
+
+def _numbers(y: Array) -> Array:
+    """A block of y as (rows, targets) numbers."""
+    if y.dtype.kind not in "biufO":
+        raise ValueError(f"y has dtype {y.dtype}, but it must hold numbers.")
+    y = check_array(y, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="y")
+    return y.reshape(len(y), -1)

@@ -1,12 +1,11 @@
 """Sparse Bayesian logistic regression as a scikit-learn estimator (section 4.3)."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 from joblib import Parallel, delayed, effective_n_jobs
-from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
@@ -24,15 +23,18 @@ from soubayes.sparse.base import (
     check_finite_columns,
     check_positive,
     column_scales,
+    set_columns,
     warn_unconverged,
 )
 from soubayes.sparse.blocks import parse_blocks, sources
 from soubayes.sparse.columns import Columns
 from soubayes.sparse.jaakkola import Design
-from soubayes.sparse.logistic_path import Outcome, make_problem, solve_class
+from soubayes.sparse.logistic_path import Outcome, Problem, make_problem, solve_class
 from soubayes.sparse.logistic_report import Report, report_on
 from soubayes.sparse.predictive import log_mean_probability, mean_probability, probability_sd
 from soubayes.sparse.scales import make_prior
+from soubayes.sparse.streamed import Units, stream_problem, survey
+from soubayes.sparse.streams import Rows, as_rows, block_by_block
 
 Array = np.ndarray
 _ROWS = 4096
@@ -150,26 +152,65 @@ and, of "auto", refit_coef and refit_intercept
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to X (n, p), dense or scipy-sparse, and labels y (n,) of any type.
 
-        float32 data stay float32. ``sample_weight`` counts a row that many times.
+        float32 data stay float32. ``sample_weight`` counts a row that many times. Data that do
+        not fit in memory: X and y Dask collections; paths of ``.npy`` files; the path of a parquet
+        folder and the name of its label column; or X alone, an iterable of (X, y) or
+        (X, y, weight) blocks that can be walked again, as every step does.
         """
         self._check_parameters()
-        X, y, weight = self._check_data(X, y, sample_weight)
+        rows = as_rows(X, y, sample_weight)
+        if rows is not None:
+            return self._fit_rows(rows)
+        X, y = validate_data(
+            self, X, y, accept_sparse=["csr"], dtype=[np.float64, np.float32], ensure_min_samples=2
+        )
+        return self._fit_memory(X, y, sample_weight)
+
+    def _fit_rows(self, rows: Rows) -> Self:
+        found = survey(rows, self.class_weight)
+        set_columns(self, found.n_columns, rows.names)
+        if found.gathered.rows is not None:
+            return self._fit_memory(*found.gathered.rows)
+        self._set_classes(found.labels.names[found.labels.weight > 0])
+        model, free, order, groups = self._model(found.n_columns)
+        problem, units = stream_problem(rows, found, order, self.fit_intercept, self.class_weight)
+        return self._solve(problem, lambda label: label, model, free, order, groups, units)
+
+    def _fit_memory(self, X: Any, y: Array, sample_weight: Any) -> Self:
+        X, y, weight = self._weigh(X, y, sample_weight)
         units, matrix = _standardise(X, weight, self.fit_intercept)
         model, free, order, groups = self._model(X.shape[1])
         design = _design(matrix, units, order, self.fit_intercept)
+        problem = make_problem(design, weight, self.solver)
+
+        def target(label: Any) -> Array:
+            return (y == label).astype(float)
+
+        return self._solve(problem, target, model, free, order, groups, units)
+
+    def _solve(
+        self,
+        problem: Problem,
+        target: Callable[[Any], Any],
+        model: Columns,
+        free: Array,
+        order: Array,
+        groups: dict[str, Array],
+        units: Units,
+    ) -> Self:
+        """Every class against the rest; ``target`` of a label is what the design takes as y."""
         targets = self.classes_ if len(self.classes_) > 2 else self.classes_[1:]
         self._single = len(self.classes_) == 2
-        problem = make_problem(design, weight, self.solver)
         confidence = None if self.confidence_coef == "auto" else float(self.confidence_coef)
         stopped: list[Any] = []
 
         def one(label: Any) -> Outcome:
             outcome = solve_class(
                 problem,
-                (y == label).astype(float),
+                target(label),
                 model,
                 free,
                 confidence,
@@ -182,7 +223,8 @@ and, of "auto", refit_coef and refit_intercept
                 stopped.append(label)
             return outcome
 
-        outcomes = _each(one, targets, self.n_jobs)
+        # blocks from somewhere else are walked by one class at a time
+        outcomes = _each(one, targets, None if problem.weight is None else self.n_jobs)
         back = np.argsort(order)
         reports = [report_on(problem, outcome, groups, back, units.scale) for outcome in outcomes]
         self._set_attributes(outcomes, reports, units, back)
@@ -190,18 +232,21 @@ and, of "auto", refit_coef and refit_intercept
             self._warn(stopped)
         return self
 
+    @block_by_block
     def decision_function(self, X: Any) -> Array:
         """Log odds of the averaged probability, (n,) or (n, n_classes) one against the rest."""
         mean, variance = self._predictor(X)
         odds = log_mean_probability(mean, variance) - log_mean_probability(-mean, variance)
         return odds[:, 0] if self._single else odds
 
+    @block_by_block
     def predict(self, X: Any) -> Array:
         """The class of highest averaged probability."""
         odds = self.decision_function(X)
         index = (odds > 0).astype(int) if self._single else np.argmax(odds, axis=1)
         return self.classes_[index]
 
+    @block_by_block
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
         """Probabilities averaged over the posterior, E_q[sigma(alpha + x' beta)].
 
@@ -224,6 +269,7 @@ and, of "auto", refit_coef and refit_intercept
             sd = sd / np.maximum(total, 1e-7)
         return (p, sd) if return_std else p
 
+    @block_by_block
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`, accurate for small probabilities."""
         mean, variance = self._predictor(X)
@@ -264,13 +310,8 @@ and, of "auto", refit_coef and refit_intercept
             check_positive(self, "intercept_variance")
             check_confidences(self, "confidence_intercept")
 
-    def _check_data(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None
-    ) -> tuple[Any, Array, Array]:
+    def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
         """Rows of positive weight; labels as the user gave them."""
-        X, y = validate_data(
-            self, X, y, accept_sparse=["csr"], dtype=[np.float64, np.float32], ensure_min_samples=2
-        )
         check_classification_targets(y)
         weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if self.class_weight is not None:
@@ -278,14 +319,17 @@ and, of "auto", refit_coef and refit_intercept
         keep = weight > 0
         if not keep.all():
             X, y, weight = X[keep], y[keep], weight[keep]
-        self.classes_ = np.unique(y)
-        if len(self.classes_) < 2:
-            given = f"the one class {self.classes_[0]}" if len(y) else "no row of positive weight"
+        self._set_classes(np.unique(y))
+        return X, y, weight
+
+    def _set_classes(self, classes: Array) -> None:
+        self.classes_ = classes
+        if len(classes) < 2:
+            given = f"the one class {classes[0]}" if len(classes) else "no row of positive weight"
             raise ValueError(
                 f"y has {given}, but a classifier needs rows of at least two classes; "
                 "use stratified folds if this is a cross-validation."
             )
-        return X, y, weight
 
     def _model(self, p: int) -> tuple[Columns, Array, Array, dict[str, Array]]:
         """The columns' model, which of them follow the path, their order, and the sources."""
@@ -317,7 +361,7 @@ and, of "auto", refit_coef and refit_intercept
         return report
 
     def _set_attributes(
-        self, outcomes: list[Outcome], reports: list[Report], units: "_Units", back: Array
+        self, outcomes: list[Outcome], reports: list[Report], units: Units, back: Array
     ) -> None:
         self._x_mean = units.mean
         self.posteriors_ = [report.posterior for report in reports]
@@ -375,15 +419,7 @@ and, of "auto", refit_coef and refit_intercept
         return draws
 
 
-class _Units(NamedTuple):
-    """Mean and scale of the columns, and which are constant."""
-
-    mean: Array
-    scale: Array
-    constant: Array
-
-
-def _standardise(X: Any, weight: Array, centre: bool) -> tuple[_Units, Any]:
+def _standardise(X: Any, weight: Array, centre: bool) -> tuple[Units, Any]:
     """Weighted mean and standard deviation of every column, and X with them taken out.
 
     A dense X is copied in its own dtype, a block of rows at a time; a sparse one stays as it is.
@@ -401,7 +437,7 @@ def _standardise(X: Any, weight: Array, centre: bool) -> tuple[_Units, Any]:
             square += share[rows] @ np.square(as_dense(X[rows]) - mean)
         scale, constant = column_scales(mean, square, n)
     check_finite_columns(square)
-    units = _Units(mean, scale, constant)
+    units = Units(mean, scale, constant)
     if sp.issparse(X):
         return units, sp.csr_array(X)
     out = np.empty(X.shape, X.dtype)
@@ -412,7 +448,7 @@ def _standardise(X: Any, weight: Array, centre: bool) -> tuple[_Units, Any]:
     return units, out
 
 
-def _design(matrix: Any, units: _Units, order: Array, intercept: bool) -> Design:
+def _design(matrix: Any, units: Units, order: Array, intercept: bool) -> Design:
     moved = not np.array_equal(order, np.arange(len(order)))
     matrix = matrix[:, order] if moved else matrix
     if not sp.issparse(matrix):
@@ -431,7 +467,7 @@ def _each(one: Any, targets: Any, n_jobs: int | None) -> list[Outcome]:
         return Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(label) for label in targets)
 
 
-def _table(outcome: Outcome, units: _Units, back: Array) -> Table:
+def _table(outcome: Outcome, units: Units, back: Array) -> Table:
     """The path in the user's units and column order."""
     p = len(back)
 

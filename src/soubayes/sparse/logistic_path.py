@@ -25,8 +25,9 @@ class Problem(NamedTuple):
     """What the one-vs-rest problems of a fit share."""
 
     design: Design
-    weight: Array  # (n,)
+    weight: Any  # (n,); None: known to the design
     gram: Array | None  # X'X/4; None: more columns than rows, never formed
+    n: float  # sum of the weights
 
 
 class Point(NamedTuple):
@@ -55,7 +56,8 @@ class Outcome(NamedTuple):
 def make_problem(design: Design, weight: Array, solver: str) -> Problem:
     """Decide whether k x k or n x n matrices are formed, and form what all classes share."""
     wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
-    return Problem(design, weight, None if wide else quarter_gram(design, weight))
+    gram = None if wide else quarter_gram(design, weight)
+    return Problem(design, weight, gram, float(weight.sum()))
 
 
 def solve_class(
@@ -185,7 +187,7 @@ def _point(
     if refit is not None:
         again = np.zeros(p)
         again[refit.state.active] = refit.state.mean
-        n, k = float(problem.weight.sum()), len(active)
+        n, k = problem.n, len(active)
         price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
         risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
         score = 2.0 * plug_in_loss(problem, y, refit.state) + risk + price

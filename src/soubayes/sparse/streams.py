@@ -1,0 +1,316 @@
+"""Where rows come from when they do not fit in memory: blocks of (X, y, weight), walked again.
+
+A source has one verb, ``reduce``: a function of every block, merged two results at a time. Only
+results travel: on Dask the function runs where the block is, and results are merged in a tree.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_consistent_length
+
+from soubayes._optional import require
+
+Array = np.ndarray
+_BYTES = 2**25  # of a block cut from a memory-mapped array
+_ROWS = 2**16  # of a block read from parquet
+_FAN_IN = 8  # results merged by one Dask task
+
+
+class Block(NamedTuple):
+    """Some rows: X dense or scipy-sparse, in float64 or float32; y as it was given."""
+
+    X: Any
+    y: Array
+    weight: Array | None
+
+
+class Rows(Protocol):
+    """A source of blocks."""
+
+    @property
+    def names(self) -> Array | None:
+        """Of the columns, where they have any."""
+
+    @property
+    def once(self) -> bool:
+        """Whether it can be walked only once."""
+
+    def reduce(self, work: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
+        """``work`` of every block, merged."""
+
+
+def as_rows(X: Any, y: Any, sample_weight: Any) -> Rows | None:
+    """The source that ``fit`` was given, or None for data in memory.
+
+    A Dask array or dataframe; a path of a ``.npy`` file, or of a parquet file or folder with y
+    the name of a column; a memory-mapped array; an iterable of (X, y) or (X, y, weight) blocks,
+    or a function without arguments that returns one.
+
+    >>> blocks = [(np.ones((2, 3)), np.zeros(2)), (np.ones((1, 3)), np.zeros(1))]
+    >>> as_rows(blocks, None, None).reduce(lambda block: len(block.y), int.__add__)
+    3
+    """
+    if _is_dask(X):
+        return _from_dask(X, y, sample_weight)
+    if isinstance(X, str | os.PathLike) and Path(X).suffix != ".npy":
+        return _from_parquet(Path(X), y, sample_weight)
+    if isinstance(X, str | os.PathLike | np.memmap):
+        return _from_arrays(*map(_opened, (X, y, sample_weight)))
+    blocks = callable(X) or (hasattr(X, "__iter__") and not hasattr(X, "shape"))
+    if y is None and blocks and not hasattr(X, "__array__"):
+        if sample_weight is not None:
+            raise ValueError("give the weights of blocks as the third entry of each block.")
+        return _from_blocks(X)
+    return None
+
+
+def block_by_block(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of X that returns arrays by row, made lazy for a Dask X."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_dask(X):
+            return method(self, X, *args, **kwargs)
+        work = partial(method, self, **kwargs) if not args else None
+        if work is None:
+            raise TypeError(f"with a Dask X, pass the options of {method.__name__} by name.")
+        array = X.to_dask_array() if hasattr(X, "columns") else X
+        frame = X._meta if hasattr(X, "columns") else None
+        example = _as_block(np.zeros((1, X.shape[1])), frame)
+        found = work(example)
+        if isinstance(found, tuple):
+            return tuple(_lazily(array, frame, work, part, i) for i, part in enumerate(found))
+        return _lazily(array, frame, work, found, None)
+
+    return call
+
+
+class Walked(NamedTuple):
+    """Blocks on this machine, one at a time."""
+
+    walk: Callable[[], Iterator[Block]]
+    names: Array | None = None
+    once: bool = False
+
+    def reduce(self, work: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
+        """``work`` of every block, merged in their order."""
+        total, width = None, None
+        for block in self.walk():
+            width = width or block.X.shape[1]
+            if block.X.shape[1] != width:
+                raise ValueError(
+                    f"a block of {block.X.shape[1]} columns follows blocks of {width}; all blocks "
+                    "must have the same columns."
+                )
+            if len(block.y):
+                part = work(block)
+                total = part if total is None else merge(total, part)
+        if total is None:
+            raise ValueError("there are no rows: the source is empty, or was walked before.")
+        return total
+
+
+class Delayed(NamedTuple):
+    """Blocks of Dask collections, wherever they are: work goes to them."""
+
+    blocks: list[tuple[Any, Any, Any]]
+    names: Array | None = None
+    once: bool = False
+
+    def reduce(self, work: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
+        """``work`` on the workers, merged in a tree; the client gets one result."""
+        dask = require("dask", "a Dask X")
+        shared = dask.delayed(_Shared(work, merge), traverse=False)  # sent once, not a task
+        parts = [dask.delayed(_apply)(shared, *block) for block in self.blocks]
+        while len(parts) > 1:
+            groups = [parts[i : i + _FAN_IN] for i in range(0, len(parts), _FAN_IN)]
+            parts = [dask.delayed(_merge)(shared, group) for group in groups]
+        # what is sent grows with the square of the columns in use; that is no mistake
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "4GB"}):
+            (total,) = dask.compute(*parts)
+        if total is None:
+            raise ValueError("there are no rows: every partition of X is empty.")
+        return total
+
+
+class _Shared(NamedTuple):
+    work: Callable[[Block], Any]
+    merge: Callable[[Any, Any], Any]
+
+
+def _apply(shared: _Shared, X: Any, y: Any, weight: Any) -> Any:
+    block = _check_block((X, y, weight))
+    return shared.work(block) if len(block.y) else None
+
+
+def _merge(shared: _Shared, parts: list[Any]) -> Any:
+    total = None
+    for part in parts:
+        if part is not None:
+            total = part if total is None else shared.merge(total, part)
+    return total
+
+
+def _check_block(item: Any) -> Block:
+    """One block as the work functions expect it; float32 stays float32."""
+    if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+        raise TypeError(
+            f"a block is {type(item).__name__}, but it must be (X, y) or (X, y, weight); to fit "
+            "arrays in memory pass y."
+        )
+    X, y, weight = (*item, None)[:3]
+    X = check_array(
+        X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=0, input_name="X"
+    )
+    y = np.asarray(y)
+    check_consistent_length(X, y, weight)
+    if weight is not None:
+        weight = check_array(
+            weight,
+            ensure_2d=False,
+            dtype=np.float64,
+            ensure_min_samples=0,
+            ensure_non_negative=True,
+        )
+    return Block(X, y, weight)
+
+
+def _from_blocks(X: Any) -> Walked:
+    once = not callable(X) and iter(X) is X
+
+    def walk() -> Iterator[Block]:
+        for item in X() if callable(X) else X:
+            yield _check_block(item)
+
+    names = None
+    if not once:
+        first = next(iter(X() if callable(X) else X), None)
+        names = _names(first[0]) if isinstance(first, tuple | list) and len(first) else None
+    return Walked(walk, names, once)
+
+
+def _from_arrays(X: Array, y: Any, weight: Any) -> Walked:
+    if y is None:
+        raise ValueError("X is a memory-mapped array, but y is None: pass an array or a .npy path.")
+    if X.ndim != 2:
+        raise ValueError(f"X has shape {X.shape}, but it must have two dimensions.")
+    y = np.asarray(y) if not isinstance(y, np.memmap) else y
+    check_consistent_length(X, y, weight)
+    step = max(1, _BYTES // max(1, X.itemsize * X.shape[1]))
+
+    def walk() -> Iterator[Block]:
+        for i in range(0, len(X), step):
+            rows = slice(i, i + step)
+            yield _check_block((X[rows], y[rows], None if weight is None else weight[rows]))
+
+    return Walked(walk)
+
+
+def _from_parquet(path: Path, y: Any, weight: Any) -> Walked:
+    if not isinstance(y, str):
+        raise ValueError(
+            f"X is the path {str(path)!r}, read as parquet, but y is {type(y).__name__}: pass the "
+            "name of the target's column (or, for arrays, paths that end in .npy)."
+        )
+    if not path.exists():
+        raise FileNotFoundError(f"{str(path)!r} does not exist; pass a parquet file or folder.")
+    if not (weight is None or isinstance(weight, str)):
+        raise ValueError("X is parquet: pass sample_weight as the name of a column.")
+    table = require("pyarrow.dataset", "parquet").dataset(path, format="parquet")
+    used = [y] if weight is None else [y, weight]
+    names = np.array([name for name in table.schema.names if name not in used], dtype=object)
+    missing = sorted(set(used) - set(table.schema.names))
+    if missing:
+        raise ValueError(f"{str(path)!r} has no column {missing[0]!r}; it has {list(names)}.")
+
+    def walk() -> Iterator[Block]:
+        for batch in table.to_batches(batch_size=_ROWS, batch_readahead=2, fragment_readahead=1):
+            X = np.column_stack([_numbers(batch.column(name)) for name in names])
+            labels = batch.column(y).to_numpy(zero_copy_only=False)
+            counts = None if weight is None else _numbers(batch.column(weight))
+            yield _check_block((X, labels, counts))
+
+    return Walked(walk, names)
+
+
+def _from_dask(X: Any, y: Any, weight: Any) -> Delayed:
+    if y is None:
+        raise ValueError("X is a Dask collection, but y is None: pass its Dask series or array.")
+    names = _names(X)
+    if names is None:
+        if X.ndim != 2:
+            raise ValueError(f"X has shape {X.shape}, but it must have two dimensions.")
+        X = X.rechunk({1: -1})
+        blocks = list(X.to_delayed().ravel())
+    else:
+        blocks = list(X.to_delayed())
+    others = [_partitions(part, X, len(blocks)) for part in (y, weight)]
+    return Delayed(list(zip(blocks, *others, strict=True)), names)
+
+
+def _partitions(part: Any, X: Any, count: int) -> list[Any]:
+    """The blocks of y or the weights that belong to those of X."""
+    if part is None:
+        return [None] * count
+    known = hasattr(X, "chunks") and not np.isnan(X.chunks[0]).any()
+    if not _is_dask(part):
+        if not known:
+            raise ValueError(
+                "X is a Dask collection of unknown lengths and y or sample_weight is not one: "
+                "pass both as Dask collections with the same partitions."
+            )
+        part = require("dask.array", "a Dask X").from_array(np.asarray(part))
+    if hasattr(part, "chunks"):
+        if known and not np.isnan(part.chunks[0]).any():
+            check_consistent_length(X, part)
+            part = part.rechunk({0: X.chunks[0]})
+        part = part.rechunk({1: -1}) if part.ndim > 1 else part
+    blocks = list(np.ravel(part.to_delayed()))
+    if len(blocks) != count:
+        raise ValueError(
+            f"X has {count} partitions and y or sample_weight {len(blocks)}; repartition one of "
+            "them so that their rows correspond."
+        )
+    return blocks
+
+
+def _lazily(array: Any, frame: Any, work: Callable[[Any], Any], like: Array, item: Any) -> Any:
+    array = array.rechunk({1: -1})
+    shape: dict[str, Any] = (
+        {"drop_axis": 1} if like.ndim == 1 else {"chunks": (array.chunks[0], (like.shape[1],))}
+    )
+    return array.map_blocks(
+        _predict_block, frame, work, item, dtype=like.dtype, meta=like[:0], **shape
+    )
+
+
+def _predict_block(X: Any, frame: Any, work: Callable[[Any], Any], item: int | None) -> Array:
+    found = work(_as_block(X, frame))
+    return found if item is None else found[item]
+
+
+def _as_block(X: Any, frame: Any) -> Any:
+    return X if frame is None else type(frame)(X, columns=frame.columns)
+
+
+def _is_dask(X: Any) -> bool:
+    return hasattr(X, "__dask_graph__")
+
+
+def _opened(part: Any) -> Any:
+    return np.load(part, mmap_mode="r") if isinstance(part, str | os.PathLike) else part
+
+
+def _numbers(column: Any) -> Array:
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _names(X: Any) -> Array | None:
+    columns = getattr(X, "columns", None)
+    return None if columns is None else np.asarray(columns, dtype=object)
