@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from soubayes.datasets import experiment1, wide_design
-from soubayes.sparse import choice, path
+from soubayes.sparse import path
 from soubayes.sparse.coordinate import solve_coordinate
 from soubayes.sparse.designs import Diagonal, Gram, Wide
 from soubayes.sparse.objective import Model, Noise, evaluate, source_log_dets, source_variances
@@ -223,40 +223,3 @@ def test_converged_coordinate_solution_is_stationary_in_every_factor():
             move = np.where(np.arange(20) == j, factor, 1.0)
             assert value(tau=s.tau._replace(ratio=s.tau.ratio * move)) > best - 1e-9
             assert value(tau=s.tau._replace(shape=1 + (s.tau.shape - 1) * move)) > best - 1e-9
-
-
-def test_rule_charges_what_it_says():
-    """The score of `choose`, recomputed by least squares."""
-    data = experiment1(55, 50, 10, random_state=2)
-    X, y, design = make_design(data)
-    supports = [np.arange(k) for k in (30, 14, 10, 6)]
-
-    def fit(index):
-        Z = X[:, index]
-        coef = np.linalg.lstsq(Z, y, rcond=None)[0]
-        rss = np.sum((y - Z @ coef) ** 2)
-        z2 = coef**2 / np.diag(np.linalg.inv(Z.T @ Z)) / (rss / (55 - len(index)))
-        return rss, np.quantile(z2, 0.25)
-
-    def score(index, price):
-        k, n = len(index), 55
-        return n * np.log(fit(index)[0] / n) + n * (n + k) / (n - k - 2) + price * k
-
-    start = 1.5 * np.log(50 / np.e)
-    first = supports[np.argmin([score(i, start) for i in supports])]
-    price = start + np.log(fit(first)[1]) - 4
-    chosen, charged = choice.choose(design, supports, np.ones(50, bool), False)
-    assert chosen == np.argmin([score(i, price) for i in supports]) == 2
-    assert charged == pytest.approx(price, rel=1e-6)
-
-
-def test_search_degrees_against_simulation():
-    """E[z^2 - 1; z^2 > t] summed over the nulls."""
-    rng = np.random.default_rng(0)
-    n, k = 105, 20
-    t = (5.0 + n * (2 * n - 2) / (n - k - 2) ** 2) * (n - k) / n
-    z2 = rng.chisquare(1, size=2_000_000)
-    gain = np.where(z2 > t, z2 - 1, 0.0)
-    expected = 80 * gain.mean()
-    error = 80 * gain.std() / np.sqrt(len(gain))
-    assert choice.search_degrees(n, k, 5.0, 80) == pytest.approx(expected, abs=4 * error)

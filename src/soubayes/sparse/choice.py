@@ -4,12 +4,15 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
+from scipy.special import gammaln
 
 from soubayes.sparse.designs import Design
 
 Array = np.ndarray
 
 N_POINTS = 22
+PRICE = 1.5  # of the log number of supports of a size
+LEAST_SPREAD = 1.0  # variance of log|signal| below which signals are not taken to be alike
 
 
 def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Array:
@@ -33,66 +36,99 @@ def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Arra
 
 
 def choose(
-    design: Design, supports: list[Array], free: Array, intercept: bool
+    design: Design, supports: list[Array], sparse: Array, free: Array, intercept: bool
 ) -> tuple[int, float]:
-    """The point of least n log(RSS/n) + n (n + k)/(n - k - 2) + price k, and the price.
+    """The point whose support has the least score, and the z^2 a further column would need.
 
-    RSS is that of least squares on the support and k its size: the corrected Akaike risk plus a
-    price for having searched p columns for each one kept. The price is 3/2 log(p/e) to begin
-    with, and then 3/2 log(p/e) + log(z^2) - 4 with z^2 the lower quartile of the squared
-    t-statistics of the columns which that keeps. It comes from the odds of a two-group model,
-    where a column at the threshold is a signal the more rarely the larger signals are:
-    z^2 > 2 log(nulls/signals) + log(1 + variance of the signals' z).
+    The score is minus twice the log marginal likelihood of a support S of k columns, and a price
+    for having searched p columns::
+
+        (n - k) log(pi RSS) - 2 log Gamma((n - k)/2) + log|X_S'X_S + D| - 2 sum_j log f(b_j)
+            + 3/2 log C(p, k)
+
+    RSS and b are least squares on S. f is the density of the signals: log|b_j| ~ N(m, v) with the
+    mean of the support's own coefficients and their variance, or 1 if that is less. Where all
+    signals are large a column at the threshold is almost surely a null; where their sizes run
+    down to zero it is not. D_j = sigma^2/b_j^2 matters only where columns are collinear. Units of
+    y add the same to every score. Columns with a plain prior are in every support; f is flat
+    there. A b_j counts as no smaller than its standard error.
     """
-    fits = [_least_squares(design, support, free, intercept) for support in supports]
-    start = 1.5 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0)
-
-    def best(price: float) -> int:
-        scores = [fit.risk + price * fit.k for fit in fits]
-        return int(np.argmin(scores)) if np.isfinite(scores).any() else len(scores) - 1
-
-    quartile = fits[best(start)].quartile
-    price = max(start + np.clip(np.log(quartile), 0.0, 12.0) - 4.0, 0.0)
-    return best(price), float(price)
-
-
-class _LeastSquares(NamedTuple):
-    k: int  # columns, with the intercept
-    risk: float  # corrected Akaike, infinite if k leaves no degrees of freedom
-    quartile: float  # lower quartile of z^2, e^4 (a price of start) if there is no column
+    known: dict[bytes, _Score] = {}
+    for support in supports:
+        if support.tobytes() not in known:
+            known[support.tobytes()] = _score(design, support, sparse, free, intercept)
+    scores = [known[support.tobytes()] for support in supports]
+    best = int(np.argmin([score.value for score in scores]))
+    if not np.isfinite(scores[best].value):
+        best = len(scores) - 1
+    k, p = int(free[supports[best]].sum()), int(free.sum())
+    return best, _threshold(scores[best], PRICE * np.log(max(p - k, 1) / (k + 1.0)))
 
 
-def _least_squares(design: Design, support: Array, free: Array, intercept: bool) -> _LeastSquares:
-    n, k = design.n, len(support) + int(intercept)
-    if n - k - 2 <= 0:
-        return _LeastSquares(k, np.inf, np.exp(4.0))
-    if not len(support):
-        return _LeastSquares(k, _risk(n, k, design.yy, design.yy), np.exp(4.0))
-    part = design.take(support)
-    fit = part.ridge(1e-10 * n * np.ones(len(support)))  # collinear columns are allowed
-    rss = max(fit.rss, 1e-12 * design.yy)
-    z2 = fit.mean**2 / (fit.variance * max(rss, 1e-300) / (n - k))
-    kept = z2[free[support]]
-    quartile = float(np.quantile(kept, 0.25)) if len(kept) else np.exp(4.0)
-    return _LeastSquares(k, _risk(n, k, rss, design.yy), max(quartile, 1.0))
-
-
-def _risk(n: float, k: int, rss: float, yy: float) -> float:
-    return float(n * np.log(max(rss, 1e-12 * yy, 1e-300) / n) + n * (n + k) / (n - k - 2))
-
-
-def search_degrees(n: float, k: int, price: float, n_nulls: int) -> float:
+def search_degrees(threshold: float, n_nulls: int) -> float:
     """Degrees of freedom that choosing among ``n_nulls`` null columns takes from the noise.
 
-    `choose` keeps a column whose z^2 exceeds about t, the slope of its score in k. A null passes
-    with probability P(chi2_1 > t) and then explains E[z^2; z^2 > t] = P(chi2_3 > t) of RSS, where
-    counting it in k allows for 1. Without this the noise is too small and intervals too short.
+    A null passes the threshold t with probability P(chi2_1 > t) and then explains
+    E[z^2; z^2 > t] = P(chi2_3 > t) of RSS, where counting it in k allows for 1. Without this the
+    noise is too small and intervals too short.
 
-    >>> round(search_degrees(55, 20, 4.4, 30), 1)
-    2.6
+    >>> round(search_degrees(8.0, 90), 1)
+    3.7
     """
-    left = n - k - 2.0
-    if left <= 0.0:
+    return n_nulls * float(stats.chi2.sf(threshold, 3) - stats.chi2.sf(threshold, 1))
+
+
+class _Score(NamedTuple):
+    value: float  # infinite if k leaves no degrees of freedom
+    square: Array  # b^2 of the sparse columns
+    spread: float  # variance of the estimate of one column, the median
+
+
+def _score(design: Design, support: Array, sparse: Array, free: Array, intercept: bool) -> _Score:
+    n, p, k = design.n, int(free.sum()), int(free[support].sum())
+    left = n - intercept - len(support)
+    if left <= 2:
+        return _Score(np.inf, np.zeros(0), 1.0)
+    rss, log_det, log_slab = design.yy, 0.0, 0.0
+    square, information = np.zeros(0), float(np.median(design.norms))
+    if len(support):
+        part, kept, own = design.take(support), sparse[support], np.full(len(support), 1e-10 * n)
+        fit = part.ridge(own)  # as good as least squares, and collinear columns are allowed
+        rss, information = max(fit.rss, 1e-12 * design.yy), float(np.median(1.0 / fit.variance))
+        square = np.maximum(fit.mean**2, fit.variance * rss / left)[kept]
+        log_slab = _log_slab(square)
+        own[kept] = rss / left / square
+        log_det = part.ridge(own).log_det
+    value = left * np.log(np.pi * max(rss, _TINY)) - 2.0 * gammaln(left / 2.0) + log_det
+    value += PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * log_slab
+    return _Score(float(value), square, max(rss / left / max(information, _TINY), _TINY))
+
+
+def _log_slab(square: Array) -> float:
+    """sum_j log f(b_j) for log|b_j| ~ N(m, v) and either sign, from b_j^2."""
+    if not len(square):
         return 0.0
-    t = (price + n * (2.0 * n - 2.0) / left**2) * (n - k) / n
-    return n_nulls * float(stats.chi2.sf(t, 3) - stats.chi2.sf(t, 1))
+    size = 0.5 * np.log(square)
+    v = max(float(np.var(size)), LEAST_SPREAD)
+    each = (
+        size + np.log(2.0) + 0.5 * np.log(2.0 * np.pi * v) + (size - size.mean()) ** 2 / (2.0 * v)
+    )
+    return -float(each.sum())
+
+
+def _threshold(score: _Score, step: float) -> float:
+    """The z^2 of a further column at which the score would not change.
+
+    z^2 = step - log(2 pi e) - 2 log(f of all with it / f of all before) with e the variance of
+    its estimate and e z^2 its square, for a column orthogonal to the others; ``step`` is the
+    rise of the price.
+    """
+    before, t = _log_slab(score.square), 4.0
+    for _ in range(40):
+        more = _log_slab(np.append(score.square, t * score.spread)) - before
+        goal = step - np.log(2.0 * np.pi * score.spread) - 2.0 * more
+        t = 0.5 * (t + max(goal, 1.0))
+    return float(t)
+
+
+_TINY = 1e-300

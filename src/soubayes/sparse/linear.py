@@ -42,8 +42,8 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
     ----------
     confidence_coef : "auto" or float
         gamma_b. A number means that confidence. "auto" follows a path from 1 to max(2, 3 log p),
-        chooses a point by a corrected Akaike risk plus a price for every column kept, and refits
-        its support at confidence 1. With ``solver="coordinate"`` "auto" is 1.
+        chooses the point whose support has the most marginal likelihood after a price for the
+        search, and refits that at confidence 1. With ``solver="coordinate"`` "auto" is 1.
     confidence_local, confidence_global, confidence_noise, confidence_intercept : float
         gamma_t, gamma_n, gamma_s, gamma_alpha. All 1 with ``confidence_coef=1`` is the ordinary
         global-local model (GL). If confidence_local >= confidence_coef/2 nothing is selected,

@@ -122,10 +122,9 @@ def solve_path(
     if confidence is None and points:
         supports = [point.state.active for point in points]
         intercept = model.intercept_variance is not None
-        chosen, price = choose(design, supports, free, intercept)
+        chosen, threshold = choose(design, supports, model.sparse, free, intercept)
         state = points[chosen].state
-        nulls = int(free.sum() - free[state.active].sum())
-        searched = search_degrees(design.n, len(state.active) + intercept, price, nulls)
+        searched = search_degrees(threshold, int(free.sum() - free[state.active].sum()))
         here = replace(model.at(1.0, free), searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
         state = replace(state, w=w, refit=True)
