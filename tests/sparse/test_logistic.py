@@ -1,8 +1,12 @@
 """The logistic estimator: answers against independent ones, inputs people have, bad input."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 from scipy import integrate
 from scipy import sparse as sps
 from scipy.special import expit
@@ -23,7 +27,13 @@ from soubayes.sparse.logistic_path import make_problem
 
 
 @pytest.mark.filterwarnings("ignore:No features were selected")
-@parametrize_with_checks([SoULogisticRegression(), SoULogisticRegression(confidence_local=1.0)])
+@parametrize_with_checks(
+    [
+        SoULogisticRegression(),
+        SoULogisticRegression(confidence_local=1.0),
+        SoULogisticRegression(confidence_coef="auto"),
+    ]
+)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -336,6 +346,57 @@ def test_separable_constant_and_collinear_columns(options):
     assert model.converged_
 
 
+@settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(
+    n=st.integers(2, 12),
+    p=st.integers(1, 14),
+    scale=st.integers(-8, 8),
+    offset=st.sampled_from([0.0, 1.0, 1e6]),
+    dtype=st.sampled_from([np.float64, np.float32, np.int64]),
+    labels=st.sampled_from([[0, 1], ["a", "b", "c"], [False, True], [-1.0, 0.0, 2.0, 1e9]]),
+    intercept=st.booleans(),
+    weighted=st.booleans(),
+    seed=st.integers(0, 50),
+    confidences=st.sampled_from(
+        [(1.0, 1e-6), ("auto", 1e-6), (0.3, 1e-3), (7.0, 1e-6), (1.0, 1.0)]
+    ),
+)
+def test_fuzz_never_a_silent_nan(
+    n, p, scale, offset, dtype, labels, intercept, weighted, seed, confidences
+):
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, p)) + offset) * 10.0**scale
+    with np.errstate(all="ignore"):
+        X = X.astype(dtype)
+    y = np.array(labels)[np.concatenate([[0, 1], rng.integers(0, len(labels), n - 2)])]
+    weight = 10.0 ** rng.uniform(-3, 3, n) if weighted else None
+    coef, local = confidences
+    model = SoULogisticRegression(
+        confidence_coef=coef, confidence_local=local, fit_intercept=intercept
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(X, y, sample_weight=weight)
+    for average in (False, True):
+        probability, sd = model.predict_proba(X, return_std=True, average=average)
+        np.testing.assert_allclose(probability.sum(axis=1), 1.0)
+        assert np.all(probability >= 0.0)
+        assert np.all(np.isfinite(sd))
+    for values in (model.coef_, model.coef_sd_, model.shrinkage_, model.decision_function(X)):
+        assert np.all(np.isfinite(values))
+    assert np.isfinite([model.intercept_, model.intercept_sd_]).all()
+    several = len(model.classes_) > 2
+    for history, costs in zip(
+        model.objective_ if several else [model.objective_],
+        model.kl_ if several else [model.kl_],
+        strict=True,
+    ):
+        assert np.all(np.isfinite(history))
+        assert np.all(np.diff(history) <= 0.0)
+        assert np.all(np.isfinite(list(costs.values())))
+    assert set(model.predict(X)) <= set(y)
+
+
 def test_only_noise_leaves_the_class_frequencies():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(200, 5)), (rng.random(200) < 0.3).astype(int)
@@ -384,6 +445,35 @@ def test_a_number_is_reached_by_the_path_and_reported_there():
     np.testing.assert_allclose(model.path_["coef"][-1], model.coef_[0], rtol=1e-10)
     loose = SoULogisticRegression(confidence_coef=0.5).fit(X, y)
     assert loose.selected_.sum() > model.selected_.sum()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_average_over_the_path_is_a_mixture_of_its_points(classes):
+    X, y = data(n=120, p=20, classes=classes)
+    model = SoULogisticRegression(confidence_coef="auto").fit(X, y)
+    p, sd = model.predict_proba(X[:10], return_std=True, average=True)
+    tables = [model.path_] if classes == 2 else model.path_
+    rng = np.random.default_rng(0)
+    draws = []  # of the probability: a point of the path, then the linear predictor around it
+    for t, table in enumerate(tables):
+        spread = model.posteriors_[t].spread(X[:10] - X.mean(0)) + model._alpha_variance[t]
+        centre = X[:10] @ table["coef"].T + table["intercept"]  # (row, point)
+        noise = rng.standard_normal((20_000, 10, 1)) * np.sqrt(spread)[:, None]
+        draws.append(expit(centre + noise))  # every point equally often
+    each = np.stack(draws, axis=-1).transpose(0, 2, 1, 3).reshape(-1, 10, len(tables))
+    mean, error = each.mean(0), 5.0 * each.std(0) / np.sqrt(20_000) + 1e-6
+    if classes == 2:
+        assert np.all(np.abs(p[:, 1] - mean[:, 0]) < error[:, 0])
+        np.testing.assert_allclose(sd[:, 0], each.std(0)[:, 0], rtol=0.03, atol=1e-4)
+    else:
+        total = mean.sum(1, keepdims=True)
+        assert np.all(np.abs(p - mean / total) < 2.0 * error / total)
+        np.testing.assert_allclose(sd, each.std(0) / total, rtol=0.04, atol=1e-4)
+    assert np.abs(p - model.predict_proba(X[:10])).max() > 1e-3
+    np.testing.assert_array_equal(
+        model.predict(X, average=True),
+        model.classes_[model.predict_proba(X, average=True).argmax(axis=1)],
+    )
 
 
 def test_plots_summary_export_and_selection(fitted):

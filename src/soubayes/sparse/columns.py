@@ -91,8 +91,7 @@ def covariance_root(model: Columns, active: Array, bound: Array, precision: Arra
     """The upper triangular R with S = R R' = gamma_b (H + gamma_b D)^-1, alpha apart."""
     gamma = model.confidence[active]
     A = apart(model, bound) + np.diag(gamma * precision[active])
-    inverse, _ = lapack.dtrtri(cholesky(A), lower=1)
-    return inverse.T * np.sqrt(gamma)
+    return invert_triangular(cholesky(A)).T * np.sqrt(gamma)
 
 
 def prior_value(model: Columns, state: State) -> float:
@@ -172,14 +171,24 @@ def apart(model: Columns, matrix: Array) -> Array:
 
 
 def cholesky(A: Array) -> Array:
-    """The lower Cholesky factor."""
-    factor, info = lapack.dpotrf(A, lower=1)
-    if info:
-        raise np.linalg.LinAlgError(f"matrix of size {len(A)} is not positive definite ({info})")
-    return factor
+    """The lower Cholesky factor of A, or of A with a diagonal larger by rounding."""
+    if not len(A):
+        return A
+    for grow in (0.0, 1e-14, 1e-10, 1e-6):  # a Gram matrix of float32 data rounds at 1e-7
+        factor, info = lapack.dpotrf(A + np.diag(grow * np.diag(A)) if grow else A, lower=1)
+        if info == 0:
+            return factor
+    raise np.linalg.LinAlgError(f"matrix of size {len(A)} is not positive definite ({info})")
 
 
 def invert(factor: Array) -> Array:
     """The inverse of A from its lower Cholesky factor."""
+    if not len(factor):
+        return factor
     half, _ = lapack.dpotri(factor, lower=1)
     return np.tril(half) + np.tril(half, -1).T
+
+
+def invert_triangular(factor: Array) -> Array:
+    """The inverse of a lower triangular matrix."""
+    return lapack.dtrtri(factor, lower=1)[0] if len(factor) else factor

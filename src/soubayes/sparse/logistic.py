@@ -240,25 +240,31 @@ and, of "auto", refit_coef and refit_intercept
         return odds[:, 0] if self._single else odds
 
     @block_by_block
-    def predict(self, X: Any) -> Array:
-        """The class of highest averaged probability."""
+    def predict(self, X: Any, average: bool = False) -> Array:
+        """The class of highest averaged probability; ``average`` as in `predict_proba`."""
+        if average:
+            return self.classes_[np.argmax(self.predict_proba(X, average=True), axis=1)]
         odds = self.decision_function(X)
         index = (odds > 0).astype(int) if self._single else np.argmax(odds, axis=1)
         return self.classes_[index]
 
     @block_by_block
-    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+    def predict_proba(self, X: Any, return_std: bool = False, average: bool = False) -> Any:
         """Probabilities averaged over the posterior, E_q[sigma(alpha + x' beta)].
 
         The average of the logistic function over the Gaussian linear predictor is computed by a
         mixture of eight probits (error below 3e-9); several classes are normalised to sum to 1.
         ``return_std`` adds the posterior standard deviation of the (one against the rest)
-        probabilities, divided by the same sum.
+        probabilities, divided by the same sum. ``average=True`` also averages over the points of
+        the path, each with the variance of the reported point, and adds their spread.
         """
         mean, variance = self._predictor(X)
         p = mean_probability(mean, variance)
         sd = probability_sd(mean, variance) if return_std else p
+        if average:
+            p, sd = self._along_path(X, variance, return_std)
         if self._single:
+            p = np.minimum(p, 1.0)  # the probits' weights sum to 1 up to rounding
             p, sd = np.column_stack([1.0 - p, p]), np.column_stack([sd, sd])
         else:
             total = p.sum(axis=1, keepdims=True)
@@ -286,10 +292,7 @@ and, of "auto", refit_coef and refit_intercept
 
     def _predictor(self, X: Any) -> tuple[Array, Array]:
         """Mean and variance of alpha + x' beta, (n, 1) or (n, n_classes)."""
-        check_is_fitted(self)
-        X = validate_data(
-            self, X, reset=False, accept_sparse=["csr"], dtype=[np.float64, np.float32]
-        )
+        X = self._checked(X)
         mean = np.empty((X.shape[0], len(self.posteriors_)))
         variance = np.empty_like(mean)
         for begin in range(0, len(mean), _ROWS):
@@ -299,6 +302,26 @@ and, of "auto", refit_coef and refit_intercept
                 mean[rows, t] = centred @ q.mean + self._alpha[t]
                 variance[rows, t] = q.spread(centred) + self._alpha_variance[t]
         return mean, variance
+
+    def _along_path(self, X: Any, variance: Array, spread: bool) -> tuple[Array, Array]:
+        """Probabilities averaged over the path's points, and their standard deviations."""
+        X = self._checked(X)
+        p, square = np.zeros_like(variance), np.zeros_like(variance)
+        for t, table in enumerate([self.path_] if self._single else self.path_):
+            v = variance[:, t]
+            for coef, intercept in zip(table["coef"], table["intercept"], strict=True):
+                mean = X @ coef + intercept
+                here = mean_probability(mean, v)
+                p[:, t] += here / len(table["coef"])
+                if spread:
+                    square[:, t] += (here**2 + probability_sd(mean, v) ** 2) / len(table["coef"])
+        return p, np.sqrt(np.maximum(square - p**2, 0.0))
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(
+            self, X, reset=False, accept_sparse=["csr"], dtype=[np.float64, np.float32]
+        )
 
     def _check_parameters(self) -> None:
         check_confidences(self, "confidence_local", "confidence_global")

@@ -105,7 +105,8 @@ def solve_class(
         last = not auto and gamma == grid[-1]
         fit = way = run(at(gamma), way, tol=tol if last else _LOOSE)
         if auto:
-            refits.append(run(at(1.0), fit, tol=_LOOSE, readmit=False))
+            same = refits and np.array_equal(refits[-1].state.active, fit.state.active)
+            refits.append(refits[-1] if same else run(at(1.0), fit, tol=_LOOSE, readmit=False))
         points.append(_point(problem, y, fit, gamma, free, refits[-1] if auto else None))
         if fit.interrupted or (auto and not free[fit.state.active].any()):
             break

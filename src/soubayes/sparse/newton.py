@@ -22,6 +22,7 @@ from soubayes.sparse.columns import (
     cholesky,
     dropped_terms,
     invert,
+    invert_triangular,
     make_state,
     prior_value,
     scales_value,
@@ -181,7 +182,7 @@ def _profile(
     C, B = invert(factor), invert(cholesky(quadratic.W + np.diag(w)))
     variance = gamma * np.diag(C)
     if len(set(gamma[: len(gamma) - model.intercept])) > 1:  # sources of unequal confidence
-        root = lapack.dtrtri(factor, lower=1)[0].T * np.sqrt(gamma)
+        root = invert_triangular(factor).T * np.sqrt(gamma)
         variance = np.einsum("ij,ij->i", root, root)
     mean = B @ quadratic.linear
     local, global_ = split_scales(model, np.exp(theta), held)
