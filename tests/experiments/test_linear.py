@@ -40,7 +40,7 @@ def test_full_size_is_the_papers_with_a_hundred_data_sets(table):
     counts = Counter((t.parameters["method"], t.parameters.get("p", 50)) for t in tasks)
     rows = Counter(row.get("p", 50) for row in paper.rows(table))
     for (method, p), count in counts.items():
-        if method in ("horseshoe", "sou_coordinate") and p >= 200:
+        if method == "horseshoe" and p >= 200:
             assert 10 * rows[p] <= count < 100 * rows[p]
         else:
             assert count == 100 * rows[p]

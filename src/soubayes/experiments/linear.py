@@ -147,8 +147,8 @@ def _far_from_the_oracle(table: str, rows: list[Row], shown: list[str]) -> Conte
 
 _NOTES = {
     "rmse": "The oracle is least squares on the true support. GL is the same model with all "
-    "confidences 1; Algorithm 1 is the paper's, with its updates corrected. The "
-    "horseshoe is sampled (Gibbs); it and Algorithm 1 run on fewer data sets where p is large.",
+    "confidences 1; Algorithm 1 is the paper's, with its updates corrected; both stop after 300 "
+    "sweeps. The horseshoe is sampled (Gibbs), on fewer data sets where p is large.",
     "coverage": "A signal that the method drops counts as missed.",
 }
 

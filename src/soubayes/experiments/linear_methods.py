@@ -21,7 +21,7 @@ class Method(NamedTuple):
     """How a table calls a method, how it is fitted, and the settings that its rows carry.
 
     ``at_200`` and ``at_400`` are the data sets that ``--full`` computes at these p, fewer where
-    one takes a quarter of a minute; ``quick_p`` is the largest p at which ``--quick`` runs it.
+    one takes seconds; ``quick_p`` is the largest p at which ``--quick`` runs it.
     """
 
     title: str
@@ -75,9 +75,7 @@ METHODS = {
         "SoU-SGL, Algorithm 1",
         _sou,
         has_intervals=True,
-        settings={"solver": "coordinate"},
-        at_200=25,
-        at_400=10,
+        settings={"solver": "coordinate", "max_iter": 300},
         quick_p=100,
     ),
     "gl": Method(

@@ -295,8 +295,8 @@ def algorithm_1_step(
             d * (2.0 * d * force + d * d * change),
         )
 
-    start = np.log(old - 1.0)
-    a = 1.0 + np.exp(find_root(slope, start, start - 40.0, start + 40.0))
+    growth = np.where(gamma < 0.1 * A, 0.5, 0.0)
+    a = 1.0 + np.exp(_newton(slope, np.log(old - 1.0 + growth), 40.0))
     return Scale(a, b / a)
 
 
@@ -346,15 +346,20 @@ def stationary_precision(
     low = np.minimum(base, 0.9)
     excess = z - 1.0 + 2.0 * low
     start = np.log(2.0 * (1.0 - low) / (excess + np.sqrt(excess**2 + 4.0 * low * (1.0 - low))))
+    return s * np.exp(_newton(balance, start, 60.0))
+
+
+def _newton(function: Callable[[Array], tuple[Array, Array]], start: Array, reach: float) -> Array:
+    """A few plain Newton steps from a good start; `find_root` around it if they do not settle."""
     t = start
     for _ in range(3):
-        value, slope = balance(t)
+        value, slope = function(t)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = value / slope
         t = t - step
         if np.max(np.abs(step), initial=0.0) < 1e-6:  # quadratic: the next would be below 1e-11
-            return s * np.exp(t)
-    return s * np.exp(find_root(balance, start, start - 60.0, start + 60.0))
+            return t
+    return find_root(function, start, start - reach, start + reach)
 
 
 def find_root(
