@@ -12,7 +12,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
-from soubayes.results import Table
 from soubayes.sparse.base import (
     FeatureSelection,
     SparseEstimator,
@@ -30,7 +29,7 @@ from soubayes.sparse.blocks import parse_blocks, sources
 from soubayes.sparse.columns import Columns
 from soubayes.sparse.jaakkola import Design
 from soubayes.sparse.logistic_path import Outcome, Problem, make_problem, solve_class
-from soubayes.sparse.logistic_report import Report, report_on
+from soubayes.sparse.logistic_report import Report, path_table, report_on
 from soubayes.sparse.predictive import log_mean_probability, mean_probability, probability_sd
 from soubayes.sparse.scales import make_prior
 from soubayes.sparse.streamed import Units, stream_problem, survey
@@ -409,7 +408,7 @@ and, of "auto", refit_coef and refit_intercept
             for parts in (
                 [report.kl for report in reports],
                 [outcome.history for outcome in outcomes],
-                [_table(outcome, units, back) for outcome in outcomes],
+                [path_table(outcome, units, back) for outcome in outcomes],
             )
         )
 
@@ -445,8 +444,9 @@ and, of "auto", refit_coef and refit_intercept
 def _standardise(X: Any, weight: Array, centre: bool) -> tuple[Units, Any]:
     """Weighted mean and standard deviation of every column, and X with them taken out.
 
-    A dense X is copied in its own dtype, a block of rows at a time; a sparse one stays as it is.
-    Without an intercept the columns are only scaled, to mean square 1.
+    A dense X is copied in its own dtype, a block of rows at a time, followed by a column of ones
+    (if ``centre``) that passes over the rows need not add; a sparse one stays as it is. Without an
+    intercept the columns are only scaled, to mean square 1.
     """
     n, total = float(weight.sum()), np.zeros(X.shape[1])
     blocks = [slice(i, i + _ROWS) for i in range(0, X.shape[0], _ROWS)]
@@ -463,19 +463,20 @@ def _standardise(X: Any, weight: Array, centre: bool) -> tuple[Units, Any]:
     units = Units(mean, scale, constant)
     if sp.issparse(X):
         return units, sp.csr_array(X)
-    out = np.empty(X.shape, X.dtype)
+    out = np.ones((X.shape[0], X.shape[1] + centre), X.dtype)
     for rows in blocks:
         part = (np.asarray(X[rows], float) - mean) / scale
         part[:, constant] = 0.0
-        out[rows] = part
+        out[rows, : X.shape[1]] = part
     return units, out
 
 
 def _design(matrix: Any, units: Units, order: Array, intercept: bool) -> Design:
     moved = not np.array_equal(order, np.arange(len(order)))
-    matrix = matrix[:, order] if moved else matrix
     if not sp.issparse(matrix):
-        return Design(matrix, intercept)
+        places = np.append(order, len(order)) if intercept else order
+        return Design(matrix[:, places] if moved else matrix, intercept=False)
+    matrix = matrix[:, order] if moved else matrix
     # a constant column minus its mean is 0 only up to rounding; an infinite scale makes it 0
     scale = np.where(units.constant, np.inf, units.scale)
     return Design(matrix, intercept, units.mean[order], scale[order])
@@ -488,31 +489,3 @@ def _each(one: Any, targets: Any, n_jobs: int | None) -> list[Outcome]:
         return [one(label) for label in targets]
     with threadpool_limits(max(1, effective_n_jobs(-1) // jobs), user_api="blas"):
         return Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(label) for label in targets)
-
-
-def _table(outcome: Outcome, units: Units, back: Array) -> Table:
-    """The path in the user's units and column order."""
-    p = len(back)
-
-    def coefficients(means: list[Array]) -> tuple[Array, Array]:
-        coef = np.array(means)[:, :p][:, back] / units.scale
-        alpha = np.array([mean[p] if len(mean) > p else 0.0 for mean in means])
-        return coef, alpha - coef @ units.mean
-
-    coef, intercept = coefficients([point.mean for point in outcome.points])
-    selected = np.zeros((len(outcome.points), p), bool)
-    for row, point in zip(selected, outcome.points, strict=True):
-        row[point.active[point.active < p]] = True
-    columns = {
-        "gamma": [point.gamma for point in outcome.points],
-        "n_selected": selected.sum(axis=1),
-        "value": [point.value for point in outcome.points],
-        "score": [point.score for point in outcome.points],
-        "intercept": intercept,
-        "selected": selected[:, back],
-        "coef": coef,
-    }
-    if np.isfinite(columns["score"]).any():
-        refit = coefficients([point.refit for point in outcome.points])
-        columns["refit_coef"], columns["refit_intercept"] = refit
-    return Table(**columns)

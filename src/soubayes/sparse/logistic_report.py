@@ -4,10 +4,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from soubayes.results import Table
 from soubayes.sparse.columns import Columns
 from soubayes.sparse.logistic_path import Outcome, Problem
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.scales import kl
+from soubayes.sparse.streamed import Units
 from soubayes.sparse.wide import Kernel, source_spread
 
 Array = np.ndarray
@@ -57,6 +59,34 @@ def report_on(
         global_scale=float(np.sqrt(state.global_.ratio)),
         kl=_costs(outcome, groups, back, mean, spread),
     )
+
+
+def path_table(outcome: Outcome, units: Units, back: Array) -> Table:
+    """The path in the user's units and column order."""
+    p = len(back)
+
+    def coefficients(means: list[Array]) -> tuple[Array, Array]:
+        coef = np.array(means)[:, :p][:, back] / units.scale
+        alpha = np.array([mean[p] if len(mean) > p else 0.0 for mean in means])
+        return coef, alpha - coef @ units.mean
+
+    coef, intercept = coefficients([point.mean for point in outcome.points])
+    selected = np.zeros((len(outcome.points), p), bool)
+    for row, point in zip(selected, outcome.points, strict=True):
+        row[point.active[point.active < p]] = True
+    columns = {
+        "gamma": [point.gamma for point in outcome.points],
+        "n_selected": selected.sum(axis=1),
+        "value": [point.value for point in outcome.points],
+        "score": [point.score for point in outcome.points],
+        "intercept": intercept,
+        "selected": selected[:, back],
+        "coef": coef,
+    }
+    if np.isfinite(columns["score"]).any():
+        refit = coefficients([point.refit for point in outcome.points])
+        columns["refit_coef"], columns["refit_intercept"] = refit
+    return Table(**columns)
 
 
 def _dense(outcome: Outcome, p: int) -> _Spread:
