@@ -11,8 +11,10 @@ from jax import random
 from sklearn.exceptions import ConvergenceWarning
 
 from soubayes.blackbox.guides import GUIDE_KINDS
+from soubayes.blackbox.polish import MOST_PARAMETERS, newton
 from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate
 from soubayes.blackbox.program import (
+    CHUNK,
     Plan,
     Program,
     abstract_trace,
@@ -45,7 +47,7 @@ def fit(
     learning_rate: float = 0.05,
     tol: float = 1e-4,
     num_particles: int = 8,
-    fresh_draws: bool = True,
+    polish: int = 0,
     restarts: int = 3,
     num_draws: int = 2048,
     start: Mapping[str, Any] | None = None,
@@ -76,10 +78,12 @@ def fit(
     divergence : block -> what replaces its KL, see `soubayes.Renyi` and `soubayes.ForwardKL`.
     steps : most steps to take, ``"auto"`` being 20,000.
     num_particles : draws for one gradient.
-    fresh_draws : False uses one set of draws for all gradients, which makes the objective a
-        smooth function that can be followed where noise would hide its slope (coefficients that
-        vanish as a confidence does); give it many more particles than dimensions. Not for
-        subsampled plates.
+    polish : draws of a last phase without noise, 0 for none. Newton's method on that many fixed,
+        mirrored draws (rounded up to a multiple of 256), stopped when it expects to gain less than
+        ``tol / 100``; that is convergence then. For blocks that vanish as a confidence does, and
+        for means free of Monte Carlo error; 1024 is a good number, and many more than parameters
+        are needed for ``"blockwise"``. The result is kept if J on other draws agrees. For up to
+        2,000 parameters, guides of (transformed) normals, and plates that are not subsampled.
     restarts : starts to try; the best after two windows is carried on.
     num_draws : fresh draws for the reported value and its error.
     start : starting values for parameters of the guide (``SoUPosterior.params`` of another fit).
@@ -97,11 +101,13 @@ def fit(
     >>> posterior.converged
     True
     """
-    budget = _check_settings(guide, steps, num_particles, restarts)
+    budget = _check_settings(guide, steps, num_particles, restarts, polish)
     with double_precision():
         key = as_key(random_state)
         skeleton, arrays = split_arguments(args, kwargs)
         sites = abstract_trace(model, args, kwargs)
+        if polish:
+            _check_whole_plates(sites)
         grouped = {name: _names(members) for name, members in (groups or {}).items()}
         gammas, _ = checked_confidence(confidence or {}, grouped, sites)
         for block, gamma in gammas.items():
@@ -116,11 +122,10 @@ def fit(
             tuple(loss.items()) if isinstance(loss, Mapping) else loss,
             tuple((divergence or {}).items()),
             num_particles,
-            fresh_draws,
             WINDOW,
             skeleton,
         )
-        settings = (learning_rate, tol, progress, restarts, budget, num_draws, start)
+        settings = (learning_rate, tol, progress, restarts, budget, polish, num_draws, start)
         try:
             return _solve(plan, gammas, arrays, key, *settings)
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
@@ -139,6 +144,7 @@ def _solve(
     progress: Any,
     restarts: int,
     budget: int,
+    polish: int,
     num_draws: int,
     start: Mapping[str, Any] | None,
 ) -> SoUPosterior:
@@ -148,7 +154,11 @@ def _solve(
         program = Program(plan)
     run = _Run(program, gammas, arrays, rate, tol, progress)
     params = run.best_start(random.fold_in(key, 0), restarts, start)
-    params, converged = run.to_convergence(params, random.fold_in(key, 1), budget)
+    params, trouble = run.to_convergence(params, random.fold_in(key, 1), budget)
+    if polish and not trouble.startswith("interrupted"):
+        params, trouble = run.polished(params, random.fold_in(key, 3), polish)
+    if trouble:
+        warnings.warn(trouble, ConvergenceWarning, stacklevel=3)
     history = Table(**{name: np.array(column) for name, column in run.history.items()})
     return evaluate(
         program,
@@ -157,7 +167,7 @@ def _solve(
         arrays,
         random.fold_in(key, 2),
         num_draws,
-        converged=converged,
+        converged=not trouble,
         history=history,
     )
 
@@ -174,7 +184,7 @@ class _Run:
         tol: float,
         progress: Any,
     ) -> None:
-        self.program, self.gammas, self.arrays = program, gammas, arrays
+        self.program, self.arrays = program, arrays
         self.traced = {b: jnp.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
         self.rate, self.tol, self.progress = rate, tol, progress
         self.judge = random.key(20)  # the common draws
@@ -189,7 +199,7 @@ class _Run:
         for attempt in range(tries):
             key, first, later = random.split(key, 3)
             params, self.units = self.program.start(
-                first, self.gammas, self.arrays, spread=attempt > 0
+                first, self.traced, self.arrays, spread=attempt > 0
             )
             params = _overwrite(params, start)
             value = self.value(params)
@@ -213,8 +223,8 @@ class _Run:
             )
         return min(candidates)[2]
 
-    def to_convergence(self, params: Any, key: Any, budget: int) -> tuple[Any, bool]:
-        """Lower the learning rate on every plateau until the last; say if the steps ran out."""
+    def to_convergence(self, params: Any, key: Any, budget: int) -> tuple[Any, str]:
+        """Lower the learning rate on every plateau until the last; what is wrong with the end."""
         momentum = self.program.optimiser.init(params)
         rate, best, answer, converged = self.rate, self.value(params), params, False
         idle = 0
@@ -235,25 +245,48 @@ class _Run:
                     converged = rate <= LAST_RATE * self.rate
                     rate, idle, params = rate * DECAY, 0, answer
         except KeyboardInterrupt:
-            warnings.warn(
-                f"interrupted after {self.steps} steps: the result is not converged.",
-                ConvergenceWarning,
-                stacklevel=3,
+            return answer, f"interrupted after {self.steps} steps: the result is not converged."
+        if converged:
+            return answer, ""
+        return answer, (
+            f"J still fell by more than tol={self.tol} in {self.steps} steps. Allow more steps=, "
+            "raise tol=, or give start= or a guide closer to the posterior."
+        )
+
+    def polished(self, params: Any, key: Any, num_draws: int) -> tuple[Any, str]:
+        """Newton's method on fixed draws, kept if other draws find it no worse."""
+        size = sum(x.size for x in jax.tree.leaves(params))
+        if size > MOST_PARAMETERS:
+            raise ValueError(
+                f"polish holds a Hessian of all parameters, and the guide has {size}, more than "
+                f"{MOST_PARAMETERS}. Leave polish=0, or use guide='meanfield'."
             )
-            return answer, False
-        if not converged:
-            warnings.warn(
-                f"J still fell by more than tol={self.tol} in {self.steps} steps. Allow more "
-                "steps=, raise tol=, or give start= or a guide closer to the posterior.",
-                ConvergenceWarning,
-                stacklevel=3,
+        keys = random.split(key, -(-num_draws // CHUNK))
+        given = (keys, self.traced, self.arrays)
+        end = newton(
+            lambda params: self.program.fixed_value_and_gradient(params, *given),
+            lambda params: self.program.fixed_hessian(params, *given),
+            params,
+            self.units,
+            self.tol / 100,
+            self._report_newton,
+        )
+        rise = np.asarray(self._judged(end.params) - self._judged(params))
+        if not rise.mean() <= self.tol + 3 * rise.std() / np.sqrt(len(rise)):
+            return params, (
+                f"polish lowered J on its own {len(keys) * CHUNK} draws and raised it on others, "
+                f"so it was not kept. The guide has {size} parameters: give polish= more draws."
             )
-        return answer, converged
+        if end.interrupted:
+            return end.params, "interrupted while polishing: the result is not converged."
+        return end.params, "" if end.converged else "polishing ran out of steps; raise tol=."
 
     def value(self, params: Any) -> float:
         """J on the common draws, comparable between iterates."""
-        terms = self.program.draws(params, self.judge, self.traced, self.arrays)
-        return float(jnp.mean(terms.objective))
+        return float(jnp.mean(self._judged(params)))
+
+    def _judged(self, params: Any) -> Any:
+        return self.program.draws(params, self.judge, self.traced, self.arrays).objective
 
     def _window(self, params: Any, momentum: Any, key: Any, rate: float) -> Any:
         result = self.program.window(
@@ -271,6 +304,12 @@ class _Run:
         elif self.progress:
             print(f"step {self.steps:6d}   J {value:.4f}   learning rate {rate:.1e}")
 
+    def _report_newton(self, step: int, value: float, promised: float) -> None:
+        if callable(self.progress):
+            self.progress({"newton_step": float(step), "value": value, "gain": promised})
+        elif self.progress:
+            print(f"Newton {step:4d}   J {value:.6f}   expected gain {promised:.1e}")
+
     def _explain(self, params: Any) -> str:
         terms = self.program.draws(params, self.judge, self.traced, self.arrays)
         bad = [f"the KL of {b!r}" for b, v in terms.kl.items() if b in self.traced and _bad(v)]
@@ -283,7 +322,7 @@ class _Run:
         )
 
 
-def _check_settings(guide: Any, steps: Any, num_particles: int, restarts: int) -> int:
+def _check_settings(guide: Any, steps: Any, num_particles: int, restarts: int, polish: int) -> int:
     if isinstance(guide, str) and guide not in GUIDE_KINDS:
         raise ValueError(f"guide is {guide!r}, but it must be one of {GUIDE_KINDS} or a callable.")
     if steps != "auto" and not (isinstance(steps, int) and steps > 0):
@@ -291,7 +330,18 @@ def _check_settings(guide: Any, steps: Any, num_particles: int, restarts: int) -
     for name, number in {"num_particles": num_particles, "restarts": restarts}.items():
         if number < 1:
             raise ValueError(f"{name} is {number}, but it must be at least 1.")
+    if isinstance(polish, bool) or not (isinstance(polish, int) and polish >= 0):
+        raise ValueError(f"polish is {polish!r}, but it must be a number of draws, or 0 for none.")
     return MOST_STEPS if steps == "auto" else int(steps)
+
+
+def _check_whole_plates(sites: Any) -> None:
+    for name, site in sites.items():
+        if site["type"] == "plate" and site["args"][1] not in (None, site["args"][0]):
+            raise ValueError(
+                f"polish needs all rows of plate {name!r}, which is subsampled. Leave polish=0, or "
+                "fit without subsampling."
+            )
 
 
 def _names(members: str | Iterable[str]) -> tuple[str, ...]:

@@ -10,8 +10,7 @@ import numpyro.distributions as dist
 from jax import random
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import ReshapeTransform, biject_to
-from numpyro.handlers import block, seed, substitute, trace
-from numpyro.infer import init_to_median, init_to_uniform
+from numpyro.handlers import block, seed, trace
 from numpyro.primitives import Messenger
 
 from soubayes.blackbox.blocks import model_blocks
@@ -45,15 +44,15 @@ def initial_params(
     model: Callable,
     kind: str,
     groups: Mapping[str, Iterable[str]],
-    gammas: Mapping[str, float],
+    gammas: Mapping[str, Any],
     args: Any,
     kwargs: Any,
     *,
-    spread: bool,
+    spread: Any,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Starting values for the parameters of `make_guide`, and the unit of each.
 
-    The start is the prior median, or spread about. ``kind`` is ``"meanfield"`` (independent
+    The start is the prior median, or spread about it. ``kind`` is ``"meanfield"`` (independent
     coordinates), ``"blockwise"`` (a full covariance within each block, blocks independent) or
     ``"conditional"`` (besides, the mean of each block is affine in the earlier blocks, and a block
     with a normal prior follows the location and log scale that the earlier blocks give it, by a
@@ -62,17 +61,18 @@ def initial_params(
     units of the data. Standard deviations start at a tenth of it times min(1, sqrt(gamma)), since
     a block of small confidence ends up with one of that order.
     """
-    strategy = init_to_uniform(radius=1.0) if spread else init_to_median(num_samples=15)
-    sites = trace(substitute(seed(model, key), substitute_fn=strategy)).get_trace(*args, **kwargs)
+    sites = trace(seed(model, key)).get_trace(*args, **kwargs)
     _, owner = model_blocks(sites, groups)
     plates = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
-    spreads = _prior_spreads(random.fold_in(key, 1), model, list(owner), args, kwargs)
+    medians, spreads = _of_prior(random.fold_in(key, 1), model, list(owner), args, kwargs)
     params: dict[str, Any] = {}
     units: dict[str, Any] = {}
     sizes: dict[str, int] = {}
     for name, block_name in owner.items():
         gamma = gammas[block_name]
-        start = _unconstrain(sites[name])
+        point, prior = (isinstance(gamma, float) and gamma == end for end in (0.0, float("inf")))
+        shift = random.uniform(random.fold_in(key, len(params)), medians[name].shape, float, -1, 1)
+        start = medians[name] + jnp.where(spread, spreads[name] * shift, 0.0)
         subsampled = False
         for frame in sites[name]["cond_indep_stack"]:
             full, axis = plates[frame.name], frame.dim - sites[name]["fn"].event_dim
@@ -80,10 +80,10 @@ def initial_params(
                 subsampled = True
                 start = jnp.take(start, jnp.arange(full) % frame.size, axis)
         size = jnp.size(start)
-        if gamma != float("inf"):
+        if not prior:
             params[f"{name}:loc"], units[f"{name}:loc"] = start, spreads[name]
-        if 0 < gamma < float("inf"):
-            scale = jnp.log(0.1 * min(1.0, gamma**0.5) * spreads[name])
+        if not (point or prior):
+            scale = jnp.log(0.1 * jnp.minimum(1.0, jnp.sqrt(gamma)) * spreads[name])
             params[f"{name}:log_scale"] = jnp.full(jnp.shape(start), scale)
             if kind != "meanfield" and subsampled:
                 raise ValueError(
@@ -99,27 +99,28 @@ def initial_params(
                     given = f"{name}:given:{other}"
                     params[given] = jnp.zeros((size, width))
                     units[given] = spreads[name] / spreads[other]
-        if gamma > 0 and not subsampled:  # a point tells the later blocks nothing
+        if not (point or subsampled):  # a point tells the later blocks nothing
             sizes[name] = size
     return params, {name: units.get(name, 1.0) for name in params}
 
 
-def _prior_spreads(
+def _of_prior(
     key: Any, model: Callable, names: list[str], args: Any, kwargs: Any
-) -> dict[str, Any]:
-    """A robust standard deviation of each site's prior in unconstrained coordinates."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Medians of each site's prior and a robust standard deviation, unconstrained."""
 
     def once(key: Any) -> dict[str, Any]:
         sites = trace(seed(model, key)).get_trace(*args, **kwargs)
         return {name: _unconstrain(sites[name]) for name in names}
 
     draws = jax.vmap(once)(random.split(key, 64))
-    spreads = {}
+    medians, spreads = {}, {}
     for name, values in draws.items():
-        low, high = jnp.quantile(values, jnp.array([0.25, 0.75]), axis=0)
-        spread = jnp.median((high - low) / 1.35)
+        quarters = jnp.quantile(values, jnp.array([0.25, 0.5, 0.75]), axis=0)
+        medians[name] = jnp.where(jnp.isfinite(quarters[1]), quarters[1], 0.0)
+        spread = jnp.median((quarters[2] - quarters[0]) / 1.35)
         spreads[name] = jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1.0)
-    return spreads
+    return medians, spreads
 
 
 class _Replace(Messenger):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import random
+from jax.flatten_util import ravel_pytree
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, trace
@@ -19,6 +20,7 @@ from soubayes.blackbox.blocks import check_names, model_blocks
 from soubayes.blackbox.elbo import SoUELBO, Terms
 from soubayes.blackbox.guides import initial_params, make_guide
 from soubayes.blackbox.losses import with_loss
+from soubayes.blackbox.polish import mirrored
 
 CHUNK = 256  # draws of one compiled evaluation
 
@@ -34,7 +36,6 @@ class Plan(NamedTuple):
     loss: Any
     divergence: tuple[tuple[str, Any], ...]
     num_particles: int
-    fresh_draws: bool
     window: int
     skeleton: Any  # the arguments of the model with every array taken out
 
@@ -77,27 +78,22 @@ class Program:
         self.model = with_loss(plan.model, plan.loss)
         self.transforms: dict[str, Any] = {}  # of parameters under a constraint
         self.guide: Callable | None = None if isinstance(plan.guide, str) else plan.guide
+        # 0 and inf are structure: no number that a compiled program could be given
+        self.fixed = {**dict.fromkeys(plan.point, 0.0), **dict.fromkeys(plan.prior, float("inf"))}
+        self.first = jax.jit(self._first)
         self.window = jax.jit(self._window)
         self.draws = jax.jit(self._draws)
+        self.fixed_value_and_gradient = jax.jit(self._fixed_value_and_gradient)
+        self.fixed_hessian = jax.jit(self._fixed_hessian)
         self.optimiser = optax.scale_by_adam()
 
-    def start(self, key: Any, gammas: Mapping[str, float], arrays: Any, spread: bool) -> Any:
+    def start(self, key: Any, gammas: Any, arrays: Any, spread: bool) -> Any:
         """Unconstrained starting parameters of the guide and the model, and their units."""
         args, kwargs = self.plan.arguments(arrays)
         params: dict[str, Any] = {}
         units: dict[str, Any] = {}
         if isinstance(self.plan.guide, str):
-            make = partial(
-                initial_params,
-                model=self.model,
-                kind=self.plan.guide,
-                groups=dict(self.plan.groups),
-                gammas=gammas,
-                args=args,
-                kwargs=kwargs,
-                spread=spread,
-            )
-            params, units = jax.jit(make)(key)
+            params, units = self.first(key, gammas, arrays, spread)
             sites = self.latent_blocks(args, kwargs)
             point = frozenset(s for s, b in sites.items() if b in self.plan.point)
             prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
@@ -116,6 +112,19 @@ class Program:
         units = {name: units.get(name, 1.0) for name in params}
         return jax.tree.map(_strong, (params, units))
 
+    def _first(self, key: Any, gammas: Any, arrays: Any, spread: Any) -> Any:
+        args, kwargs = self.plan.arguments(arrays)
+        return initial_params(
+            key,
+            self.model,
+            str(self.plan.guide),
+            dict(self.plan.groups),
+            {**gammas, **self.fixed},
+            args,
+            kwargs,
+            spread=spread,
+        )
+
     def latent_blocks(self, args: Any, kwargs: Any) -> dict[str, str]:
         """The block of every latent site, in the order of the model."""
         sites = abstract_trace(self.model, args, kwargs)
@@ -125,17 +134,18 @@ class Program:
         """The parameters as the guide and the model use them."""
         return {k: self.transforms[k](v) if k in self.transforms else v for k, v in params.items()}
 
-    def _terms(self, key: Any, params: Any, gammas: Any, arrays: Any, **options: Any) -> Terms:
+    def _terms(
+        self, key: Any, params: Any, gammas: Any, arrays: Any, guide: Any = None, **options: Any
+    ) -> Terms:
         args, kwargs = self.plan.arguments(arrays)
-        fixed = {**dict.fromkeys(self.plan.point, 0.0)}
-        fixed.update(dict.fromkeys(self.plan.prior, float("inf")))
         elbo = SoUELBO(
-            {**gammas, **fixed},
+            {**gammas, **self.fixed},
             groups=dict(self.plan.groups),
             divergence=dict(self.plan.divergence),
             **options,
         )
-        return elbo.terms(key, self.constrain(params), self.model, self.guide, *args, **kwargs)
+        guide = guide or self.guide
+        return elbo.terms(key, self.constrain(params), self.model, guide, *args, **kwargs)
 
     def _window(
         self,
@@ -169,13 +179,38 @@ class Program:
             return (params, momentum, jax.tree.map(jnp.add, total, params)), finite
 
         keys = random.split(key, self.plan.window)
-        if not self.plan.fresh_draws:
-            keys = jnp.broadcast_to(random.key(21), keys.shape)
         zero = jax.tree.map(jnp.zeros_like, params)
         (params, momentum, total), finite = jax.lax.scan(step, (params, momentum, zero), keys)
         average = jax.tree.map(lambda x: x / self.plan.window, total)
         params, average = jax.tree.map(_strong, (params, average))
         return params, momentum, average, jnp.mean(finite)
+
+    def _fixed(self, params: Any, key: Any, gammas: Any, arrays: Any) -> Any:
+        """J on `CHUNK` draws in mirrored pairs, a smooth function of the parameters."""
+        blocks = self.latent_blocks(*self.plan.arguments(arrays))
+        free = frozenset(site for site, block in blocks.items() if block in self.plan.prior)
+
+        def one(key: Any, sign: Any) -> Any:
+            guide = mirrored(seed(self.guide, key), sign, free)
+            return self._terms(key, params, gammas, arrays, guide, entropy=True).objective
+
+        pair = jax.vmap(one, in_axes=(None, 0))
+        signs = jnp.array([1.0, -1.0])
+        return jnp.mean(jax.vmap(pair, in_axes=(0, None))(random.split(key, CHUNK // 2), signs))
+
+    def _fixed_value_and_gradient(self, params: Any, keys: Any, gammas: Any, arrays: Any) -> Any:
+        each = jax.value_and_grad(self._fixed)
+        parts = jax.lax.map(lambda key: each(params, key, gammas, arrays), keys)
+        return jax.tree.map(lambda part: jnp.mean(part, axis=0), parts)
+
+    def _fixed_hessian(self, params: Any, keys: Any, gammas: Any, arrays: Any) -> Any:
+        flat, unravel = ravel_pytree(params)
+
+        def row(direction: Any) -> Any:
+            slope = lambda x: self._fixed_value_and_gradient(unravel(x), keys, gammas, arrays)[1]  # noqa: E731
+            return ravel_pytree(jax.jvp(slope, (flat,), (direction,))[1])[0]
+
+        return jax.lax.map(row, jnp.eye(flat.size))
 
     def _draws(self, params: Any, key: Any, gammas: Any, arrays: Any) -> Terms:
         """`CHUNK` draws with the integrand of J at each; no closed form, since at the exact
