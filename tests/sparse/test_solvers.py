@@ -9,6 +9,7 @@ from soubayes.sparse.coordinate import solve_coordinate
 from soubayes.sparse.designs import Diagonal, Gram, Wide
 from soubayes.sparse.objective import Model, Noise, evaluate, source_log_dets, source_variances
 from soubayes.sparse.scales import Exponential, HalfCauchy, split_precision
+from soubayes.sparse.wide_columns import WideColumns
 
 
 def make_model(p, **other):
@@ -114,7 +115,7 @@ def test_confidence_is_the_threshold_on_z_squared():
 def test_gram_and_wide_forms_agree():
     data = wide_design(n=30, p=60, signals=5, random_state=2)
     X, y, gram = make_design(data)
-    wide = Wide(X, y, 30)
+    wide = Wide(WideColumns(X, None, None, np.ones(30)), y, 30)
     rng = np.random.default_rng(0)
     w = np.exp(rng.normal(size=60))
     for one, two in zip(gram.ridge(w), wide.ridge(w), strict=True):

@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
 
+from soubayes.sparse.wide_columns import WideColumns
+
 Array = np.ndarray
 
 
@@ -80,23 +82,28 @@ class Gram:
 class Wide:
     """X and y themselves, for p > n: nothing p x p is ever formed but by ``inverse``."""
 
-    def __init__(self, X: Array, y: Array, n: float) -> None:
-        self.X, self.y, self.n = X, y, n
+    def __init__(self, columns: WideColumns, y: Array, n: float) -> None:
+        self.columns, self.y, self.n = columns, y, n
         self.yy = float(y @ y)
-        self.norms = np.einsum("ij,ij->j", X, X)
-        self.scores = y @ X
+        self.norms = columns.norms()
+        self.scores = columns.left(y)
+
+    @property
+    def X(self) -> Array:
+        """All columns in one array."""
+        return self.columns.dense()
 
     def take(self, index: Array) -> "Design":
-        X = self.X[:, index]
-        if X.shape[1] > X.shape[0]:
-            return Wide(X, self.y, self.n)
+        part = self.columns.take(index)
+        if len(index) > len(self.y):
+            return Wide(part, self.y, self.n)
+        X = part.dense()
         return Gram(X.T @ X, self.scores[index], self.yy, self.n)
 
     def ridge(self, w: Array) -> Ridge:
-        half, log_det, fitted = self._half(w)
+        inverse, log_det = self._kernel(self.columns, w)
         # t_j = x_j' K^-1 x_j with K = I + X W^-1 X', so that (A^-1)_jj = (1 - t_j/w_j)/w_j
-        t = np.einsum("ij,ij->j", half, half)
-        score = fitted @ half
+        t, score = self.columns.projected(inverse, inverse @ self.y)
         left = np.maximum(1.0 - t / w, 1e-12)
         mean = score / w
         return Ridge(
@@ -109,34 +116,32 @@ class Wide:
         )
 
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
-        active = self.X[:, index]
-        if len(index) <= len(self.y):
-            lower = _cholesky(active.T @ active, w)
-            cross = active.T @ self.X[:, others]
-            return _residual(
-                lower, cross, self.scores[index], self.norms[others], self.scores[others], self.n
-            )
-        lower = _cholesky((active / w) @ active.T, np.ones(len(self.y)))
-        half = solve_triangular(lower, self.X[:, others], lower=True, check_finite=False)
-        fitted = solve_triangular(lower, self.y, lower=True, check_finite=False)
-        s = np.maximum(np.einsum("ij,ij->j", half, half), _FLOOR * self.n)
-        return s, fitted @ half
+        active = self.columns.take(index)
+        if len(index) > len(self.y):
+            inverse, _ = self._kernel(active, w)
+            t, score = self.columns.projected(inverse, inverse @ self.y)
+            return np.maximum(t[others], _FLOOR * self.n), score[others]
+        X = active.dense()
+        lower = _cholesky(X.T @ X, w)
+        half = solve_triangular(lower, X.T, lower=True, check_finite=False)
+        explained, fitted = self.columns.projected(half, half @ self.y)
+        s = (self.norms - explained)[others]
+        return np.maximum(s, _FLOOR * self.n), (self.scores - fitted)[others]
 
     def inverse(self, w: Array) -> Array:
-        half = self._half(w)[0] / w
+        X = self.X
+        half = self._kernel(self.columns, w)[0] @ (X / w)
         full = -half.T @ half
         full[np.diag_indices_from(full)] += 1.0 / w
         return full
 
     def multiply(self, coef: Array) -> Array:
-        return (self.X @ coef) @ self.X
+        return self.columns.left(self.columns.times(coef))
 
-    def _half(self, w: Array) -> tuple[Array, float, Array]:
-        """L^-1 X, log|K| and L^-1 y for K = LL' = I + X W^-1 X'."""
-        lower = _cholesky((self.X / w) @ self.X.T, np.ones(len(self.y)))
-        half = solve_triangular(lower, self.X, lower=True, check_finite=False)
-        fitted = solve_triangular(lower, self.y, lower=True, check_finite=False)
-        return half, 2.0 * float(np.log(np.diag(lower)).sum()), fitted
+    def _kernel(self, columns: WideColumns, w: Array) -> tuple[Array, float]:
+        """L^-1 and log|K| for K = LL' = I + X W^-1 X'."""
+        lower, inverse = _triangles(columns.gram(w), np.ones(len(self.y)))
+        return inverse, 2.0 * float(np.log(np.diag(lower)).sum())
 
 
 class Diagonal:

@@ -14,10 +14,11 @@ from soubayes.sparse.columns import (
     prior_value,
     refresh_scales,
 )
-from soubayes.sparse.jaakkola import Design, Pass, block_terms, sweep
+from soubayes.sparse.jaakkola import ROWS, Design, Pass, block_terms, sweep
 from soubayes.sparse.scales import Scale, stationary_precision
 
 Array = np.ndarray
+_BYTES = 2**27
 FAR = 1e3  # a column is dropped when its prior precision w exceeds this many times s
 
 
@@ -113,6 +114,19 @@ def leave_one_out(
     With L = 2 Lambda, s_j = x_j' L x_j - x_j' L X (H + gamma_b D)^-1 X' L x_j over the columns of
     beta, and q_j = x_j'(y - 1/2 - L eta).
     """
+    # what is made of a block of rows stays below _BYTES, however many columns are dropped
+    step = max(1, _BYTES // (8 * min(ROWS, max(design.n_rows, 1))))
+    parts = [
+        _some_left_out(design, y, weight, model, state, columns[i : i + step])
+        for i in range(0, len(columns), step)
+    ]
+    s, q = zip(*parts, strict=True)
+    return np.concatenate(s), np.concatenate(q)
+
+
+def _some_left_out(
+    design: Design, y: Array, weight: Array, model: Columns, state: State, columns: Array
+) -> tuple[Array, Array]:
     active = state.active
     both = np.union1d(active, columns)
     work = partial(

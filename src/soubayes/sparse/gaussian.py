@@ -259,7 +259,7 @@ def _posterior(design: Design, s: Solution, scale: Array) -> Posterior:
     uniform = len(set(model.gamma.tolist())) <= 1
     if isinstance(part, Wide) and uniform and len(active) == len(s.w):
         diagonal = model.gamma * v / w * scale**2
-        lower = np.linalg.cholesky((part.X / w) @ part.X.T + np.eye(len(part.X)))
+        lower = np.linalg.cholesky(part.columns.gram(w) + np.eye(len(part.y)))
         X = part.X / (scale * np.sqrt(model.gamma * v))
         half = solve_triangular(lower, X * diagonal, lower=True, check_finite=False)
         return LowRankPosterior(s.coef * scale, diagonal, half, lower)

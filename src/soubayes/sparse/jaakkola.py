@@ -18,8 +18,10 @@ from scipy import sparse
 from scipy.linalg import blas
 from scipy.special import expit
 
+from soubayes.sparse.wide_columns import WideColumns, wide_columns
+
 Array = np.ndarray
-_ROWS = 4096  # rows of a block: the working memory of a pass
+ROWS = 4096  # rows of a block: the working memory of a pass
 
 
 class Design(NamedTuple):
@@ -69,8 +71,8 @@ class Design(NamedTuple):
 
     def blocks(self) -> Iterator[tuple[slice, Array]]:
         """Blocks of rows of the columns in use, as (rows, block)."""
-        for start in range(0, self.n_rows, _ROWS):
-            rows = slice(start, min(start + _ROWS, self.n_rows))
+        for start in range(0, self.n_rows, ROWS):
+            rows = slice(start, min(start + ROWS, self.n_rows))
             block = self.matrix[rows]
             if self.columns is not None:
                 block = block[:, self.columns]
@@ -81,6 +83,16 @@ class Design(NamedTuple):
             if self.intercept:
                 block = np.hstack([block, np.ones((len(block), 1), self.dtype)])
             yield rows, block
+
+    def wide(self) -> WideColumns:
+        """The same columns for solvers that go by columns."""
+        assert self.columns is None
+        p, root = self.matrix.shape[1], np.ones(self.n_rows)
+        if self.mean is None or self.scale is None:
+            if self.dtype == np.float64:
+                return WideColumns(self.matrix, None, None, root, self.intercept)
+            return wide_columns(self.matrix, np.zeros(p), np.ones(p), root, self.intercept)
+        return wide_columns(self.matrix, self.mean, self.scale, root, self.intercept)
 
     def total(self, work: Callable[..., tuple[Any, ...]], y: Array, weight: Array) -> Any:
         """One pass over the rows: work(Z, y, weight) of every block, summed entry by entry.

@@ -22,6 +22,7 @@ from soubayes.sparse.gaussian import GaussianEstimator, Units
 from soubayes.sparse.moments import Moments, moments
 from soubayes.sparse.streamed import gather
 from soubayes.sparse.streams import Rows, as_rows, block_by_block
+from soubayes.sparse.wide_columns import weighted_moments, wide_columns
 
 Array = np.ndarray
 
@@ -157,7 +158,7 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
             with np.errstate(over="ignore", invalid="ignore"):  # checked below
                 self._moments = moments(X, Y, weight)
             return self._fit_moments()
-        return self._fit_wide(as_dense(X), Y, weight)
+        return self._fit_wide(X, Y, weight)
 
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows and fit again: any number of chunks gives the same fit as one call.
@@ -248,7 +249,7 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         if len(y) < 2:
             raise ValueError(f"there are {len(y)} rows of positive weight, but 2 are needed.")
         set_columns(self, X.shape[1], rows.names)
-        return self._fit_wide(as_dense(X), _numbers(y), weight)
+        return self._fit_wide(X, _numbers(y), weight)
 
     def _blocks(self) -> list[FeatureBlock]:
         return parse_blocks(
@@ -271,23 +272,20 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
         designs = [Gram(xx, xy[:, t], float(yy[t]), n) for t in range(len(y_scale))]
         return self._solve(designs, Units(use.x_mean, x_scale, use.y_mean, y_scale))
 
-    def _fit_wide(self, X: Array, Y: Array, weight: Array | None) -> Self:
+    def _fit_wide(self, X: Any, Y: Array, weight: Array | None) -> Self:
         counts = np.ones(len(Y)) if weight is None else weight
         n = float(counts.sum())
         share = counts / n
-        x_mean, y_mean = np.zeros(X.shape[1]), np.zeros(Y.shape[1])
-        if self.fit_intercept:
-            x_mean, y_mean = share @ X, share @ Y
-        X, Y = X - x_mean, Y - y_mean
-        with np.errstate(over="ignore"):  # checked below
-            x_scale, constant = column_scales(x_mean, np.einsum("i,ij,ij->j", share, X, X), n)
-            y_scale, _ = column_scales(y_mean, share @ (Y * Y), n)
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
+            x_mean, x_square = weighted_moments(X, share, self.fit_intercept)
+            y_mean, y_square = weighted_moments(Y, share, self.fit_intercept)
+            x_scale, constant = column_scales(x_mean, x_square, n)
+            y_scale, _ = column_scales(y_mean, y_square, n)
         check_finite_columns(np.concatenate([x_scale, y_scale]))
-        root = np.sqrt(counts)[:, None]
-        X *= root / x_scale
-        X[:, constant] = 0.0
-        Y = Y * root / y_scale
-        designs = [Wide(X, Y[:, t], n) for t in range(Y.shape[1])]
+        root = np.sqrt(counts)
+        columns = wide_columns(X, x_mean, np.where(constant, np.inf, x_scale), root)
+        Y = (Y - y_mean) * root[:, None] / y_scale
+        designs = [Wide(columns, Y[:, t], n) for t in range(Y.shape[1])]
         return self._solve(designs, Units(x_mean, x_scale, y_mean, y_scale))
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
@@ -19,21 +18,19 @@ from soubayes.sparse.base import (
     check_choice,
     check_confidence_coef,
     check_confidences,
-    check_finite_columns,
     check_positive,
-    column_scales,
     set_columns,
     warn_unconverged,
 )
 from soubayes.sparse.blocks import parse_blocks, sources
 from soubayes.sparse.columns import Columns
-from soubayes.sparse.jaakkola import Design
 from soubayes.sparse.logistic_path import Outcome, Problem, make_problem, solve_class
 from soubayes.sparse.logistic_report import Report, path_table, report_on
 from soubayes.sparse.predictive import log_mean_probability, mean_probability, probability_sd
 from soubayes.sparse.scales import make_prior
-from soubayes.sparse.streamed import Units, stream_problem, survey
+from soubayes.sparse.streamed import stream_problem, survey
 from soubayes.sparse.streams import Rows, as_rows, block_by_block
+from soubayes.sparse.units import Units, make_design, standardise
 
 Array = np.ndarray
 _ROWS = 4096
@@ -180,9 +177,9 @@ and, of "auto", refit_coef and refit_intercept
 
     def _fit_memory(self, X: Any, y: Array, sample_weight: Any) -> Self:
         X, y, weight = self._weigh(X, y, sample_weight)
-        units, matrix = _standardise(X, weight, self.fit_intercept)
+        units, matrix = standardise(X, weight, self.fit_intercept)
         model, free, order, groups = self._model(X.shape[1])
-        design = _design(matrix, units, order, self.fit_intercept)
+        design = make_design(matrix, units, order, self.fit_intercept)
         problem = make_problem(design, weight, self.solver)
 
         def target(label: Any) -> Array:
@@ -439,47 +436,6 @@ and, of "auto", refit_coef and refit_intercept
                 for t in range(len(self.posteriors_))
             ]
         return draws
-
-
-def _standardise(X: Any, weight: Array, centre: bool) -> tuple[Units, Any]:
-    """Weighted mean and standard deviation of every column, and X with them taken out.
-
-    A dense X is copied in its own dtype, a block of rows at a time, followed by a column of ones
-    (if ``centre``) that passes over the rows need not add; a sparse one stays as it is. Without an
-    intercept the columns are only scaled, to mean square 1.
-    """
-    n, total = float(weight.sum()), np.zeros(X.shape[1])
-    blocks = [slice(i, i + _ROWS) for i in range(0, X.shape[0], _ROWS)]
-    share = weight / n
-    with np.errstate(over="ignore", invalid="ignore"):  # reported below
-        for rows in blocks:
-            total += share[rows] @ X[rows]
-        mean = total if centre else np.zeros_like(total)
-        square = np.zeros_like(mean)
-        for rows in blocks:
-            square += share[rows] @ np.square(as_dense(X[rows]) - mean)
-        scale, constant = column_scales(mean, square, n)
-    check_finite_columns(square)
-    units = Units(mean, scale, constant)
-    if sp.issparse(X):
-        return units, sp.csr_array(X)
-    out = np.ones((X.shape[0], X.shape[1] + centre), X.dtype)
-    for rows in blocks:
-        part = (np.asarray(X[rows], float) - mean) / scale
-        part[:, constant] = 0.0
-        out[rows, : X.shape[1]] = part
-    return units, out
-
-
-def _design(matrix: Any, units: Units, order: Array, intercept: bool) -> Design:
-    moved = not np.array_equal(order, np.arange(len(order)))
-    if not sp.issparse(matrix):
-        places = np.append(order, len(order)) if intercept else order
-        return Design(matrix[:, places] if moved else matrix, intercept=False)
-    matrix = matrix[:, order] if moved else matrix
-    # a constant column minus its mean is 0 only up to rounding; an infinite scale makes it 0
-    scale = np.where(units.constant, np.inf, units.scale)
-    return Design(matrix, intercept, units.mean[order], scale[order])
 
 
 def _each(one: Any, targets: Any, n_jobs: int | None) -> list[Outcome]:

@@ -145,7 +145,7 @@ def _minimise(
     elif problem.gram is not None:
         start = ridge_start(design, y, weight, model, _start_precision(model), problem.gram)
     else:
-        Z = np.vstack([block for _, block in design.blocks()]).astype(float, copy=False)
+        Z = design.wide()
         few = _FEW if model.selects.any() else 0
         limits: Any = {"max_iter": max_iter, "tol": tol, "report": report}
         fit = solve_wide(Z, y, weight, model, _start_precision(model), few=few, **limits)

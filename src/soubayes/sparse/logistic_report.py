@@ -106,18 +106,18 @@ def _dense(outcome: Outcome, p: int) -> _Spread:
 def _wide(problem: Problem, outcome: Outcome) -> _Spread:
     state, model, bound = outcome.fit.state, outcome.model, outcome.fit.rows
     assert bound is not None
-    X = np.vstack([Z for _, Z in problem.design.blocks()]).astype(float, copy=False)
-    p = X.shape[1] - model.intercept
-    X, gamma = X[:, :p], model.confidence[:p]
+    p = problem.design.n_columns - model.intercept
+    X, gamma = problem.design.wide().take(np.arange(p)), model.confidence[:p]
     w = gamma * state.precision[:p]
     variance, _, _, log_det = source_spread(X, w, gamma, bound)
     if np.ptp(gamma) == 0.0:
         kernel = Kernel.of(X, w, bound)
-        diagonal, half = gamma / w, kernel.half * np.sqrt(gamma) / w
+        diagonal, half = gamma / w, kernel.half(X) * np.sqrt(gamma) / w
         inside: Posterior = LowRankPosterior(state.mean[:p], diagonal, half, kernel.lower)
     else:
         # the first p columns of a p x p matrix: ordered sources have no low-rank form
-        A = X.T @ (bound[:, None] * X) + np.diag(w)
+        dense = X.dense()
+        A = dense.T @ (bound[:, None] * dense) + np.diag(w)
         root = np.linalg.inv(np.linalg.cholesky(A)).T * np.sqrt(gamma)
         inside = Posterior(state.mean[:p], variance, np.arange(p), root @ root.T)
     if model.intercept:

@@ -18,6 +18,7 @@ from soubayes.sparse.jaakkola import Design, add_up
 from soubayes.sparse.logistic_path import Problem
 from soubayes.sparse.moments import Moments, moments
 from soubayes.sparse.streams import Block, Rows
+from soubayes.sparse.units import Units
 
 Array = np.ndarray
 _ROWS = 4096  # standardised at once
@@ -84,14 +85,6 @@ def class_weights(class_weight: Any, labels: Labels) -> dict[Any, float]:
         return dict(zip(labels.names.tolist(), balanced.tolist(), strict=True))
     values = compute_class_weight(class_weight, classes=labels.names, y=labels.names)
     return dict(zip(labels.names.tolist(), values.tolist(), strict=True))
-
-
-class Units(NamedTuple):
-    """Mean and scale of the columns, and which are constant."""
-
-    mean: Array
-    scale: Array
-    constant: Array
 
 
 def stream_problem(

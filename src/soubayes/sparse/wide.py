@@ -26,6 +26,7 @@ from soubayes.sparse.columns import (
 from soubayes.sparse.dropped import best_dropped_precision, runs_away
 from soubayes.sparse.jaakkola import Pass, RowTerms, row_terms
 from soubayes.sparse.scales import Scale, kl_slope
+from soubayes.sparse.wide_columns import WideColumns
 
 Array = np.ndarray
 
@@ -48,7 +49,7 @@ class _Wide(NamedTuple):
 
 
 def solve_wide(
-    Z: Array,
+    Z: WideColumns,
     y: Array,
     weight: Array,
     model: Columns,
@@ -61,7 +62,7 @@ def solve_wide(
 ) -> Fit:
     """Steps from the prior precisions until at most ``few`` columns are active, or converged.
 
-    ``Z`` (n, p) holds the standardised columns, with the ones of the intercept last.
+    ``Z`` holds the standardised columns, with the ones of the intercept last.
     """
     rows = row_terms(np.zeros(len(y)), np.ones(len(y)), y)
     p, flat = Z.shape[1], np.zeros(len(y))
@@ -97,7 +98,7 @@ def solve_wide(
 
 
 def _fit(
-    Z: Array,
+    Z: WideColumns,
     weight: Array,
     model: Columns,
     state: _Wide,
@@ -113,7 +114,7 @@ def _fit(
         whole = State(state.active, state.mean, empty, d, local, global_, state.rest)
         data = Pass(loss, np.zeros(0), empty, empty)
         return Fit(whole, data, history, converged, interrupted, state.bound)
-    part = Z[:, state.active]
+    part = Z.take(state.active).dense()
     H = part.T @ (state.bound[:, None] * part)
     start = make_state(model, state.active, state.mean, H, d, state.rest)
     return Fit(start, Pass(loss, np.zeros(len(H)), H, H), history, converged, interrupted)
@@ -144,7 +145,7 @@ def _own_steps(model: Columns, state: _Wide) -> Array:
 
 
 def _backtrack(
-    Z: Array, y: Array, weight: Array, model: Columns, state: _Wide, step: Array
+    Z: WideColumns, y: Array, weight: Array, model: Columns, state: _Wide, step: Array
 ) -> _Wide | None:
     """The state after as much of the step as lowers J; None when rounding allows none."""
     for halvings in range(12):
@@ -157,7 +158,7 @@ def _backtrack(
             state.theta + step / 2.0**halvings,
             state.rest,
             state.terms,
-            Z[:, state.active] @ state.mean,
+            Z.take(state.active).times(state.mean),
             float(halvings > 0),
             (state.local, state.global_),
         )
@@ -166,7 +167,7 @@ def _backtrack(
     return None
 
 
-def _drop(Z: Array, y: Array, weight: Array, model: Columns, state: _Wide) -> _Wide:
+def _drop(Z: WideColumns, y: Array, weight: Array, model: Columns, state: _Wide) -> _Wide:
     """Without the columns whose precision runs away."""
     w = model.confidence[state.active] * np.exp(state.theta[state.active])
     gone = runs_away(model, state.active, state.s, state.q) & (w > 50.0 * state.s)
@@ -176,7 +177,7 @@ def _drop(Z: Array, y: Array, weight: Array, model: Columns, state: _Wide) -> _W
     theta, rest = state.theta.copy(), state.rest.copy()
     d = best_dropped_precision(model, state.local, state.global_, j, s, q)
     theta[j], rest[j] = np.log(d), dropped_terms(model, j, s, q, d)
-    eta = Z[:, state.active] @ state.mean
+    eta = Z.take(state.active).times(state.mean)
     held = state.local, state.global_
     return _posterior(
         Z, y, weight, model, state.active[~gone], theta, rest, state.terms, eta, 1.0, held
@@ -184,7 +185,7 @@ def _drop(Z: Array, y: Array, weight: Array, model: Columns, state: _Wide) -> _W
 
 
 def _posterior(
-    Z: Array,
+    Z: WideColumns,
     y: Array,
     weight: Array,
     model: Columns,
@@ -197,12 +198,14 @@ def _posterior(
     held: tuple[Scale, Scale],
 ) -> _Wide:
     """The best mean, covariance and scales for theta, the rows' quadratic terms held; then J."""
-    part, gamma = Z[:, active], model.confidence[active]
+    part, gamma = Z.take(active), model.confidence[active]
     w = gamma * np.exp(theta[active])
     bound = weight * rows.bound
     curve = (1.0 - blend) * weight * rows.curvature + blend * bound
     k = len(active) - model.intercept
-    variance, rows_variance, entropy, _ = source_spread(part[:, :k], w[:k], gamma[:k], bound)
+    variance, rows_variance, entropy, _ = source_spread(
+        part.take(np.arange(k)), w[:k], gamma[:k], bound
+    )
     if model.intercept:
         own = gamma[-1] / (bound.sum() + w[-1])
         variance, rows_variance = np.append(variance, own), rows_variance + own
@@ -210,7 +213,7 @@ def _posterior(
     kernel = Kernel.of(part, w, curve)
     linear = curve * eta + weight * rows.score
     mean = kernel.solve(part, w, linear)
-    new_eta = part @ mean
+    new_eta = part.times(mean)
     terms = row_terms(new_eta, rows_variance, y)
     local, global_ = refresh_scales(model, np.exp(theta), held)
     d = np.exp(theta[active])
@@ -230,20 +233,22 @@ class Kernel(NamedTuple):
     root: Array  # (n,) B^1/2
     gram: Array  # (n, n) X diag(1/w) X'
     lower: Array  # L
-    half: Array  # (n, k) L^-1 B^1/2 X
+    explained: Array  # (k,) squared length of the columns of L^-1 B^1/2 X
 
     @classmethod
-    def of(cls, X: Array, w: Array, bound: Array) -> "Kernel":
+    def of(cls, X: WideColumns, w: Array, bound: Array) -> "Kernel":
         root = np.sqrt(bound)
-        gram = (X / w) @ X.T
+        gram = X.gram(w)
         lower = cholesky(np.eye(len(gram)) + root[:, None] * gram * root)
-        half = solve_triangular(lower, root[:, None] * X, lower=True, check_finite=False)
-        return cls(root, gram, lower, half)
+        return cls(root, gram, lower, X.projected(_through(lower, root), root)[0])
+
+    def half(self, X: WideColumns) -> Array:
+        """L^-1 B^1/2 X, (n, k)."""
+        return _through(self.lower, self.root) @ X.dense()
 
     def diagonal(self, w: Array) -> Array:
         """The diagonal of the inverse."""
-        explained = np.einsum("ij,ij->j", self.half, self.half) / w
-        return np.maximum(1.0 - explained, 1e-12) / w
+        return np.maximum(1.0 - self.explained / w, 1e-12) / w
 
     def row_variance(self) -> Array:
         """x_i' (.)^-1 x_i for the rows of X."""
@@ -252,18 +257,23 @@ class Kernel(NamedTuple):
         )
         return np.maximum(np.diag(self.gram) - np.einsum("ij,ij->j", inside, inside), 0.0)
 
-    def solve(self, X: Array, w: Array, linear: Array) -> Array:
+    def solve(self, X: WideColumns, w: Array, linear: Array) -> Array:
         """(.)^-1 X' linear."""
         inside = cho_solve((self.lower, True), self.root * (self.gram @ linear))
-        return (linear - self.root * inside) @ X / w
+        return X.left(linear - self.root * inside) / w
 
     def log_det(self, w: Array) -> float:
         """log|X' B X + diag(w)|."""
         return float(np.log(w).sum() + 2.0 * np.log(np.diag(self.lower)).sum())
 
 
+def _through(lower: Array, root: Array) -> Array:
+    """L^-1 B^1/2."""
+    return solve_triangular(lower, np.diag(root), lower=True, check_finite=False)
+
+
 def source_spread(
-    X: Array, w: Array, gamma: Array, bound: Array
+    X: WideColumns, w: Array, gamma: Array, bound: Array
 ) -> tuple[Array, Array, float, Array]:
     """diag(S), x_i' S x_i, sum_k gamma_k/2 log|precision of source k|, and log|S| by column.
 
@@ -271,11 +281,11 @@ def source_spread(
     times the inverse of A restricted to that source and the columns before it. The last array
     sums over a source to log|its conditional covariance|.
     """
-    total, rows, entropy, before = np.zeros(len(w)), np.zeros(len(X)), 0.0, 0.0
+    total, rows, entropy, before = np.zeros(len(w)), np.zeros(X.shape[0]), 0.0, 0.0
     log_det, begin, last = np.log(gamma), 0, 0.0
     kernels = []
     for end in [*(np.flatnonzero(np.diff(gamma)) + 1), len(w)] if len(w) else []:
-        kernels.append((end, Kernel.of(X[:, :end], w[:end], bound)))
+        kernels.append((end, Kernel.of(X.take(np.arange(end)), w[:end], bound)))
         here = kernels[-1][1].log_det(w[:end])
         log_det[begin:end] -= (here - last) / (end - begin)
         begin, last = end, here
