@@ -140,8 +140,7 @@ class Wide:
 
     def _kernel(self, columns: WideColumns, w: Array) -> tuple[Array, float]:
         """L^-1 and log|K| for K = LL' = I + X W^-1 X'."""
-        lower, inverse = _triangles(columns.gram(w), np.ones(len(self.y)))
-        return inverse, 2.0 * float(np.log(np.diag(lower)).sum())
+        return _inverse_triangle(columns.gram(w), np.ones(len(self.y)))
 
 
 class Diagonal:
