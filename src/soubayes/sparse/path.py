@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
 
 from soubayes.sparse.choice import choose, confidence_grid, search_degrees
 from soubayes.sparse.designs import Design, Ridge
@@ -148,8 +147,8 @@ def _at(model: Model, free: Array, n: float, gamma: float) -> Model:
 
     With p > n nulls above the threshold take degrees of freedom from the noise (`search_degrees`).
     """
-    p, passed = int(free.sum()), stats.chi2.sf(gamma, 3) - stats.chi2.sf(gamma, 1)
-    return replace(model.at(gamma, free), searched=p * float(passed) if p > n else 0.0)
+    p = int(free.sum())
+    return replace(model.at(gamma, free), searched=search_degrees(gamma, p) if p > n else 0.0)
 
 
 def _line(point: Point) -> str:

@@ -203,7 +203,7 @@ def best_shape(
 
     start = np.log(np.maximum(A / gamma, 1.0) + 2.0 * prior.rate * rho)
     low = np.log(np.maximum(A / gamma - 2.0, 0.0) + 1e-12)
-    return 1.0 + np.exp(find_root(slope, start, low, start + 40.0))
+    return 1.0 + np.exp(_newton(slope, start, low, start + 40.0))
 
 
 def split_precision(
@@ -261,7 +261,7 @@ def balance_global(
             global_confidence * top_two + np.sum(local_confidence * two),
         )
 
-    rho = np.exp(find_root(slope, np.log(nu.ratio), np.array(-80.0), np.array(80.0)))
+    rho = np.exp(_newton(slope, np.log(nu.ratio), np.array(-80.0), np.array(80.0)))
     return Scale(tau.shape, 1.0 / (precision * rho)), Scale(nu.shape, np.asarray(rho))
 
 
@@ -296,7 +296,8 @@ def algorithm_1_step(
         )
 
     growth = np.where(gamma < 0.1 * A, 0.5, 0.0)
-    a = 1.0 + np.exp(_newton(slope, np.log(old - 1.0 + growth), 40.0))
+    start = np.log(old - 1.0 + growth)
+    a = 1.0 + np.exp(_newton(slope, start, start - 40.0, start + 40.0))
     return Scale(a, b / a)
 
 
@@ -346,20 +347,25 @@ def stationary_precision(
     low = np.minimum(base, 0.9)
     excess = z - 1.0 + 2.0 * low
     start = np.log(2.0 * (1.0 - low) / (excess + np.sqrt(excess**2 + 4.0 * low * (1.0 - low))))
-    return s * np.exp(_newton(balance, start, 60.0))
+    return s * np.exp(_newton(balance, start, start - 60.0, start + 60.0))
 
 
-def _newton(function: Callable[[Array], tuple[Array, Array]], start: Array, reach: float) -> Array:
-    """A few plain Newton steps from a good start; `find_root` around it if they do not settle."""
+def _newton(
+    function: Callable[[Array], tuple[Array, Array]], start: Array, low: Array, high: Array
+) -> Array:
+    """`find_root` without its care: a few Newton steps from a good start, if they settle."""
     t = start
-    for _ in range(3):
+    for _ in range(4):
         value, slope = function(t)
         with np.errstate(divide="ignore", invalid="ignore"):
             step = value / slope
         t = t - step
-        if np.max(np.abs(step), initial=0.0) < 1e-6:  # quadratic: the next would be below 1e-11
+        far = np.max(np.abs(step), initial=0.0)
+        if far < 1e-6:  # quadratic: the next would be below 1e-11
             return t
-    return find_root(function, start, start - reach, start + reach)
+        if not far < 3.0:
+            break
+    return find_root(function, start, low, high)
 
 
 def find_root(
