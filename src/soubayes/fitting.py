@@ -88,7 +88,6 @@ def _path_figure(fitted: Fitted) -> Any:
     panels = figure.subplots(len(titles), 1, squeeze=False)[:, 0]
     for axis, (target, title) in zip(panels, titles.items(), strict=True):
         plot_path(fitted.estimator, target=target, ax=axis)
-        axis.set_xlim(left=0.4)  # the path starts at 1; names of features stand to its left
         axis.set_title(title)
     return figure
 

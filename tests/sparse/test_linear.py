@@ -16,6 +16,7 @@ from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from soubayes import SoULinearRegression, load_model, plot_path, plot_shrinkage, save_model
 from soubayes.datasets import experiment1, wide_design
@@ -40,6 +41,7 @@ def test_attributes_are_consistent(fitted):
     assert fitted.effective_parameters_ == pytest.approx(np.sum(1 - fitted.shrinkage_))
     assert set(fitted.kl_) == {"coef", "local", "global", "noise", "intercept"}
     assert min(fitted.kl_.values()) >= 0
+    assert {type(cost) for cost in fitted.kl_.values()} == {float}
     assert np.all(fitted.coef_sd_ > 0)
     path = fitted.path_
     assert path["gamma"][0] == 1.0
@@ -465,5 +467,27 @@ def test_plots(fitted):
     ax = plot_path(fitted)
     assert "confidence" in ax.get_xlabel()
     assert len(ax.lines) > fitted.selected_.sum()
+    # standardised: the picture does not depend on units; long names keep both of their ends
+    frame = pd.DataFrame(DATA.X * np.geomspace(1e-3, 1e3, DATA.X.shape[1]))
+    strict = SoULinearRegression(confidence_coef=12.0).fit(DATA.X, DATA.y)
+    other = clone(strict).fit(frame.add_prefix("a name of many letters "), 50 * DATA.y)
+    theirs = plot_path(other)
+    for mine, line in zip(plot_path(strict).lines, theirs.lines, strict=True):
+        np.testing.assert_allclose(line.get_ydata(), mine.get_ydata(), rtol=1e-6, atol=1e-9)
+    names = [text.get_text() for text in theirs.get_legend().get_texts()]
+    assert len(set(names)) == other.selected_.sum()
+    assert max(map(len, names)) <= 24
     ax = plot_shrinkage(fitted)
     assert len(ax.get_legend().get_texts()) == 2
+
+
+def test_the_number_of_threads_does_not_matter():
+    data = experiment1(205, 200, 10, random_state=0)  # large enough for threaded BLAS
+    fits = []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            fits.append(SoULinearRegression().fit(data.X, data.y))
+    one, two = fits
+    np.testing.assert_array_equal(one.selected_, two.selected_)
+    for name in ("coef_", "coef_sd_", "noise_variance_", "shrinkage_", "objective_"):
+        np.testing.assert_allclose(getattr(two, name), getattr(one, name), rtol=1e-8, atol=1e-12)

@@ -143,6 +143,7 @@ class GaussianEstimator(SparseEstimator):
             _posterior(design, fit.solution, units.y_scale[t] / units.x_scale)
             for t, (design, fit) in enumerate(zip(designs, fits, strict=True))
         ]
+        self._coef_units = units.y_scale[:, None] / units.x_scale  # of a standardised coefficient
         self.coef_ = self._squeeze([q.mean for q in self.posteriors_])
         self.coef_sd_ = self._squeeze([q.sd for q in self.posteriors_])
         self._noise_shape = np.array([fit.solution.noise.shape for fit in fits])

@@ -137,7 +137,7 @@ def evaluate(
         spread = intercept_spread(model, n, v)
         loss += 0.5 * n * spread / v
         ratio = spread / model.intercept_variance
-        costs["intercept"] = 0.5 * (ratio - np.log(ratio) - 1.0)
+        costs["intercept"] = float(0.5 * (ratio - np.log(ratio) - 1.0))
         total += model.intercept * costs["intercept"]
     return Value(float(loss + total), float(loss), costs)
 

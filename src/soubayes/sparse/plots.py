@@ -11,7 +11,8 @@ from soubayes._optional import require
 def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     """Coefficients along the confidence path, the reported point marked.
 
-    Columns kept at the reported point are coloured and, up to ten, named.
+    They are standardised, in units of sd(y)/sd(x), where the estimator knows these. Columns kept
+    at the reported point are coloured and, up to ten, named in order of size.
 
     >>> from soubayes import SoULinearRegression
     >>> from soubayes.datasets import experiment1
@@ -21,24 +22,18 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     """
     table, selected, gamma = _of_target(estimator, target)
     ax = _axes(ax)
-    scale = _unit_free(table["coef"])
-    for j in np.flatnonzero(~selected & (table["coef"] != 0).any(axis=0)):
-        ax.plot(table["gamma"], scale[:, j], color="0.75", lw=0.8, zorder=1)
+    units = getattr(estimator, "_coef_units", None)
+    coef = table["coef"] if units is None else table["coef"] / units[target]
+    for j in np.flatnonzero(~selected & (coef != 0).any(axis=0)):
+        ax.plot(table["gamma"], coef[:, j], color="0.75", lw=0.8, zorder=1)
+    at = int(np.argmin(np.abs(table["gamma"] - gamma)))
     kept = np.flatnonzero(selected)
+    kept = kept[np.argsort(-coef[at, kept], kind="stable")]
     names = estimator._feature_names()
     for j in kept:
-        (line,) = ax.plot(table["gamma"], scale[:, j], lw=1.4, zorder=2)
-        if len(kept) <= 10:
-            ax.annotate(
-                str(names[j]),
-                (table["gamma"][0], scale[0, j]),
-                xytext=(-4, 0),
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                fontsize=8,
-                color=line.get_color(),
-            )
+        ax.plot(table["gamma"], coef[:, j], lw=1.4, zorder=2, label=_short(str(names[j])))
+    if 0 < len(kept) <= 10:
+        ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     ax.axvline(gamma, color="k", lw=1, ls="--")
     ax.annotate(
         f"{int(selected.sum())} selected",
@@ -52,7 +47,7 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     )
     ax.set_xscale("log")
     ax.set_xlabel("confidence in the coefficients, $\\gamma_\\beta$")
-    ax.set_ylabel("coefficient")
+    ax.set_ylabel("coefficient" if units is None else "standardised coefficient")
     ticks = [t for t in (1, 1.5, 2, 3, 5, 8, 12, 20, 30) if t <= table["gamma"].max() * 1.01]
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
     ax.minorticks_off()
@@ -91,14 +86,12 @@ def _of_target(estimator: Any, target: int) -> tuple[Any, np.ndarray, float]:
     return table, selected, float(np.atleast_1d(estimator.confidence_coef_)[target])
 
 
-def _unit_free(coef: np.ndarray) -> np.ndarray:
-    """Coefficients as they are, or each over its largest value when units differ too much."""
-    size = np.abs(coef).max(axis=0)
-    shown = size[size > 0]
-    if len(shown) and shown.max() / np.median(shown) > 1e3:
-        return coef / np.where(size > 0, size, 1.0)
-    return coef
+def _short(name: str, most: int = 24) -> str:
+    half = most // 2
+    return name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def _axes(ax: Any) -> Any:
-    return ax if ax is not None else require("matplotlib.pyplot", "plotting").subplots()[1]
+    if ax is not None:
+        return ax
+    return require("matplotlib.pyplot", "plotting").subplots(layout="constrained")[1]
