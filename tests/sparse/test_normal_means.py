@@ -61,3 +61,15 @@ def test_reports():
     assert set(model.kl_) == {"coef", "local", "global", "noise"}
     with pytest.raises(ValueError, match="NaN"):
         SoUNormalMeans().fit([[np.nan, 1.0], [0.0, 1.0]])
+
+
+def test_one_replicate_is_enough():
+    """As many observations as units: at confidence 1 the noise would vanish, so begin above."""
+    for seed in range(4):
+        Y = 3.0 * np.random.default_rng(seed).standard_normal((100, 1))
+        assert not SoUNormalMeans().fit(Y).selected_.any()
+        Y[:8] += 30.0
+        model = SoUNormalMeans().fit(Y)
+        assert model.selected_[:8].all()
+        assert model.selected_[8:].sum() <= 3
+        assert 5.0 < model.noise_variance_ < 14.0  # 9 with a standard error of 1.3

@@ -18,7 +18,7 @@ LEAST_SPREAD = 1.0  # variance of log|signal| below which signals are not taken 
 def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Array:
     """Where the path stops: from 1 to max(2, 3 log p), or to the number asked for.
 
-    With p > n the minimiser at confidence 1 interpolates, for a third of the null columns pass;
+    With p >= n the minimiser at confidence 1 interpolates, for a third of the null columns pass;
     the path then begins where those that pass leave half of the observations to the noise, and
     is continued downwards from there while it keeps fewer than n/3 columns.
 
@@ -27,7 +27,7 @@ def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Arra
     """
     end, begin = max(2.0, 3.0 * np.log(max(p, 1))), 1.0
     step = np.log(end) / (N_POINTS - 1)
-    if p > n:
+    if p >= n:
         begin = float(stats.chi2.isf(0.5 * n / p, 3))
         end = max(end, 2.0 * begin)
     end = end if confidence is None else confidence

@@ -145,10 +145,10 @@ def solve_path(
 def _at(model: Model, free: Array, n: float, gamma: float) -> Model:
     """The model at a point of the path.
 
-    With p > n nulls above the threshold take degrees of freedom from the noise (`search_degrees`).
+    With p >= n nulls above the threshold take degrees of freedom from the noise (`search_degrees`).
     """
     p = int(free.sum())
-    return replace(model.at(gamma, free), searched=search_degrees(gamma, p) if p > n else 0.0)
+    return replace(model.at(gamma, free), searched=search_degrees(gamma, p) if p >= n else 0.0)
 
 
 def _line(point: Point) -> str:
@@ -162,7 +162,7 @@ def _line(point: Point) -> str:
 def start(design: Design, model: Model) -> State:
     """The dense start: every column in, at the precision of one observation (wide data: p)."""
     p = len(model.gamma)
-    scale = float(p) if p > design.n else 1.0
+    scale = float(p) if p >= design.n else 1.0
     norm = np.maximum(design.norms, 1e-300) / design.n
     state = State(
         w=scale * np.maximum(norm, 1e-12),
