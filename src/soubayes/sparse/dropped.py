@@ -114,6 +114,9 @@ def leave_one_out(
     With L = 2 Lambda, s_j = x_j' L x_j - x_j' L X (H + gamma_b D)^-1 X' L x_j over the columns of
     beta, and q_j = x_j'(y - 1/2 - L eta).
     """
+    if isinstance(design, Design) and design.n_columns > design.n_rows:
+        s, q = _left_out_by_columns(design, y, weight, model, state)
+        return s[columns], q[columns]
     # what is made of a block of rows stays below _BYTES, however many columns are dropped
     step = max(1, _BYTES // (8 * min(ROWS, max(design.n_rows, 1))))
     parts = [
@@ -122,6 +125,22 @@ def leave_one_out(
     ]
     s, q = zip(*parts, strict=True)
     return np.concatenate(s), np.concatenate(q)
+
+
+def _left_out_by_columns(
+    design: Design, y: Array, weight: Array, model: Columns, state: State
+) -> tuple[Array, Array]:
+    """The same of all columns of wide data, sparse ones from their nonzeros alone."""
+    X = design.wide()
+    Z = X.take(state.active).dense()
+    terms = block_terms(Z, y, state.mean, np.asfortranarray(state.root))
+    bound = weight * terms.bound
+    cross = (Z * bound[:, None]).T
+    if model.intercept:
+        cross[-1] = 0.0
+    T = (state.root.T / np.sqrt(model.confidence[state.active])[:, None]) @ cross
+    explained, _ = X.projected(T, np.zeros(len(T)))
+    return np.maximum(X.norms(bound) - explained, 0.0), X.left(weight * terms.score)
 
 
 def _some_left_out(

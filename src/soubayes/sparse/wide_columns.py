@@ -91,6 +91,13 @@ class WideColumns(NamedTuple):
     def left(self, v: Array) -> Array:
         """v'X."""
         found = np.empty(self.shape[1])
+        if sp.issparse(self.raw):
+            assert self.mean is not None
+            rooted = v * self.root
+            p = self.raw.shape[1]
+            found[:p] = (self.raw.T @ rooted - rooted.sum() * self.mean) / self.scale
+            found[p:] = v @ self.root
+            return found
         for chunk, part in self.through(v[None]):
             found[chunk] = part[0]
         return found
@@ -109,20 +116,22 @@ class WideColumns(NamedTuple):
 
     def projected(self, T: Array, v: Array) -> tuple[Array, Array]:
         """The squared length of every column of T X, and v' T X."""
+        if sp.issparse(self.raw):
+            return self._sparse_squares(T), self.left(v @ T)
         squares, products = np.empty(self.shape[1]), np.empty(self.shape[1])
         for chunk, part in self.through(T):
             squares[chunk], products[chunk] = np.einsum("ij,ij->j", part, part), v @ part
         return squares, products
 
-    def norms(self) -> Array:
-        """The squared length of every column."""
-        p = self.raw.shape[1]
-        found = np.full(self.shape[1], self.root @ self.root)
+    def norms(self, weight: Array | None = None) -> Array:
+        """The squared length of every column, perhaps with more weight on some rows."""
+        p, weight = self.raw.shape[1], np.ones(len(self.root)) if weight is None else weight
+        found = np.full(self.shape[1], self.root**2 @ weight)
         if sp.issparse(self.raw):
             assert self.mean is not None
             assert self.scale is not None
             # (x - m)^2 over the nonzeros, m^2 over the rest: nothing cancels
-            csc, weight = self.raw, self.root**2
+            csc, weight = self.raw, weight * self.root**2
             column = np.repeat(np.arange(p), np.diff(csc.indptr))
             inside = weight[csc.indices]
             off = np.square(csc.data - self.mean[column])
@@ -132,7 +141,35 @@ class WideColumns(NamedTuple):
             return found
         for chunk in self._chunks():
             X = self._chunk(chunk)
-            found[:p][chunk] = np.einsum("ij,ij->j", X, X)
+            found[:p][chunk] = np.einsum("i,ij,ij->j", weight, X, X)
+        return found
+
+    def _sparse_squares(self, T: Array) -> Array:
+        """x_j' T'T x_j from the nonzeros of x_j alone, columns with as many of them together."""
+        assert self.mean is not None
+        assert self.scale is not None
+        p, csc = self.raw.shape[1], self.raw
+        rooted = T * self.root
+        M = rooted.T @ rooted
+        row = M.sum(axis=1)
+        found = np.full(self.shape[1], row.sum())
+        filled = np.diff(csc.indptr)
+        found[:p] = self.mean**2 * row.sum() - 2.0 * self.mean * (csc.T @ row)
+        for count in np.unique(filled[filled > 0]):
+            columns = np.flatnonzero(filled == count)
+            step = max(1, CHUNK // int(8 * count * min(count, len(M))))
+            for begin in range(0, len(columns), step):
+                some = columns[begin : begin + step]
+                place = csc.indptr[some][:, None] + np.arange(count)
+                rows, data = csc.indices[place], csc.data[place]
+                if count * count > 4 * len(M):  # about as many as a dense column has
+                    full = np.zeros((len(some), len(M)))
+                    full[np.arange(len(some))[:, None], rows] = data
+                    found[some] += np.einsum("ij,ij->i", full @ M, full)
+                else:
+                    pairs = M[rows[:, :, None], rows[:, None, :]]
+                    found[some] += np.einsum("ci,cij,cj->c", data, pairs, data)
+        found[:p] = np.maximum(found[:p], 0.0) / self.scale**2
         return found
 
     def _chunks(self, rows: int = 0) -> Iterator[slice]:
