@@ -1,0 +1,439 @@
+"""Everything beside everyone: writes docs/benchmarks.md.
+
+    python benchmarks/suite.py                      # what `make bench` runs: under an hour
+    python benchmarks/suite.py --page               # only the page, from the rows there are
+    python benchmarks/suite.py --methods ours LassoCV --threads 1
+
+A row is one method on one design with one or two threads, in a process of its own: medians over
+data sets of new seeds. Rows are kept in --out as they finish and not computed again. A method that
+does not install, fails, or takes longer than the budget is a row that says so.
+"""
+
+import argparse
+import datetime
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.metrics import log_loss
+
+from measure import HERE, Saved, fresh, machine, versions, watch
+from soubayes.datasets import Regression, correlated_design, experiment1, wide_design
+
+SEEDS = range(2000, 2005)
+BUDGET = 120.0  # seconds of a method on all data sets of a design
+LEVEL = 0.9
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+
+
+class Found(NamedTuple):
+    """What a method says: coefficients (None: it has none), their intervals, probabilities."""
+
+    coef: np.ndarray | None
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    predict: Callable[[np.ndarray], np.ndarray] | None = None  # mean, or P(y = 1)
+    kept: np.ndarray | None = None  # support, where it is not coef != 0
+
+
+DESIGNS: dict[str, tuple[str, Callable[[int], Regression]]] = {
+    "105 x 100, 20 signals": ("linear", lambda s: experiment1(105, 100, 20, random_state=s)),
+    "105 x 100, AR(0.7), 20 signals": ("linear", lambda s: correlated_design(random_state=s)),
+    "100 x 200, 10 signals": ("linear", lambda s: wide_design(random_state=s)),
+    "logistic 400 x 100, 10 signals": ("logistic", lambda s: logistic_design(s)),
+}
+
+
+def logistic_design(seed: int, n: int = 400, p: int = 100) -> Regression:
+    """N(0, 1) columns, ten coefficients of size 1 or less."""
+    rng = np.random.default_rng(seed)
+    X, coef = rng.standard_normal((n, p)), np.zeros(p)
+    coef[:10] = np.linspace(0.4, 1.0, 10) * np.where(np.arange(10) % 2, -1.0, 1.0)
+    return Regression(X, (X @ coef + rng.logistic(size=n) > 0).astype(int), coef)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--budget", type=float, default=BUDGET)
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "suite.jsonl")
+    given = parser.parse_args()
+    saved = Saved(given.out)
+    for threads in given.threads if not given.page else []:
+        for design, (kind, _) in DESIGNS.items():
+            for method in METHODS[kind]:
+                key = {"design": design, "method": method, "threads": threads}
+                if (given.methods and method not in given.methods) or saved.find(**key):
+                    continue
+                arguments = {"design": design, "method": method}
+                row = saved.add(key | fresh("suite:run", given.budget, threads, **arguments))
+                print(row, flush=True)
+    PAGE.write_text(page(saved.rows))
+
+
+def run(design: str, method: str) -> dict[str, Any]:
+    """One method on all data sets of a design, in this process."""
+    warnings.simplefilter("ignore")
+    kind, make = DESIGNS[design]
+    work = METHODS[kind][method]
+    work(make(0))  # imports and compilation, on a data set that is not reported
+    rows = []
+    for seed in SEEDS:
+        data, test = make(seed), make(seed + 10**6)
+        row: dict[str, Any] = {}
+        with watch(row):
+            found = work(data)
+        rows.append(row | quality(kind, data, test, found))
+    names = set.intersection(*(set(row) for row in rows))
+    return {name: float(np.median([row[name] for row in rows])) for name in names}
+
+
+def quality(kind: str, data: Regression, test: Regression, found: Found) -> dict[str, float]:
+    truth, row = data.support, {}
+    if found.coef is not None:
+        kept = found.coef != 0 if found.kept is None else found.kept
+        row["f1"] = float(2 * np.sum(kept & truth) / max(np.sum(kept) + np.sum(truth), 1))
+        row["kept"] = float(kept.sum())
+    if found.low is not None and found.high is not None:
+        inside = (found.low <= data.coef) & (data.coef <= found.high)
+        row["coverage"] = float(inside[truth].mean())
+    assert found.predict is not None
+    if kind == "linear":
+        row["error"] = float(np.sqrt(np.mean((found.predict(test.X) - test.y) ** 2)))
+    else:
+        row["error"] = float(log_loss(test.y, np.clip(found.predict(test.X), 1e-9, 1 - 1e-9)))
+    return row
+
+
+def linear_fit(model: Any, data: Regression) -> Found:
+    model.fit(data.X, data.y)
+    best = getattr(model, "best_estimator_", model)
+    return Found(np.ravel(best.coef_), predict=model.predict)
+
+
+def ours(data: Regression) -> Found:
+    from soubayes import SoULinearRegression
+
+    model = SoULinearRegression().fit(data.X, data.y)
+    table = model.summary(LEVEL)
+    return Found(model.coef_, table["lower"].values, table["upper"].values, model.predict)
+
+
+def ours_average(data: Regression) -> Found:
+    from soubayes import SoULinearRegression
+
+    model = SoULinearRegression().fit(data.X, data.y)
+    return Found(None, predict=lambda X: model.predict(X, average=True))
+
+
+def lasso(data: Regression) -> Found:
+    from sklearn.linear_model import LassoCV
+
+    return linear_fit(LassoCV(), data)
+
+
+def elastic_net(data: Regression) -> Found:
+    from sklearn.linear_model import ElasticNetCV
+
+    return linear_fit(ElasticNetCV(l1_ratio=[0.1, 0.5, 0.9, 1.0]), data)
+
+
+def normal_intervals(model: Any, data: Regression) -> Found:
+    """scikit-learn's Bayesian regressions: sigma_ is the covariance of the kept coefficients."""
+    found, sd = linear_fit(model, data), np.zeros(data.X.shape[1])
+    kept = getattr(model, "lambda_", 0.0) * np.ones(len(sd)) < getattr(
+        model, "threshold_lambda", np.inf
+    )
+    sd[kept] = np.sqrt(np.diag(np.atleast_2d(model.sigma_)))[: int(kept.sum())]
+    return found._replace(low=found.coef - 1.645 * sd, high=found.coef + 1.645 * sd)
+
+
+def ard(data: Regression) -> Found:
+    from sklearn.linear_model import ARDRegression
+
+    return normal_intervals(ARDRegression(), data)
+
+
+def bayesian_ridge(data: Regression) -> Found:
+    from sklearn.linear_model import BayesianRidge
+
+    return normal_intervals(BayesianRidge(), data)
+
+
+def abess(data: Regression) -> Found:
+    from linear import best_subset
+
+    model = best_subset().fit(data.X, data.y)
+    return Found(np.ravel(model.coef_), predict=model.predict)
+
+
+def skglm_l1(data: Regression) -> Found:
+    from skglm import Lasso
+    from sklearn.model_selection import GridSearchCV
+
+    return linear_fit(GridSearchCV(Lasso(), penalties(data), cv=5), data)
+
+
+def skglm_mcp(data: Regression) -> Found:
+    from linear import minimax_concave
+
+    return linear_fit(minimax_concave(data), data)
+
+
+def penalties(data: Regression) -> dict[str, np.ndarray]:
+    largest = np.max(np.abs(data.X.T @ (data.y - data.y.mean()))) / len(data.y)
+    return {"alpha": np.geomspace(largest, largest / 1000, 20)}
+
+
+def fastrvm_regression(data: Regression) -> Found:
+    from fastrvm import RVR
+
+    model = RVR(kernel="linear", fit_intercept=True).fit(data.X, data.y)
+    return Found(None, predict=model.predict)  # sparse in rows, not in columns
+
+
+def from_draws(draws: np.ndarray, intercept: Any, link: Callable = lambda eta: eta) -> Found:
+    """Posterior draws (draws, p): means, quantiles; no support of its own."""
+    coef, (low, high) = draws.mean(axis=0), np.quantile(draws, [0.05, 0.95], axis=0)
+    excludes = (low > 0) | (high < 0)
+
+    def predict(X: np.ndarray) -> np.ndarray:
+        return link(X @ draws.T + intercept).mean(axis=1)
+
+    return Found(coef, low, high, predict, excludes)
+
+
+def gibbs(data: Regression) -> Found:
+    from soubayes import horseshoe_gibbs
+
+    centre, level = data.X.mean(axis=0), data.y.mean()
+    fit = horseshoe_gibbs(data.X - centre, data.y - level, draws=1000, chains=1, random_state=0)
+    draws = fit.posterior["coef"].values.reshape(-1, data.X.shape[1])
+    return from_draws(draws, level - draws @ centre)
+
+
+def nuts(data: Regression) -> Found:
+    return _nuts(data, logistic=False)
+
+
+def nuts_logistic(data: Regression) -> Found:
+    return _nuts(data, logistic=True)
+
+
+def _nuts(data: Regression, logistic: bool) -> Found:
+    """The horseshoe of NumPyro, one chain of 500 + 500 draws."""
+    import jax
+    import numpyro
+    import numpyro.distributions as dist
+    from numpyro.infer import MCMC, NUTS
+    from scipy.special import expit
+
+    def model(X: Any, y: Any) -> None:
+        p = X.shape[1]
+        tau = numpyro.sample("tau", dist.HalfCauchy(np.ones(p)).to_event(1))
+        nu = numpyro.sample("nu", dist.HalfCauchy(1.0))
+        z = numpyro.sample("z", dist.Normal(np.zeros(p), 1.0).to_event(1))
+        intercept = numpyro.sample("intercept", dist.Normal(0.0, 10.0))
+        if logistic:
+            coef = numpyro.deterministic("coef", z * tau * nu)
+            numpyro.sample("y", dist.Bernoulli(logits=intercept + X @ coef), obs=y)
+        else:
+            sigma = numpyro.sample("sigma", dist.HalfCauchy(1.0))
+            coef = numpyro.deterministic("coef", z * tau * nu * sigma)
+            numpyro.sample("y", dist.Normal(intercept + X @ coef, sigma), obs=y)
+
+    sampler = MCMC(NUTS(model), num_warmup=500, num_samples=500, progress_bar=False)
+    sampler.run(jax.random.PRNGKey(0), data.X, data.y)
+    draws = {name: np.asarray(part) for name, part in sampler.get_samples().items()}
+    return from_draws(draws["coef"], draws["intercept"], expit if logistic else lambda eta: eta)
+
+
+def sparsevb_linear(data: Regression) -> Found:
+    from sparsevb import svb_fit_linear
+
+    return _spike_and_slab(svb_fit_linear(data.X, data.y, intercept=True), lambda eta: eta)
+
+
+def sparsevb_logit(data: Regression) -> Found:
+    from scipy.special import expit
+    from sparsevb import svb_fit_logit
+
+    return _spike_and_slab(svb_fit_logit(data.X, data.y, intercept=True), expit)
+
+
+def _spike_and_slab(fit: Any, link: Callable) -> Found:
+    coef = np.ravel(fit["mu"]) * np.ravel(fit["gamma"])
+    level = float(np.ravel(fit.get("intercept", 0.0))[0])
+    return Found(coef, predict=lambda X: link(X @ coef + level), kept=np.ravel(fit["gamma"]) > 0.5)
+
+
+def classifier(model: Any, data: Regression) -> Found:
+    model.fit(data.X, data.y)
+    best = getattr(model, "best_estimator_", model)
+    return Found(np.ravel(best.coef_), predict=lambda X: model.predict_proba(X)[:, 1])
+
+
+def ours_logistic(data: Regression) -> Found:
+    from soubayes import SoULogisticRegression
+
+    model = SoULogisticRegression(confidence_coef="auto")
+    found, table = classifier(model, data), model.summary(LEVEL)
+    return found._replace(low=table["lower"].values, high=table["upper"].values)
+
+
+def ours_logistic_1(data: Regression) -> Found:
+    from soubayes import SoULogisticRegression
+
+    return classifier(SoULogisticRegression(), data)
+
+
+def logistic_none(data: Regression) -> Found:
+    from sklearn.linear_model import LogisticRegression
+
+    return classifier(LogisticRegression(C=np.inf, max_iter=1000), data)
+
+
+def logistic_l1(data: Regression) -> Found:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+
+    model = LogisticRegression(l1_ratio=1.0, C=1.0, solver="liblinear", max_iter=1000)
+    grid = {"C": np.logspace(-2, 1, 10)}
+    return classifier(GridSearchCV(model, grid, scoring="neg_log_loss", cv=5), data)
+
+
+def abess_logistic(data: Regression) -> Found:
+    from abess import LogisticRegression
+
+    return classifier(LogisticRegression(), data)
+
+
+def fastrvm_classification(data: Regression) -> Found:
+    from fastrvm import RVC
+
+    model = RVC(kernel="linear", fit_intercept=True).fit(data.X, data.y)
+    return Found(None, predict=lambda X: model.predict_proba(X)[:, 1])
+
+
+METHODS: dict[str, dict[str, Callable[[Regression], Found]]] = {
+    "linear": {
+        "ours": ours,
+        "ours, averaged over the path": ours_average,
+        "LassoCV": lasso,
+        "ElasticNetCV": elastic_net,
+        "ARDRegression": ard,
+        "BayesianRidge": bayesian_ridge,
+        "abess": abess,
+        "skglm L1, CV": skglm_l1,
+        "skglm MCP, CV": skglm_mcp,
+        "fastrvm": fastrvm_regression,
+        "horseshoe, Gibbs, 1,000 draws": gibbs,
+        "horseshoe, NUTS, 500 draws": nuts,
+        "sparsevb": sparsevb_linear,
+    },
+    "logistic": {
+        "ours": ours_logistic,
+        "ours, confidence 1": ours_logistic_1,
+        "LogisticRegression, none": logistic_none,
+        "LogisticRegression, L1, CV": logistic_l1,
+        "abess": abess_logistic,
+        "fastrvm": fastrvm_classification,
+        "horseshoe, NUTS, 500 draws": nuts_logistic,
+        "sparsevb": sparsevb_logit,
+    },
+}
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """docs/benchmarks.md."""
+    lines = [
+        "# Benchmarks",
+        "",
+        "Written by `make bench` (`benchmarks/suite.py`). Every method on every design is a",
+        f"process of its own; numbers are medians over {len(SEEDS)} data sets (seeds from",
+        f"{SEEDS[0]}), after one fit on another data set that takes imports and compilation.",
+        "Seconds are CPU seconds of one thread; the ratio is a method's over ours (above 1: we are",
+        "faster), for one thread and, by wall clock, two. Error is the RMSE of new observations",
+        "with unit noise (logistic: log loss); F1 that of the support; coverage that of 90 %",
+        "intervals of the true signals, dropped ones counted as missed; MB how far memory rose.",
+        "Draws of the horseshoe keep a column whose 90 % interval excludes 0.",
+        "",
+        *[f"- {name}: {value}" for name, value in about().items()],
+    ]
+    for design, (kind, _) in DESIGNS.items():
+        lines += ["", f"## {design}", ""]
+        error = "RMSE" if kind == "linear" else "log loss"
+        lines += [
+            f"| method | {error} | F1 | kept | coverage | CPU s | ratio | ratio, 2 threads | MB |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        ]
+        here = {(row["method"], row["threads"]): row for row in rows if row["design"] == design}
+        lines += [line(here, method) for method in METHODS[kind]]
+        lines += ["", losses(here, METHODS[kind], error)]
+    return "\n".join(lines) + "\n"
+
+
+def line(here: dict[tuple[str, int], dict[str, Any]], method: str) -> str:
+    row, two = here.get((method, 1)), here.get((method, 2), {})
+    if row is None or row["status"] != "ok":
+        said = "not run" if row is None else row["status"].replace("|", "/")
+        return f"| {method} | {said} | | | | | | | |"
+    base, base_two = here.get(("ours", 1), {}), here.get(("ours", 2), {})
+    cells = [
+        number(row, "error", 3),
+        number(row, "f1", 2),
+        number(row, "kept", 0),
+        number(row, "coverage", 2),
+        number(row, "cpu", 3),
+        f"{row['cpu'] / base['cpu']:.2f}" if "cpu" in base else "",
+        f"{two['wall'] / base_two['wall']:.2f}" if "wall" in two and "wall" in base_two else "",
+        number(row, "peak_mb", 0),
+    ]
+    return f"| {method} | " + " | ".join(cells) + " |"
+
+
+def number(row: dict[str, Any], name: str, digits: int) -> str:
+    return f"{row[name]:.{digits}f}" if name in row else ""
+
+
+def losses(here: dict[tuple[str, int], dict[str, Any]], methods: Any, error: str) -> str:
+    """Where we lose, in one sentence a measure."""
+    base = here.get(("ours", 1), {})
+    if base.get("status") != "ok":
+        return "Ours was not measured here."
+    parts = []
+    for name, title, sign in (("error", error, 1), ("f1", "F1", -1), ("cpu", "time", 1)):
+        better = [
+            method
+            for method in methods
+            if not method.startswith("ours")
+            and sign * here.get((method, 1), {}).get(name, sign * np.inf) < sign * base[name]
+        ]
+        parts.append(f"{title}: {', '.join(better) if better else 'none'}")
+    return "Better than ours in " + "; in ".join(parts) + "."
+
+
+def about() -> dict[str, str]:
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE
+    ).stdout.strip()
+    packages = versions(
+        "soubayes", "numpy", "scipy", "scikit-learn", "abess", "skglm", "numpyro", "jax",
+        "fastrvm", "sparsevb",
+    )  # fmt: skip
+    return {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit or "unknown",
+        **machine(),
+        "versions": ", ".join(f"{name} {value}" for name, value in packages.items()),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
