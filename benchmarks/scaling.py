@@ -22,6 +22,10 @@ from measure import HERE, Saved, fresh, watch
 LARGEST = {"linear": (20_000_000, 200), "logistic": (5_000_000, 100)}
 BLOCK = 20_000
 SIGNALS = 20
+HEAD = [
+    "| model | rows | columns | CPU s | generating them | passes | peak MB | kept | right |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+]
 
 
 def main() -> None:
@@ -31,8 +35,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "scaling.jsonl")
     given = parser.parse_args()
     saved = Saved(given.out)
-    print("| model | rows | columns | CPU s | generating them | passes | peak MB | kept | right |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("\n".join(HEAD))
     for model in given.models:
         n, p = LARGEST[model]
         sizes = [(given.rows or n) // 16, (given.rows or n) // 4, given.rows or n]
@@ -48,16 +51,18 @@ def main() -> None:
 def one(saved: Saved, model: str, n: int, p: int) -> dict[str, Any]:
     key = {"model": model, "n": n, "p": p}
     row = saved.find(**key) or saved.add(key | fresh("scaling:fit", 3600.0, **key))
+    print(line(row), flush=True)
+    return row | {"pass": row["cpu"] / row["passes"]} if row["status"] == "ok" else row
+
+
+def line(row: dict[str, Any]) -> str:
+    begin = f"| {row['model']} | {row['n']:,} | {row['p']} | "
     if row["status"] != "ok":
-        print(f"| {model} | {n:,} | {p} | {row['status']} | | | | | |", flush=True)
-        return row
-    row["pass"] = row["cpu"] / row["passes"]
-    print(
-        f"| {model} | {n:,} | {p} | {row['cpu']:.1f} | {row['generating']:.1f} | {row['passes']} | "
-        f"{row['process_mb']:.0f} | {row['kept']} | {row['right']} |",
-        flush=True,
+        return begin + f"{row['status']} | | | | | |"
+    return begin + (
+        f"{row['cpu']:.1f} | {row['generating']:.1f} | {row['passes']} | "
+        f"{row['process_mb']:.0f} | {row['kept']} | {row['right']} |"
     )
-    return row
 
 
 def exponent(rows: list[dict[str, Any]], what: str) -> float:

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.metrics import log_loss
 
+import scaling
+import wide
 from measure import HERE, Saved, fresh, machine, versions, watch
 from soubayes.datasets import Regression, correlated_design, experiment1, wide_design
 
@@ -376,6 +378,9 @@ def page(rows: list[dict[str, Any]]) -> str:
         here = {(row["method"], row["threads"]): row for row in rows if row["design"] == design}
         lines += [line(here, method) for method in METHODS[kind]]
         lines += ["", losses(here, METHODS[kind], error)]
+    for title, module in (("Rows", scaling), ("Columns, 500 rows", wide)):
+        rows = Saved(HERE / "results" / f"{module.__name__}.jsonl").rows
+        lines += ["", f"## {title}", "", *module.HEAD, *map(module.line, rows)]
     return "\n".join(lines) + "\n"
 
 

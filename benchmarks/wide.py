@@ -17,6 +17,10 @@ import scipy.sparse as sp
 from measure import HERE, Saved, fresh, watch
 
 ROWS, DENSITY, SIGNALS = 500, 1e-3, 10
+HEAD = [
+    "| model | X | columns | CPU s | MB above the data | MB of a dense copy | kept | right |",
+    "| --- | --- | --- | --- | --- | --- | --- | --- |",
+]
 SIZES = {"dense": 100_000, "csr": 1_000_000, "csc": 1_000_000}
 
 
@@ -26,21 +30,22 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "wide.jsonl")
     given = parser.parse_args()
     saved = Saved(given.out)
-    print("| model | X | columns | CPU s | MB above the data | MB of a dense copy | kept | right |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    print("\n".join(HEAD))
     for kind, size in SIZES.items():
         for model in ("linear", "logistic"):
             key = {"model": model, "kind": kind, "p": given.columns or size}
             row = saved.find(**key) or saved.add(key | fresh("wide:fit", 1800.0, **key))
-            copy = ROWS * key["p"] * 8 / 2**20
-            if row["status"] != "ok":
-                print(f"| {model} | {kind} | {key['p']:,} | {row['status']} | | | | |")
-                continue
-            print(
-                f"| {model} | {kind} | {row['p']:,} | {row['cpu']:.1f} | {row['peak_mb']:.0f} | "
-                f"{copy:.0f} | {row['kept']} | {row['right']} |",
-                flush=True,
-            )
+            print(line(row), flush=True)
+
+
+def line(row: dict[str, Any]) -> str:
+    begin = f"| {row['model']} | {row['kind']} | {row['p']:,} | "
+    if row["status"] != "ok":
+        return begin + f"{row['status']} | | | | |"
+    return begin + (
+        f"{row['cpu']:.1f} | {row['peak_mb']:.0f} | {ROWS * row['p'] * 8 / 2**20:.0f} | "
+        f"{row['kept']} | {row['right']} |"
+    )
 
 
 def fit(model: str, kind: str, p: int) -> dict[str, Any]:
