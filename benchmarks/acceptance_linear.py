@@ -49,18 +49,20 @@ def main() -> None:
 
 
 def compute(path: Path) -> None:
-    """Append the missing lines, the default solver first."""
+    """Append the missing lines, the default solver first, seed by seed."""
     done = {tuple(line[k] for k in ("design", "method", "seed")) for line in read(path)}
-    tasks = [
-        (name, method, seed, make, ())
-        for method in METHODS
-        for name, make in HELD_OUT.items()
-        for seed in range(FIRST_SEED, FIRST_SEED + MOST)
-    ]
-    tasks[MOST * len(HELD_OUT) : MOST * len(HELD_OUT)] = [
+    seeds = range(FIRST_SEED, FIRST_SEED + MOST)
+    tasks = [(name, "sou", seed, make, ()) for seed in seeds for name, make in HELD_OUT.items()]
+    tasks += [
         (title("table1", row), "sou", seed, datasets.experiment1, tuple(row.values()))
+        for seed in seeds[:PREDICTIVE]
         for row in rows("table1")
-        for seed in range(FIRST_SEED, FIRST_SEED + PREDICTIVE)
+    ]
+    tasks += [
+        (name, method, seed, make, ())
+        for seed in seeds
+        for name, make in HELD_OUT.items()
+        for method in ("sou_coordinate", "gl")
     ]
     with path.open("a") as file:
         for name, method, seed, make, args in tasks:
