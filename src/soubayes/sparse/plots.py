@@ -34,6 +34,7 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
         ax.plot(table["gamma"], coef[:, j], lw=1.4, zorder=2, label=_short(str(names[j])))
     if 0 < len(kept) <= 10:
         ax.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    ax.margins(y=0.1)  # room for the number of columns
     ax.axvline(gamma, color="k", lw=1, ls="--")
     ax.annotate(
         f"{int(selected.sum())} selected",
