@@ -9,6 +9,8 @@ import importlib
 import json
 import os
 import platform
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -23,14 +25,20 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 
 def fresh(job: str, budget: float = 600.0, threads: int = 1, **arguments: Any) -> dict[str, Any]:
-    """``job`` is "file:function"; the result has ``status`` "ok", or says what went wrong."""
+    """``job`` is "file:function"; the result has ``status`` "ok", or says what went wrong.
+
+    ``budget`` is in CPU seconds of a thread, so that a busy machine does not decide.
+    """
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
+    environment["CPU_BUDGET"] = str(int(budget * threads))
     command = [sys.executable, str(HERE / "measure.py"), job, json.dumps(arguments)]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=budget, env=environment, cwd=HERE
+            command, capture_output=True, text=True, timeout=20 * budget, env=environment, cwd=HERE
         )
     except subprocess.TimeoutExpired:
+        return {"status": f"over {20 * budget:.0f} s of wall time"}
+    if done.returncode == -signal.SIGXCPU:
         return {"status": f"over {budget:.0f} s"}
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
@@ -114,5 +122,7 @@ def versions(*names: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
+    limit = int(os.environ.get("CPU_BUDGET", 3600))
+    resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 10))
     file, function = sys.argv[1].split(":")
     print(json.dumps(getattr(importlib.import_module(file), function)(**json.loads(sys.argv[2]))))

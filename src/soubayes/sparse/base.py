@@ -182,6 +182,12 @@ def set_columns(estimator: Any, count: int, names: Array | None) -> None:
         del estimator.feature_names_in_
 
 
+def row_slices(X: Any) -> list[slice]:
+    """Rows of X in blocks that stay small when they are made dense, however many columns."""
+    step = max(1, min(4096, 2**19 // max(X.shape[1], 1)))
+    return [slice(begin, begin + step) for begin in range(0, X.shape[0], step)]
+
+
 def as_dense(X: Any) -> Array:
     """A float64 array of the rows, also of a scipy-sparse X."""
     return np.asarray(X.toarray() if sp.issparse(X) else X, float)

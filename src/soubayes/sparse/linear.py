@@ -14,6 +14,7 @@ from soubayes.sparse.base import (
     as_dense,
     check_finite_columns,
     column_scales,
+    row_slices,
     set_columns,
 )
 from soubayes.sparse.blocks import FeatureBlock, parse_blocks
@@ -203,8 +204,11 @@ class SoULinearRegression(FeatureSelection, MultiOutputMixin, RegressorMixin, Ga
                 mean[:, t], between[:, t] = each.mean(axis=1), each.var(axis=1)
         if not return_std:
             return mean[:, 0] if self._single else mean
-        centred = as_dense(X) - self._x_mean
-        spread = np.column_stack([q.spread(centred) for q in self.posteriors_])
+        spread = np.empty_like(mean)
+        for rows in row_slices(X):
+            centred = as_dense(X[rows]) - self._x_mean
+            for t, q in enumerate(self.posteriors_):
+                spread[rows, t] = q.spread(centred)
         spread += between + self._intercept_spread + np.atleast_1d(self.noise_variance_)
         std = np.sqrt(spread)
         return (mean[:, 0], std[:, 0]) if self._single else (mean, std)

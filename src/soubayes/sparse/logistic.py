@@ -19,6 +19,7 @@ from soubayes.sparse.base import (
     check_confidence_coef,
     check_confidences,
     check_positive,
+    row_slices,
     set_columns,
     warn_unconverged,
 )
@@ -33,7 +34,6 @@ from soubayes.sparse.streams import Rows, as_rows, block_by_block
 from soubayes.sparse.units import Units, make_design, standardise
 
 Array = np.ndarray
-_ROWS = 4096
 
 
 class SoULogisticRegression(FeatureSelection, ClassifierMixin, SparseEstimator):
@@ -291,8 +291,7 @@ and, of "auto", refit_coef and refit_intercept
         X = self._checked(X)
         mean = np.empty((X.shape[0], len(self.posteriors_)))
         variance = np.empty_like(mean)
-        for begin in range(0, len(mean), _ROWS):
-            rows = slice(begin, begin + _ROWS)
+        for rows in row_slices(X):
             centred = as_dense(X[rows]) - self._x_mean
             for t, q in enumerate(self.posteriors_):
                 mean[rows, t] = centred @ q.mean + self._alpha[t]
