@@ -11,6 +11,7 @@ does not install, fails, or takes longer than the budget is a row that says so.
 
 import argparse
 import datetime
+import os
 import subprocess
 import sys
 import warnings
@@ -445,6 +446,7 @@ def about() -> dict[str, str]:
         "date": datetime.date.today().isoformat(),
         "commit": commit or "unknown",
         **machine(),
+        "load": f"{os.getloadavg()[1]:.1f} processes over the last minutes when this was written",
         "versions": ", ".join(f"{name} {value}" for name, value in packages.items()),
     }
 
