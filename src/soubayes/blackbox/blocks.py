@@ -139,12 +139,20 @@ def _dependencies(
     def densities(**values: Any) -> dict[str, Any]:
         data = {**fixed, **{name: values[f"site {name}"] for name in latent}}
         again = trace(substitute(guide, data=data)).get_trace(*args, **kwargs)
-        return {name: again[name]["fn"].log_prob(again[name]["value"]) for name in latent}
+        return {name: _density(again[name]) for name in latent}
 
     found = eval_provenance(densities, **{f"site {n}": guide_trace[n]["value"] for n in latent})
     return {
-        name: frozenset(tag.removeprefix("site ") for tag in tags) for name, tags in found.items()
+        name: frozenset(tag.removeprefix("site ") for tags in jax.tree.leaves(of) for tag in tags)
+        for name, of in found.items()
     }
+
+
+def _density(site: Any) -> Any:
+    try:
+        return site["fn"].log_prob(site["value"])
+    except NotImplementedError:  # a flow without an inverse: a draw depends on the same sites
+        return site["value"], site["fn"].sample(jax.random.key(0))
 
 
 def _not_attributable(name: str, served: list[str]) -> str:

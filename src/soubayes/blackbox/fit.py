@@ -154,6 +154,8 @@ def _solve(
         program = Program(plan)
     run = _Run(program, gammas, arrays, rate, tol, progress)
     params = run.best_start(random.fold_in(key, 0), restarts, start)
+    if polish:
+        run.check_polish(params)
     params, trouble = run.to_convergence(params, random.fold_in(key, 1), budget)
     if polish and not trouble.startswith("interrupted"):
         params, trouble = run.polished(params, random.fold_in(key, 3), polish)
@@ -253,14 +255,18 @@ class _Run:
             "raise tol=, or give start= or a guide closer to the posterior."
         )
 
+    def check_polish(self, params: Any) -> None:
+        """Refuse what Newton's method cannot do before any time is spent."""
+        if _size(params) > MOST_PARAMETERS:
+            raise ValueError(
+                f"polish holds a Hessian of all parameters, and the guide has {_size(params)}, "
+                f"more than {MOST_PARAMETERS}. Leave polish=0, or use guide='meanfield'."
+            )
+        jax.eval_shape(self.program._fixed, params, self.judge, self.traced, self.arrays)
+
     def polished(self, params: Any, key: Any, num_draws: int) -> tuple[Any, str]:
         """Newton's method on fixed draws, kept if other draws find it no worse."""
-        size = sum(x.size for x in jax.tree.leaves(params))
-        if size > MOST_PARAMETERS:
-            raise ValueError(
-                f"polish holds a Hessian of all parameters, and the guide has {size}, more than "
-                f"{MOST_PARAMETERS}. Leave polish=0, or use guide='meanfield'."
-            )
+        size = _size(params)
         keys = random.split(key, -(-num_draws // CHUNK))
         given = (keys, self.traced, self.arrays)
         end = newton(
@@ -352,7 +358,11 @@ def _overwrite(params: dict[str, Any], start: Mapping[str, Any] | None) -> dict[
     unknown = [name for name in start or {} if name not in params]
     if unknown:
         raise ValueError(f"start names {unknown}, but the guide's parameters are {list(params)}.")
-    return {**params, **{name: jnp.asarray(value, float) for name, value in (start or {}).items()}}
+    return {**params, **jax.tree.map(lambda value: jnp.asarray(value, float), dict(start or {}))}
+
+
+def _size(params: Any) -> int:
+    return sum(x.size for x in jax.tree.leaves(params))
 
 
 def _bad(values: Any) -> bool:

@@ -218,4 +218,4 @@ def _draw(
 
 
 def _to_numpy(tree: Any) -> Any:
-    return {name: np.asarray(value) for name, value in tree.items()}
+    return jax.tree.map(np.asarray, tree)

@@ -108,8 +108,10 @@ class Program:
                 if site["type"] == "param" and name not in params:
                     support = site["kwargs"].get("constraint", constraints.real)
                     self.transforms[name] = biject_to(support)
-                    params[name] = jnp.asarray(self.transforms[name].inv(site["value"]), float)
-        units = {name: units.get(name, 1.0) for name in params}
+                    # a flow keeps a tree of arrays under one name
+                    params[name] = jax.tree.map(self.transforms[name].inv, site["value"])
+        ones = jax.tree.map(lambda _: 1.0, params)
+        units = {name: units.get(name, ones[name]) for name in params}
         return jax.tree.map(_strong, (params, units))
 
     def _first(self, key: Any, gammas: Any, arrays: Any, spread: Any) -> Any:
@@ -132,7 +134,7 @@ class Program:
 
     def constrain(self, params: Any) -> Any:
         """The parameters as the guide and the model use them."""
-        return {k: self.transforms[k](v) if k in self.transforms else v for k, v in params.items()}
+        return {k: jax.tree.map(self.transforms.get(k, lambda x: x), v) for k, v in params.items()}
 
     def _terms(
         self, key: Any, params: Any, gammas: Any, arrays: Any, guide: Any = None, **options: Any
