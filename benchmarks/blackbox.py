@@ -33,6 +33,13 @@ def schools(X, y):
         numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
 
 
+def subsampled_logistic(X, y):
+    beta = numpyro.sample("beta", dist.Laplace(0.0, 1.0).expand([X.shape[1]]).to_event(1))
+    with numpyro.plate("rows", len(y), subsample_size=100):
+        rows, labels = numpyro.subsample(X, event_dim=1), numpyro.subsample(y > 0, event_dim=0)
+        numpyro.sample("y", dist.Bernoulli(logits=rows @ beta), obs=labels)
+
+
 def time_steps(svi, state, args, steps=200):
     update = jax.jit(
         lambda state: jax.lax.fori_loop(0, steps, lambda _, s: svi.update(s, *args)[0], state)
@@ -52,6 +59,7 @@ rows = {"model": [], "numpyro_us": [], "soubayes_us": [], "ratio": []}
 for model, n, p, confidence in [
     (regression, 500, 50, {"local": 1e-3}),
     (schools, 200, 1, {"theta": 0.1}),
+    (subsampled_logistic, 2000, 50, {"beta": 0.1}),
 ]:
     X = jnp.asarray(rng.normal(size=(n, p)))
     args = (X, X[:, 0] + jnp.asarray(rng.normal(size=n)))
