@@ -60,7 +60,8 @@ def test_scores_of_an_estimator_and_a_product_of_grids():
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     axes = by_r2.plot()
-    assert len(axes.get_legend().get_texts()) == 2
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["chosen", "confidence_noise = 0.5", "confidence_noise = 1"]
     matplotlib.pyplot.close("all")
 
 

@@ -126,19 +126,30 @@ class Selection:
         first, *others = list(self.best)
         rest = list(zip(*(self.table[name] for name in others), strict=True))
         rest = rest or [()] * self.table.n_rows
-        for point in dict.fromkeys(rest):
+        values = np.unique(self.table[first])
+        logarithmic = values[0] > 0 and values[-1] > 10 * values[0]
+        lines = list(dict.fromkeys(rest))
+        for i, point in enumerate(lines):
             rows = np.array([r == point for r in rest])
             label = ", ".join(f"{n} = {v:g}" for n, v in zip(others, point, strict=True)) or None
             score, error = self.table["score"][rows], self.table["standard_error"][rows]
-            ax.errorbar(self.table[first][rows], score, error, marker="o", capsize=3, label=label)
-        ax.axvline(self.best[first], color="0.6", linestyle="--", zorder=0)
-        values = self.table[first]
-        if values.min() > 0 and values.max() > 10 * values.min():
+            # side by side, so that the bars can be told apart
+            shift = (i - (len(lines) - 1) / 2) * 0.02
+            at = self.table[first][rows]
+            at = (
+                at * (values[-1] / values[0]) ** shift
+                if logarithmic
+                else at + shift * np.ptp(values)
+            )
+            ax.errorbar(at, score, error, marker="o", capsize=3, label=label)
+        ax.axvline(self.best[first], color="0.6", linestyle="--", zorder=0, label="chosen")
+        if logarithmic:
             ax.set_xscale("log")
+        ax.set_xticks(values, [f"{v:g}" for v in values])
+        ax.set_xticks([], minor=True)
         ax.set_xlabel(f"confidence {first.removeprefix('confidence_')}")
         ax.set_ylabel("held-out score ± standard error")
-        if others:
-            ax.legend()
+        ax.legend()
         return ax
 
 
