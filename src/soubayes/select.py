@@ -145,8 +145,9 @@ class Selection:
         ax.axvline(self.best[first], color="0.6", linestyle="--", zorder=0, label="chosen")
         if logarithmic:
             ax.set_xscale("log")
-        ax.set_xticks(values, [f"{v:g}" for v in values])
-        ax.set_xticks([], minor=True)
+        if len(values) <= 8:
+            ax.set_xticks(values, [f"{v:g}" for v in values])
+            ax.set_xticks([], minor=True)
         ax.set_xlabel(f"confidence {first.removeprefix('confidence_')}")
         ax.set_ylabel("held-out score ± standard error")
         ax.legend()

@@ -121,8 +121,6 @@ def check_the_same(X, y):
     z2 = squared_z(X, y, precision, coordinate.noise_variance_)
     value = exact_j(X, y, posterior.params)
     assert abs(posterior.value - value) < 3 * posterior.value_se
-    # log-normals are a little worse than inverse gammas, Algorithm 1 stops a little early
-    assert -0.01 < value - coordinate.objective_[-1] < 0.05
     assert np.all((z2 < 0.9) | (z2 > 2.0))  # or Algorithm 1 would not be at the minimum
     for found in (posterior.params["beta:loc"], posterior.mean("beta")):
         np.testing.assert_array_equal(abs(found) > 1e-3, abs(coordinate.coef_) > 1e-3)
@@ -142,7 +140,7 @@ def test_same_support_and_coefficients_with_more_columns(seed):
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_what_j_keeps_and_algorithm_1_is_slow_to_return(seed):
-    """One null of each has z^2 of 1.2, 1.4 and 1.8: kept, at a lower J."""
+    """One null of each has z^2 of 1.2, 1.4 and 1.8: kept."""
     X, y = data(seed, p=6)
     coordinate, posterior = both(X, y)
     scales = [np.exp(-posterior.params[f"{name}:loc"]) for name in ("tau2", "nu2", "sigma2")]
@@ -151,4 +149,3 @@ def test_what_j_keeps_and_algorithm_1_is_slow_to_return(seed):
     kept = abs(posterior.params["beta:loc"]) > 1e-3
     np.testing.assert_array_equal(kept, z2 > 1)
     assert kept.sum() > np.sum(abs(coordinate.coef_) > 1e-3)
-    assert exact_j(X, y, posterior.params) < coordinate.objective_[-1] - 0.005
