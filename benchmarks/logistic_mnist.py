@@ -1,74 +1,96 @@
-"""MNIST beyond the paper's row: for each digit a point of the path, chosen on held-out images.
+"""MNIST beyond the paper's row: pixels by the confidence path, the ten digits refitted jointly.
 
-    python benchmarks/logistic_mnist.py OUTPUT [digit ...]
+    python benchmarks/logistic_mnist.py OUTPUT
 
-1. The path of every digit on 50,000 of the training images.
-2. For every digit the point whose refit has the least log loss on the other 10,000 images plus
-   2e-5 for each pixel kept (0.2 nats of the 10,000 images together).
-3. With that confidence: selection on all 60,000 images, refit of the support at confidence 1, and
-   the test accuracy, once. Finished digits are files in OUTPUT, and are not computed again.
+1. The path of every digit against the rest on 50,000 of the training images.
+2. At every point of it with at least 85 % of the coefficients at 0, until it costs half a point
+   of accuracy: a softmax regression in which each digit has the pixels that its path kept there.
+   Chosen is the point of the highest accuracy on the other 10,000 training images. What the path's
+   own one-against-the-rest coefficients reach is printed beside it.
+3. These pixels refitted on all 60,000 images, and the test accuracy, once.
+
+The paths, the slow part, are files in OUTPUT and are not computed again.
 """
 
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax
 
 from soubayes import SoULogisticRegression, load_mnist
+from soubayes.experiments.logistic import standardised
 
-PRICE = 2e-5
+SPARSE = 0.85
 
 
-def main(output: Path, digits: list[int]) -> None:
+def main(output: Path) -> None:
     data = load_mnist()
-    output.mkdir(parents=True, exist_ok=True)
-    order = np.random.default_rng(0).permutation(60_000)
+    X, X_test = standardised(data.X_train, data.X_test)
+    y = data.y_train
+    order = np.random.default_rng(101).permutation(len(y))
     inside, outside = np.sort(order[:50_000]), np.sort(order[50_000:])
-    for digit in digits:
-        begun = time.process_time()
-        y = data.y_train == digit
+    paths = find_paths(X[inside], y[inside], output)
+    best, kept = -1.0, np.zeros(0)
+    for i in range(min(len(path["gamma"]) for path in paths)):
+        masks = np.column_stack([path["selected"][i] for path in paths])
+        share = 1.0 - masks.mean()
+        if share < SPARSE:
+            continue
+        coef, intercept = refit(X[inside], y[inside], masks)
+        accuracy = np.mean(np.argmax(X[outside] @ coef + intercept, axis=1) == y[outside])
+        own = np.column_stack([X[outside] @ p["coef"][i] + p["intercept"][i] for p in paths])
+        print(
+            f"confidence {paths[0]['gamma'][i]:.2f}: {share:.4f} at 0, held-out accuracy "
+            f"{accuracy:.4f}; one against the rest {np.mean(own.argmax(axis=1) == y[outside]):.4f}",
+            flush=True,
+        )
+        if accuracy > best:
+            best, kept = accuracy, masks
+        if accuracy < best - 0.005:
+            break
+    coef, intercept = refit(X, y, kept)
+    accuracy = np.mean(np.argmax(X_test @ coef + intercept, axis=1) == data.y_test)
+    shares = " ".join(f"{np.mean(np.abs(coef) < 10.0**-e):.4f}" for e in range(1, 6))
+    print(f"test accuracy {accuracy:.4f}, below 1e-1 ... 1e-5: {shares}")
+
+
+def find_paths(X: np.ndarray, y: np.ndarray, output: Path) -> list[dict[str, np.ndarray]]:
+    """gamma, selected, coef and intercept along the path of every digit."""
+    output.mkdir(parents=True, exist_ok=True)
+    for digit in range(10):
         file = output / f"path-{digit}.npz"
         if not file.exists():
-            X = data.X_train[inside].astype(np.float32)
-            path = SoULogisticRegression(confidence_coef="auto").fit(X, y[inside]).path_
+            path = SoULogisticRegression(confidence_coef="auto").fit(X, y == digit).path_
             np.savez(file, **path)
-        gamma = choose(np.load(file), data.X_train[outside].astype(float), y[outside])
-        file = output / f"final-{digit}.npz"
-        if not file.exists():
-            fit(data, y, gamma, file)
-        kept = int(np.load(file)["kept"])
-        print(f"digit {digit}: confidence {gamma:.3f}, {kept} pixels, ", end="")
-        print(f"{time.process_time() - begun:.0f} s", flush=True)
-    if len(digits) == 10:
-        ends = [np.load(output / f"final-{digit}.npz") for digit in digits]
-        predicted = np.argmax([end["score"] for end in ends], axis=0)
-        coef = np.abs([end["coef"] for end in ends])
-        shares = " ".join(f"{np.mean(coef < 10.0**-e):.4f}" for e in range(1, 6))
-        print(
-            f"test accuracy {np.mean(predicted == data.y_test):.4f}, below 1e-1 ... 1e-5: {shares}"
-        )
+            print(f"digit {digit}: {path['n_selected']}", flush=True)
+    return [dict(np.load(output / f"path-{digit}.npz")) for digit in range(10)]
 
 
-def choose(path: dict[str, np.ndarray], X: np.ndarray, y: np.ndarray) -> float:
-    """The confidence of the point with the least held-out loss and price."""
-    eta = X @ path["refit_coef"].T + path["refit_intercept"]
-    loss = np.mean(np.logaddexp(0.0, eta) - y[:, None] * eta, axis=0)
-    return float(path["gamma"][np.argmin(loss + PRICE * path["n_selected"])])
+def refit(X: np.ndarray, y: np.ndarray, masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Softmax regression with coefficients (pixels, digits) where ``masks`` allows them.
 
+    Each has the prior N(0, 1), too weak to matter but where digits can be separated.
+    """
+    truth = np.eye(masks.shape[1], dtype=X.dtype)[y]
 
-def fit(data: tuple[np.ndarray, ...], y: np.ndarray, gamma: float, file: Path) -> None:
-    X, _, X_test, _ = data
-    X = X.astype(np.float32)
-    selector = SoULogisticRegression(confidence_coef=gamma, tol=1e-5).fit(X, y)
-    kept = selector.get_support()
-    model = SoULogisticRegression().fit(selector.transform(X), y)
-    coef = np.zeros(X.shape[1])
-    coef[kept] = model.coef_[0]
-    score = model.decision_function(X_test[:, kept].astype(np.float32))
-    # in units of standardised pixels
-    np.savez(file, coef=coef * X.std(0, dtype=float), score=score, kept=np.count_nonzero(coef))
+    def loss(point: np.ndarray) -> tuple[float, np.ndarray]:
+        coef = np.zeros(masks.shape)
+        coef[masks] = point[: masks.sum()]
+        scores = X @ coef.astype(X.dtype) + point[masks.sum() :].astype(X.dtype)
+        log_p = log_softmax(scores, axis=1)
+        wrong = np.exp(log_p) - truth
+        slope = (X.T @ wrong + coef)[masks]
+        value = 0.5 * np.sum(coef**2) - np.sum(log_p[truth > 0], dtype=float)
+        return float(value), np.append(slope, wrong.sum(axis=0, dtype=float)).astype(float)
+
+    start = np.zeros(masks.sum() + masks.shape[1])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 100})
+    coef = np.zeros(masks.shape)
+    coef[masks] = found.x[: masks.sum()]
+    return coef, found.x[masks.sum() :]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), [int(k) for k in sys.argv[2:]] or list(range(10)))
+    main(Path(sys.argv[1]))
