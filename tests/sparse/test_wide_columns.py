@@ -116,3 +116,11 @@ def test_sparse_wide_data_are_never_made_dense(make, monkeypatch):
     finally:
         tracemalloc.stop()
     assert peak < 8 * n * p  # one dense copy
+
+
+def test_more_active_columns_than_matrices_can_hold_are_an_error(monkeypatch):
+    X, signal, _ = _text(40, 400)
+    monkeypatch.setattr("soubayes.sparse.wide.MOST", 1)
+    monkeypatch.setattr("soubayes.sparse.logistic_path._FEW", 5)
+    with pytest.raises(MemoryError, match=r"columns are active .* leave them out"):
+        SoULogisticRegression().fit(X, signal > np.median(signal))

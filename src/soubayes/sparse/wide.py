@@ -29,6 +29,7 @@ from soubayes.sparse.scales import Scale, kl_slope
 from soubayes.sparse.wide_columns import WideColumns
 
 Array = np.ndarray
+MOST = 20_000  # active columns whose k x k matrices are still formed
 
 
 class _Wide(NamedTuple):
@@ -114,6 +115,12 @@ def _fit(
         whole = State(state.active, state.mean, empty, d, local, global_, state.rest)
         data = Pass(loss, np.zeros(0), empty, empty)
         return Fit(whole, data, history, converged, interrupted, state.bound)
+    if len(state.active) > MOST:
+        raise MemoryError(
+            f"{len(state.active)} of {len(d)} columns are active where the steps end, and their "
+            f"covariance would take {8 * len(state.active) ** 2 / 2**30:.0f} GiB. Columns that are "
+            "not zero in one or two rows only explain these rows perfectly: leave them out."
+        )
     part = Z.take(state.active).dense()
     H = part.T @ (state.bound[:, None] * part)
     start = make_state(model, state.active, state.mean, H, d, state.rest)
