@@ -49,6 +49,7 @@ def exact_value(gamma_a, gamma_b):
     return -gamma_a * (np.logaddexp.reduce(log_terms) + np.log(a[1] - a[0]))
 
 
+@pytest.mark.slow  # test_scenarios has the same in the fast run
 @pytest.mark.parametrize(
     "gammas", [(1.0, 1.0), (0.1, 1.0), (3.0, 0.1), (1e-9, 1.0), (0.7, 20.0)], ids=str
 )
@@ -63,6 +64,7 @@ def test_conditional_guide_reaches_the_exact_value(gammas):
     assert posterior.value == pytest.approx(posterior.expected_loss + weighted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gammas", [(1.0, 1.0), (3.0, 0.1)], ids=str)
 def test_mean_field_lies_above_by_what_it_cannot_say(gammas):
     """Mean field misses the dependence of b on a: a gap, and never below the minimum."""
