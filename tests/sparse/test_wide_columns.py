@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.datasets import wide_design
+from soubayes.sparse import dropped
 from soubayes.sparse import wide_columns as module
 from soubayes.sparse.wide_columns import weighted_moments, wide_columns
 
@@ -118,9 +119,57 @@ def test_sparse_wide_data_are_never_made_dense(make, monkeypatch):
     assert peak < 8 * n * p  # one dense copy
 
 
-def test_more_active_columns_than_matrices_can_hold_are_an_error(monkeypatch):
-    X, signal, _ = _text(40, 400)
+def test_copies_are_found_whatever_their_scale_and_sign():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, 6))
+    X = np.column_stack([X, -3.0 * X[:, 2], X[:, 0], X[:, 2] + 1e-6 * X[:, 1]])
+    scale = X.std(axis=0)
+    columns = wide_columns(X, X.mean(axis=0), scale)
+    np.testing.assert_array_equal(columns.first_copies(), [0, 1, 2, 3, 4, 5, 2, 0, 8])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_columns_that_return_one_at_a_time_reach_the_same_fit(seed, monkeypatch):
+    X, label = _words(80, 400, seed)
+    together = SoULogisticRegression(tol=1e-10).fit(X, label)
+    looks = []
+    choose = dropped._most_gain
+    monkeypatch.setattr(dropped, "RETURNS", 0.02)
+    monkeypatch.setattr(
+        dropped, "_most_gain", lambda *given: looks.append(choose(*given)) or looks[-1]
+    )
+    one = SoULogisticRegression(tol=1e-10).fit(X, label)
+    assert looks
+    assert all(chosen.sum() <= 1 for chosen in looks)
+    assert np.all(np.diff(one.objective_) <= 0.0)
+    np.testing.assert_allclose(one.objective_[-1], together.objective_[-1], rtol=1e-10)
+    np.testing.assert_array_equal(one.selected_, together.selected_)
+    # J is flat at its minimum: coefficients to the root of its tolerance
+    np.testing.assert_allclose(one.coef_, together.coef_, atol=1e-5 * np.abs(one.coef_).max())
+
+
+def _words(n, p, seed):
+    """Six common words that decide, and rare ones."""
+    rng = np.random.default_rng(seed)
+    common = rng.poisson(0.5, (n, 6)).astype(float)
+    rare = sp.random_array((n, p - 6), density=0.05, format="csc", rng=rng)
+    rare.data = 1.0 + rng.poisson(0.5, rare.nnz)
+    signal = common @ np.array([4.0, -4.0, 3.0, -3.0, 2.0, -2.0])
+    label = signal + 0.5 * signal.std() * rng.logistic(size=n) > 0
+    return sp.csc_array(sp.hstack([common, rare])), label
+
+
+def test_copies_beyond_what_matrices_can_hold_leave_one_of_them(monkeypatch):
+    rng = np.random.default_rng(0)
+    n, copies = 40, 20
+    base = rng.normal(size=(n, 6))
+    score = base[:, :4] @ [1.0, -1.0, 1.0, -1.0]
+    X, label = np.repeat(base, copies, axis=1), score + 0.1 * rng.logistic(size=n) > 0
+    monkeypatch.setattr("soubayes.sparse.logistic_path._FEW", 0)
+    shared = SoULogisticRegression(tol=1e-10).fit(X, label)
     monkeypatch.setattr("soubayes.sparse.wide.MOST", 1)
-    monkeypatch.setattr("soubayes.sparse.logistic_path._FEW", 5)
-    with pytest.raises(MemoryError, match=r"columns are active .* leave them out"):
-        SoULogisticRegression().fit(X, signal > np.median(signal))
+    single = SoULogisticRegression(tol=1e-10).fit(X, label)
+    assert shared.selected_.sum() == 4 * copies > n  # the copies share their coefficient
+    np.testing.assert_array_equal(np.flatnonzero(single.selected_) % copies, 0)
+    np.testing.assert_array_equal(single.selected_.reshape(6, -1).sum(axis=1), [1, 1, 1, 1, 0, 0])
+    np.testing.assert_allclose(single.decision_function(X), shared.decision_function(X), rtol=1e-3)

@@ -19,6 +19,7 @@ from soubayes.sparse.scales import Scale, stationary_precision
 
 Array = np.ndarray
 _BYTES = 2**27
+RETURNS = 1.0  # columns that return at a time, at most, for every row
 FAR = 1e3  # a column is dropped when its prior precision w exceeds this many times s
 
 
@@ -30,6 +31,7 @@ class Check(NamedTuple):
     value: float
     shift: float  # by how much J changed only because dropped columns were brought up to date
     returned: int
+    waiting: bool = False  # more columns than may return at once ask to
 
 
 def check_dropped(
@@ -54,9 +56,18 @@ def check_dropped(
     s, q = leave_one_out(design, y, weight, model, state, dropped)
     precision, rest = state.precision.copy(), state.rest.copy()
     best, back = precision[dropped], np.zeros(len(dropped), bool)
+    waiting = False
     if readmit:
         best = best_dropped_precision(model, state.local, state.global_, dropped, s, q)
         back = ~runs_away(model, dropped, s, q, far=0.5 * FAR)
+        if back.sum() > RETURNS * design.n_rows:
+            chosen = _most_gain(design, model, state.active, dropped, s, q, back)
+            wait = back & ~chosen
+            far = s[wait], 0.0 * q[wait]  # as far out as without a score
+            best[wait] = best_dropped_precision(
+                model, state.local, state.global_, dropped[wait], *far
+            )
+            back, waiting = chosen, True
     out = dropped[~back]
     precision[out] = best[~back]
     rest[out] = dropped_terms(model, out, s[~back], q[~back], best[~back])
@@ -74,8 +85,37 @@ def check_dropped(
         trial, new_data = _admit(design, y, weight, model, state, j, precision, rest)
         new_value = new_data.loss + prior_value(model, trial)
         if new_value < value:
-            return Check(trial, new_data, new_value, shift, len(j))
+            return Check(trial, new_data, new_value, shift, len(j), waiting)
     return Check(state, data, value, shift, 0)
+
+
+def _most_gain(
+    design: Design,
+    model: Columns,
+    active: Array,
+    dropped: Array,
+    s: Array,
+    q: Array,
+    back: Array,
+) -> Array:
+    """Of more returning columns than rows, as many as rows: those that lower J most alone.
+
+    That is by (z^2 - gamma - gamma log(z^2/gamma))/2. Splitting a coefficient between copies of
+    a column changes nothing (a copy of an active column has z^2 = gamma), so they stay out, and
+    of copies that are all out one returns.
+    """
+    gamma = model.confidence[dropped]
+    ratio = np.where(back, q**2 / np.maximum(gamma * s, 1e-300), 1.0)
+    gain = np.where(ratio > 1.0 + 1e-4, gamma * (ratio - 1.0 - np.log(ratio)) / 2.0, 0.0)
+    if isinstance(design, Design) and design.n_columns > design.n_rows:
+        first = design.wide().first_copies()
+        taken = np.zeros(len(first), bool)
+        taken[first[active]] = True
+        gain[taken[first[dropped]] | (first[dropped] != dropped)] = 0.0
+    best = np.argsort(-gain, kind="stable")[: int(RETURNS * design.n_rows)]
+    chosen = np.zeros(len(dropped), bool)
+    chosen[best] = gain[best] > 0.0
+    return chosen
 
 
 def runs_away(model: Columns, columns: Array, s: Array, q: Array, far: float = FAR) -> Array:

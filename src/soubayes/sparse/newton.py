@@ -76,7 +76,7 @@ def solve(
             elif settled:
                 converged = True
                 break
-            coarse = tol
+            coarse = coarse if check.waiting else tol
     except KeyboardInterrupt:
         interrupted = True
     return Fit(state, data, history, converged, interrupted)

@@ -29,7 +29,7 @@ from soubayes.sparse.scales import Scale, kl_slope
 from soubayes.sparse.wide_columns import WideColumns
 
 Array = np.ndarray
-MOST = 20_000  # active columns whose k x k matrices are still formed
+MOST = 2_000  # active columns whose k x k matrices are still formed; or as many as rows
 
 
 class _Wide(NamedTuple):
@@ -115,16 +115,38 @@ def _fit(
         whole = State(state.active, state.mean, empty, d, local, global_, state.rest)
         data = Pass(loss, np.zeros(0), empty, empty)
         return Fit(whole, data, history, converged, interrupted, state.bound)
-    if len(state.active) > MOST:
-        raise MemoryError(
-            f"{len(state.active)} of {len(d)} columns are active where the steps end, and their "
-            f"covariance would take {8 * len(state.active) ** 2 / 2**30:.0f} GiB. Columns that are "
-            "not zero in one or two rows only explain these rows perfectly: leave them out."
-        )
+    if len(state.active) > max(MOST, len(weight)):
+        state, history = _fewest(Z, model, state), []
+        d = np.exp(state.theta)
     part = Z.take(state.active).dense()
     H = part.T @ (state.bound[:, None] * part)
     start = make_state(model, state.active, state.mean, H, d, state.rest)
     return Fit(start, Pass(loss, np.zeros(len(H)), H, H), history, converged, interrupted)
+
+
+def _fewest(Z: WideColumns, model: Columns, state: _Wide) -> _Wide:
+    """As many columns as rows, those that explain most; the others return one look at a time.
+
+    Copies of a column share its coefficient in any proportions at the same J, so no step removes
+    them. One of them takes it over, with the sum of their prior variances.
+    """
+    spread = np.exp(-state.theta[state.active])
+    explains = np.maximum(1.0 - _shrinkage(model, state), 0.0)
+    free = model.selects[state.active]
+    first = np.where(free, Z.take(state.active).first_copies(), np.arange(len(free)))
+    k = len(free)
+    explains, mean, spread = (np.bincount(first, x, k) for x in (explains, state.mean, spread))
+    alone = first == np.arange(k)
+    rank = np.where(alone, np.where(free, explains, np.inf), -1.0)
+    stay = np.zeros(k, bool)
+    stay[np.argsort(-rank, kind="stable")[: len(state.bound)]] = True
+    stay = (stay & alone) | ~free
+    theta, rest = state.theta.copy(), state.rest.copy()
+    theta[state.active[stay]] = -np.log(spread[stay])
+    j, s = state.active[~stay], state.s[~stay]
+    d = best_dropped_precision(model, state.local, state.global_, j, s, 0.0 * s)
+    theta[j], rest[j] = np.log(d), dropped_terms(model, j, s, 0.0 * s, d)
+    return state._replace(active=state.active[stay], mean=mean[stay], theta=theta, rest=rest)
 
 
 def _own_steps(model: Columns, state: _Wide) -> Array:
