@@ -16,8 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import ARDRegression, LassoCV
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from soubayes import SoULinearRegression, horseshoe_gibbs
@@ -67,7 +70,7 @@ def compare(name: str, data: Regression, slow: bool) -> None:
     for method, make in methods.items():
         seconds, model = timed(lambda make=make: make().fit(data.X, data.y))
         ours = seconds if method == "SoULinearRegression" else ours
-        coef = getattr(model, "best_estimator_", model).coef_.ravel()
+        coef = coefficients(model)
         row(name, method, seconds, ours, prediction_rmse(coef, data.coef), np.sum(coef != 0))
     if slow:
         begin = time.process_time()
@@ -92,23 +95,42 @@ def n_much_larger() -> None:
 
 
 def best_subset() -> Any:
+    """abess over every size of support, or up to the largest its authors recommend for p > n."""
     from abess import LinearRegression
 
     class Full(LinearRegression):
         def fit(self, X: np.ndarray, y: np.ndarray) -> Any:
-            self.support_size = range(min(X.shape) + 1)
+            n, p = X.shape
+            most = p if p < n else min(p, int(n / (np.log(np.log(n)) * np.log(p))))
+            self.support_size = range(most + 1)
             return super().fit(X, y)
 
     return Full()
 
 
 def minimax_concave(data: Regression) -> Any:
-    """MCP of skglm with its penalty chosen by 5-fold cross-validation over 20 values."""
+    """MCP of skglm with its penalty chosen by 5-fold cross-validation over 20 values.
+
+    It has no intercept of its own here: columns and response are centred in every fold.
+    """
     from skglm import MCPRegression
 
-    largest = np.max(np.abs(data.X.T @ data.y)) / len(data.y)
-    grid = {"alpha": np.geomspace(largest, largest / 1000, 20)}
-    return GridSearchCV(MCPRegression(fit_intercept=False, gamma=3.0), grid, cv=5)
+    y = data.y - data.y.mean()
+    largest = np.max(np.abs((data.X - data.X.mean(axis=0)).T @ y)) / len(y)
+    mcp = MCPRegression(fit_intercept=False, gamma=3.0)
+    centred = TransformedTargetRegressor(
+        make_pipeline(StandardScaler(with_std=False), mcp),
+        transformer=StandardScaler(with_std=False),
+    )
+    grid = {"regressor__mcpregression__alpha": np.geomspace(largest, largest / 1000, 20)}
+    return GridSearchCV(centred, grid, cv=5)
+
+
+def coefficients(model: Any) -> np.ndarray:
+    """Of a fitted estimator, however wrapped."""
+    model = getattr(model, "best_estimator_", model)
+    model = getattr(model, "regressor_", model)
+    return np.ravel((model[-1] if hasattr(model, "steps") else model).coef_)
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, Any]:
