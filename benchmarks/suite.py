@@ -401,6 +401,8 @@ def page(rows: list[dict[str, Any]]) -> str:
         "the process rose above the loaded data, libraries apart, at most. Draws of the horseshoe",
         "keep a column whose 90 % interval excludes 0; NUTS runs on the first data set only.",
         "abess searches all sizes of support, for p > n those up to n/(log log n log p).",
+        "sparsevb has no wheel; built from source it links against the system's LAPACK, BLAS and",
+        "libgfortran, and fails where they are missing, as on the machine below.",
         "",
         *[f"- {name}: {value}" for name, value in about().items()],
     ]
@@ -424,6 +426,7 @@ def line(here: dict[tuple[str, int], dict[str, Any]], method: str) -> str:
     row, two = here.get((method, 1)), here.get((method, 2), {})
     if row is None or row["status"] != "ok":
         said = "not run" if row is None else row["status"].replace("|", "/")
+        said = said.replace("over", "did not finish in", 1) if said.startswith("over") else said
         return f"| {method} | {said} | | | | | | | |"
     base, base_two = here.get(("ours", 1), {}), here.get(("ours", 2), {})
     cells = [
@@ -434,7 +437,7 @@ def line(here: dict[tuple[str, int], dict[str, Any]], method: str) -> str:
         number(row, "cpu", 3),
         f"{row['cpu'] / base['cpu']:.2f}" if "cpu" in base else "",
         f"{two['wall'] / base_two['wall']:.2f}" if "wall" in two and "wall" in base_two else "",
-        number(row, "peak_mb", 0),
+        number(row, "peak_mb", 1),
     ]
     return f"| {method} | " + " | ".join(cells) + " |"
 
