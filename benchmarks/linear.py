@@ -23,6 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
+from measure import timed
 from soubayes import SoULinearRegression, horseshoe_gibbs
 from soubayes.datasets import Regression, experiment1, prediction_rmse, wide_design
 
@@ -131,18 +132,6 @@ def coefficients(model: Any) -> np.ndarray:
     model = getattr(model, "best_estimator_", model)
     model = getattr(model, "regressor_", model)
     return np.ravel((model[-1] if hasattr(model, "steps") else model).coef_)
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    """Seconds of the best of up to three runs, and the result."""
-    best = np.inf
-    for _ in range(3):
-        begin = time.process_time()
-        result = work()
-        best = min(best, time.process_time() - begin)
-        if best > 1.0:
-            break
-    return best, result
 
 
 def row(name: str, method: str, seconds: float, ours: float, error: float, kept: int) -> None:
