@@ -80,8 +80,8 @@ def solve_class(
         2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e),
 
     the corrected Akaike risk plus the price of having searched p columns for each one kept, with
-    k the support and the loss at its refit at confidence 1; that refit is what is reported. The
-    price is a third above linear regression's: wide data can be separated by a few wrong columns.
+    k the support and the loss at its refit at confidence 1; that refit is what is reported. A lower
+    price does not do: wide data can be separated by a few wrong columns.
     """
 
     def at(gamma: float) -> Columns:
