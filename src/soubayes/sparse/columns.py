@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import lapack
 
 from soubayes.sparse.jaakkola import Pass
 from soubayes.sparse.scales import (
@@ -14,6 +13,7 @@ from soubayes.sparse.scales import (
     scale_objective,
     split_precision,
 )
+from soubayes.sparse.triangles import cholesky, invert_triangle
 
 Array = np.ndarray
 
@@ -90,8 +90,8 @@ def make_state(
 def covariance_root(model: Columns, active: Array, bound: Array, precision: Array) -> Array:
     """The upper triangular R with S = R R' = gamma_b (H + gamma_b D)^-1, alpha apart."""
     gamma = model.confidence[active]
-    A = apart(model, bound) + np.diag(gamma * precision[active])
-    return invert_triangular(cholesky(A)).T * np.sqrt(gamma)
+    lower = cholesky(apart(model, bound), gamma * precision[active])
+    return invert_triangle(lower).T * np.sqrt(gamma)
 
 
 def prior_value(model: Columns, state: State) -> float:
@@ -168,27 +168,3 @@ def apart(model: Columns, matrix: Array) -> Array:
     if model.intercept:
         matrix[-1, :-1] = matrix[:-1, -1] = 0.0
     return matrix
-
-
-def cholesky(A: Array) -> Array:
-    """The lower Cholesky factor of A, or of A with a diagonal larger by rounding."""
-    if not len(A):
-        return A
-    for grow in (0.0, 1e-14, 1e-10, 1e-6):  # a Gram matrix of float32 data rounds at 1e-7
-        factor, info = lapack.dpotrf(A + np.diag(grow * np.diag(A)) if grow else A, lower=1)
-        if info == 0:
-            return factor
-    raise np.linalg.LinAlgError(f"matrix of size {len(A)} is not positive definite ({info})")
-
-
-def invert(factor: Array) -> Array:
-    """The inverse of A from its lower Cholesky factor."""
-    if not len(factor):
-        return factor
-    half, _ = lapack.dpotri(factor, lower=1)
-    return np.tril(half) + np.tril(half, -1).T
-
-
-def invert_triangular(factor: Array) -> Array:
-    """The inverse of a lower triangular matrix."""
-    return lapack.dtrtri(factor, lower=1)[0] if len(factor) else factor

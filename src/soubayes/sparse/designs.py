@@ -8,8 +8,9 @@ leave-one-out quantities of note 2, s_j = 1/(A^-1)_jj - w_j and q_j = m_j/(A^-1)
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import blas, lapack, solve_triangular
+from scipy.linalg import solve_triangular
 
+from soubayes.sparse.triangles import cholesky, invert_triangle, log_determinant
 from soubayes.sparse.wide_columns import WideColumns
 
 Array = np.ndarray
@@ -66,7 +67,7 @@ class Gram:
 
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         cross = self.gram[np.ix_(index, others)]
-        lower = _cholesky(self.gram[np.ix_(index, index)], w)
+        lower = cholesky(self.gram[np.ix_(index, index)], w)
         return _residual(
             lower, cross, self.scores[index], self.norms[others], self.scores[others], self.n
         )
@@ -122,7 +123,7 @@ class Wide:
             t, score = self.columns.projected(inverse, inverse @ self.y)
             return np.maximum(t[others], _FLOOR * self.n), score[others]
         X = active.dense()
-        lower = _cholesky(X.T @ X, w)
+        lower = cholesky(X.T @ X, w)
         half = solve_triangular(lower, X.T, lower=True, check_finite=False)
         explained, fitted = self.columns.projected(half, half @ self.y)
         s = (self.norms - explained)[others]
@@ -172,38 +173,11 @@ class Diagonal:
 _FLOOR = 1e-12  # of n: a constant column, or one that the others explain, still has s > 0
 
 
-def _cholesky(matrix: Array, diagonal: Array) -> Array:
-    """The lower factor of matrix + diag(diagonal), with a hint of jitter if rounding demands."""
-    for jitter in (0.0, 1e-14, 1e-12, 1e-10):
-        full = np.array(matrix.T, order="F")  # symmetric, and so a plain copy of C-ordered memory
-        points = full.reshape(-1, order="F")[:: len(full) + 1]
-        points += diagonal
-        points *= 1.0 + jitter
-        lower, info = lapack.dpotrf(full, lower=1, clean=1, overwrite_a=1)
-        if info == 0:
-            return lower
-    raise np.linalg.LinAlgError("X'X is not positive semi-definite; is there a NaN in the data?")
-
-
 def _inverse_triangle(matrix: Array, diagonal: Array) -> tuple[Array, float]:
     """L^-1 and log|A| for A = LL' = matrix + diag(diagonal)."""
-    lower = _cholesky(matrix, diagonal)
-    log_det = 2.0 * float(np.log(np.diag(lower)).sum())
-    _invert(lower)
-    return lower, log_det
-
-
-def _invert(lower: Array) -> None:
-    """Invert a triangle in place, by halves: at p = 400 half the time of LAPACK's dtrtri."""
-    half = len(lower) // 2
-    if half < 25:
-        lower[:] = lapack.dtrtri(lower, lower=1)[0]
-        return
-    top, corner, bottom = lower[:half, :half], lower[half:, :half], lower[half:, half:]
-    _invert(top)
-    _invert(bottom)
-    right = blas.dtrmm(1.0, top, corner, lower=1, side=1)
-    corner[:] = blas.dtrmm(-1.0, bottom, right, lower=1, overwrite_b=1)
+    lower = cholesky(matrix, diagonal)
+    log_det = log_determinant(lower)
+    return invert_triangle(lower), log_det
 
 
 def _residual(

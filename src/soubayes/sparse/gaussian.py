@@ -23,6 +23,7 @@ from soubayes.sparse.objective import Model, intercept_spread, source_covariance
 from soubayes.sparse.path import Point, Solution, solve_path
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.scales import make_prior
+from soubayes.sparse.triangles import cholesky
 
 Array = np.ndarray
 
@@ -260,7 +261,7 @@ def _posterior(design: Design, s: Solution, scale: Array) -> Posterior:
     uniform = len(set(model.gamma.tolist())) <= 1
     if isinstance(part, Wide) and uniform and len(active) == len(s.w):
         diagonal = model.gamma * v / w * scale**2
-        lower = np.linalg.cholesky(part.columns.gram(w) + np.eye(len(part.y)))
+        lower = cholesky(part.columns.gram(w), 1.0)
         X = part.X / (scale * np.sqrt(model.gamma * v))
         half = solve_triangular(lower, X * diagonal, lower=True, check_finite=False)
         return LowRankPosterior(s.coef * scale, diagonal, half, lower)

@@ -10,6 +10,7 @@ from soubayes.sparse.logistic_path import Outcome, Problem
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.scales import kl
 from soubayes.sparse.streamed import Units
+from soubayes.sparse.triangles import cholesky, invert_triangle
 from soubayes.sparse.wide import Kernel, source_spread
 
 Array = np.ndarray
@@ -117,8 +118,8 @@ def _wide(problem: Problem, outcome: Outcome) -> _Spread:
     else:
         # the first p columns of a p x p matrix: ordered sources have no low-rank form
         dense = X.dense()
-        A = dense.T @ (bound[:, None] * dense) + np.diag(w)
-        root = np.linalg.inv(np.linalg.cholesky(A)).T * np.sqrt(gamma)
+        lower = cholesky(dense.T @ (bound[:, None] * dense), w)
+        root = invert_triangle(lower).T * np.sqrt(gamma)
         inside = Posterior(state.mean[:p], variance, np.arange(p), root @ root.T)
     if model.intercept:
         own = model.confidence[-1] / (bound.sum() + model.confidence[-1] * state.precision[-1])

@@ -19,10 +19,7 @@ from soubayes.sparse.columns import (
     Fit,
     State,
     apart,
-    cholesky,
     dropped_terms,
-    invert,
-    invert_triangular,
     make_state,
     prior_value,
     scales_value,
@@ -31,6 +28,7 @@ from soubayes.sparse.columns import (
 from soubayes.sparse.dropped import FAR, best_dropped_precision, check_dropped, runs_away
 from soubayes.sparse.jaakkola import Design, Pass, sweep
 from soubayes.sparse.scales import Scale, kl_slope
+from soubayes.sparse.triangles import cholesky, invert, invert_triangle
 
 Array = np.ndarray
 
@@ -178,15 +176,16 @@ def _profile(
 ) -> _Point:
     gamma = model.confidence[quadratic.columns]
     w = gamma * np.exp(theta[quadratic.columns])
-    factor = cholesky(quadratic.H + np.diag(w))
-    C, B = invert(factor), invert(cholesky(quadratic.W + np.diag(w)))
+    factor = cholesky(quadratic.H, w)
+    log_det = gamma @ np.log(np.diag(factor))
+    C, B = invert(factor), invert(cholesky(quadratic.W, w))
     variance = gamma * np.diag(C)
     if len(set(gamma[: len(gamma) - model.intercept])) > 1:  # sources of unequal confidence
-        root = invert_triangular(factor).T * np.sqrt(gamma)
+        root = invert_triangle(factor).T * np.sqrt(gamma)
         variance = np.einsum("ij,ij->i", root, root)
     mean = B @ quadratic.linear
     local, global_ = split_scales(model, np.exp(theta), held)
-    value = gamma @ np.log(np.diag(factor)) - quadratic.linear @ mean / 2.0
+    value = log_det - quadratic.linear @ mean / 2.0
     value += scales_value(model, local, global_)
     return _Point(theta, float(value), C, B, mean, variance, w, local, global_)
 

@@ -12,8 +12,9 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit
 
-from soubayes.sparse.columns import Columns, State, cholesky, make_state
+from soubayes.sparse.columns import Columns, State, make_state
 from soubayes.sparse.jaakkola import Design, gram
+from soubayes.sparse.triangles import cholesky
 
 Array = np.ndarray
 
@@ -27,7 +28,7 @@ def ridge_start(
     prior makes the steps well scaled, and one serves every class.
     """
     pull = model.confidence * precision
-    factor = cholesky(gram + np.diag(pull))
+    factor = cholesky(gram, pull)
 
     def loss(scaled: Array) -> tuple[float, Array]:
         mean = solve_triangular(factor, scaled, lower=True, trans=1)

@@ -16,7 +16,6 @@ from soubayes.sparse.columns import (
     Columns,
     Fit,
     State,
-    cholesky,
     dropped_terms,
     make_state,
     refresh_scales,
@@ -26,6 +25,7 @@ from soubayes.sparse.columns import (
 from soubayes.sparse.dropped import best_dropped_precision, runs_away
 from soubayes.sparse.jaakkola import Pass, RowTerms, row_terms
 from soubayes.sparse.scales import Scale, kl_slope
+from soubayes.sparse.triangles import cholesky
 from soubayes.sparse.wide_columns import WideColumns
 
 Array = np.ndarray
@@ -268,7 +268,7 @@ class Kernel(NamedTuple):
     def of(cls, X: WideColumns, w: Array, bound: Array) -> "Kernel":
         root = np.sqrt(bound)
         gram = X.gram(w)
-        lower = cholesky(np.eye(len(gram)) + root[:, None] * gram * root)
+        lower = cholesky(root[:, None] * gram * root, 1.0)
         return cls(root, gram, lower, X.projected(_through(lower, root), root)[0])
 
     def half(self, X: WideColumns) -> Array:
