@@ -58,6 +58,8 @@ class Architecture(NamedTuple):
 class BaseNet(BaseEstimator):
     """Fitting and reporting; a subclass brings the loss, predictions and their units."""
 
+    _WARMUP: float  # of networks with free scales and enough rows
+
     def fit(
         self, X: Any, y: Any = None, *, X_val: ArrayLike | None = None, y_val: Any = None
     ) -> Self:
@@ -301,7 +303,7 @@ class BaseNet(BaseEstimator):
         """Warm-up and speed of the scales; with few rows the KL terms weigh more, so go gently."""
         gentle = n < FEW_ROWS
         if self._free_scales:
-            warmup, speed = (0.5, 2.0) if gentle else (0.05, 10.0)
+            warmup, speed = (0.5, 2.0) if gentle else (self._WARMUP, 10.0)
         else:
             warmup, speed = 0.3, 10.0
         return (

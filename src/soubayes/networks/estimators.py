@@ -40,8 +40,9 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     batch_size, learning_rate : of Adam; the rate is held for half of the run and then decays.
     scale_speed : what multiplies the learning rate of tau and nu; pruning is their movement. None
         is 10, and 2 with fewer than 300 rows, where faster scales end at a constant.
-    warmup : the part of the run over which the KL terms grow to their full weight; None is 0.05
-        when tau is free (confidence_local <= 0.01; 0.5 with fewer than 300 rows), else 0.3.
+    warmup : the part of the run over which the KL terms grow to their full weight; None is 0.05,
+        for classifiers 0.2, when tau is free (confidence_local <= 0.01; 0.5 with fewer than 300
+        rows), else 0.3.
     compact : remove units that know nothing about the data while training, so that the rest of
         the run costs what the small network costs.
     validation_fraction : part of the rows held out and scored every epoch.
@@ -66,6 +67,8 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     >>> bool(abs(mean[0] - np.sin(1.5)) < 0.3)
     True
     """
+
+    _WARMUP = 0.05
 
     def __init__(
         self,
@@ -213,6 +216,8 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     >>> net.uncertainty(X[:2]).epistemic.shape
     (2,)
     """
+
+    _WARMUP = 0.2
 
     def __init__(
         self,
