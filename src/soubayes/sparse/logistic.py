@@ -231,7 +231,7 @@ and, of "auto", refit_coef and refit_intercept
     @block_by_block
     def decision_function(self, X: Any) -> Array:
         """Log odds of the averaged probability, (n,) or (n, n_classes) one against the rest."""
-        mean, variance = self._predictor(X)
+        mean, variance = self._predictor(self._checked(X))
         odds = log_mean_probability(mean, variance) - log_mean_probability(-mean, variance)
         return odds[:, 0] if self._single else odds
 
@@ -254,6 +254,7 @@ and, of "auto", refit_coef and refit_intercept
         probabilities, divided by the same sum. ``average=True`` also averages over the points of
         the path, each with the variance of the reported point, and adds their spread.
         """
+        X = self._checked(X)
         mean, variance = self._predictor(X)
         p = mean_probability(mean, variance)
         sd = probability_sd(mean, variance) if return_std else p
@@ -274,7 +275,7 @@ and, of "auto", refit_coef and refit_intercept
     @block_by_block
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of `predict_proba`, accurate for small probabilities."""
-        mean, variance = self._predictor(X)
+        mean, variance = self._predictor(self._checked(X))
         log_p = log_mean_probability(mean, variance)
         if self._single:
             return np.column_stack([log_mean_probability(-mean, variance), log_p])
@@ -287,8 +288,7 @@ and, of "auto", refit_coef and refit_intercept
         return tags
 
     def _predictor(self, X: Any) -> tuple[Array, Array]:
-        """Mean and variance of alpha + x' beta, (n, 1) or (n, n_classes)."""
-        X = self._checked(X)
+        """Mean and variance of alpha + x' beta, (n, 1) or (n, n_classes), for a checked X."""
         mean = np.empty((X.shape[0], len(self.posteriors_)))
         variance = np.empty_like(mean)
         for rows in row_slices(X):
@@ -300,7 +300,6 @@ and, of "auto", refit_coef and refit_intercept
 
     def _along_path(self, X: Any, variance: Array, spread: bool) -> tuple[Array, Array]:
         """Probabilities averaged over the path's points, and their standard deviations."""
-        X = self._checked(X)
         p, square = np.zeros_like(variance), np.zeros_like(variance)
         for t, table in enumerate([self.path_] if self._single else self.path_):
             v = variance[:, t]
