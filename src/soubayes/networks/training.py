@@ -42,8 +42,8 @@ BLOCKS = ("weights", "local", "global")
 WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
 HOLD = 0.5  # the learning rate is held for this part of the run, then falls along a cosine
 COMPACT_FROM = 0.08  # no unit is removed in this first part of the run
-COMPACT_GAIN = 0.75  # a new shape is compiled only when at most this part of the weights remains,
-COMPILE_FLOPS = 6e10  # and when that spares more arithmetic than compiling costs (about 3 s)
+COMPACT_GAIN = 0.6  # a new shape is compiled only when at most this part of the weights remains,
+COMPILE_FLOPS = 6e10  # and when that spares enough arithmetic: compiling takes about 4 s
 BLOCK_STEPS, BLOCK_FLOPS = 200, 2e10  # what one compiled call may hold of small epochs
 DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
 
