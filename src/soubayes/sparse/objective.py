@@ -7,7 +7,8 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from soubayes.sparse.designs import Design, Ridge
-from soubayes.sparse.scales import Prior, Scale, kl, log_minus_psi
+from soubayes.sparse.gamma_functions import log_minus_psi
+from soubayes.sparse.scales import Prior, Scale, kl
 
 Array = np.ndarray
 

@@ -15,12 +15,13 @@ so the same functions serve normal means, linear and logistic regression:
 All arguments broadcast; confidences are finite and positive.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, polygamma, psi
+
+from soubayes.sparse.gamma_functions import delta1, delta2, log_minus_psi, negative_entropy
+from soubayes.sparse.roots import find_root, newton_root
 
 Array = np.ndarray
 
@@ -92,7 +93,7 @@ def kl(prior: Prior, q: Scale) -> Array:
     0.3425
     """
     a, rho = q
-    minus_entropy = _negative_entropy(a) - np.log(rho)
+    minus_entropy = negative_entropy(a) - np.log(rho)
     if isinstance(prior, Exponential):
         return minus_entropy - np.log(prior.rate) + prior.rate * q.mean
     return minus_entropy + np.log(np.pi) + 1.5 * q.mean_log + np.log1p(1.0 / rho)
@@ -146,7 +147,7 @@ def fit_scale(
         d = np.exp(t)
         a = 1.0 + d
         rho = best_ratio(prior, a, A, E, gamma)
-        d1, d2 = _delta1(a), _delta2(a)
+        d1, d2 = delta1(a), delta2(a)
         lift = A / gamma - (a + 1.0)
         pull = prior.rate * rho
         value = d * d * d1 * lift - pull
@@ -197,13 +198,13 @@ def best_shape(
     def slope(t: Array) -> tuple[Array, Array]:
         d = np.exp(t)
         a = 1.0 + d
-        d1, lift = _delta1(a), A / gamma - (a + 1.0)
+        d1, lift = delta1(a), A / gamma - (a + 1.0)
         value = d * d * d1 * lift - prior.rate * rho
-        return value, d * (2.0 * d * d1 * lift + d * d * (_delta2(a) * lift - d1))
+        return value, d * (2.0 * d * d1 * lift + d * d * (delta2(a) * lift - d1))
 
     start = np.log(np.maximum(A / gamma, 1.0) + 2.0 * prior.rate * rho)
     low = np.log(np.maximum(A / gamma - 2.0, 0.0) + 1e-12)
-    return 1.0 + np.exp(_newton(slope, start, low, start + 40.0))
+    return 1.0 + np.exp(newton_root(slope, start, low, start + 40.0))
 
 
 def split_precision(
@@ -261,7 +262,7 @@ def balance_global(
             global_confidence * top_two + np.sum(local_confidence * two),
         )
 
-    rho = np.exp(_newton(slope, np.log(nu.ratio), np.array(-80.0), np.array(80.0)))
+    rho = np.exp(newton_root(slope, np.log(nu.ratio), np.array(-80.0), np.array(80.0)))
     return Scale(tau.shape, 1.0 / (precision * rho)), Scale(nu.shape, np.asarray(rho))
 
 
@@ -286,7 +287,7 @@ def algorithm_1_step(
         # psi'(a)(a + 1) - 1 = 1/a - (a + 1) delta1(a)
         d = np.exp(t)
         a = 1.0 + d
-        d1, d2 = _delta1(a), _delta2(a)
+        d1, d2 = delta1(a), delta2(a)
         trigamma, tetragamma = 1.0 / a - d1, -1.0 / (a * a) - d2
         force = E / b - A * trigamma + gamma * (1.0 / a - (a + 1.0) * d1)
         change = gamma * trigamma - (A - gamma * (a + 1.0)) * tetragamma
@@ -297,7 +298,7 @@ def algorithm_1_step(
 
     growth = np.where(gamma < 0.1 * A, 0.5, 0.0)
     start = np.log(old - 1.0 + growth)
-    a = 1.0 + np.exp(_newton(slope, start, start - 40.0, start + 40.0))
+    a = 1.0 + np.exp(newton_root(slope, start, start - 40.0, start + 40.0))
     return Scale(a, b / a)
 
 
@@ -347,124 +348,7 @@ def stationary_precision(
     low = np.minimum(base, 0.9)
     excess = z - 1.0 + 2.0 * low
     start = np.log(2.0 * (1.0 - low) / (excess + np.sqrt(excess**2 + 4.0 * low * (1.0 - low))))
-    return s * np.exp(_newton(balance, start, start - 60.0, start + 60.0))
-
-
-def _newton(
-    function: Callable[[Array], tuple[Array, Array]], start: Array, low: Array, high: Array
-) -> Array:
-    """`find_root` without its care: a few Newton steps from a good start, if they settle."""
-    t = start
-    for _ in range(4):
-        value, slope = function(t)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step = value / slope
-        t = t - step
-        far = np.max(np.abs(step), initial=0.0)
-        if far < 1e-6:  # quadratic: the next would be below 1e-11
-            return t
-        if not far < 3.0:
-            break
-    return find_root(function, start, low, high)
-
-
-def find_root(
-    function: Callable[[Array], tuple[Array, Array]], start: Array, low: Array, high: Array
-) -> Array:
-    """Elementwise root of a function that goes from negative to positive on [low, high].
-
-    ``function`` returns value and derivative. Newton steps, replaced by bisection whenever they
-    leave the bracket or do not shrink the value.
-    """
-    t = np.clip(np.array(start, float), low, high)
-    low, high = (
-        np.array(np.broadcast_to(low, t.shape), float),
-        np.array(np.broadcast_to(high, t.shape), float),
-    )
-    last = np.full(t.shape, np.inf)
-    for _ in range(200):
-        value, slope = function(t)
-        size = np.abs(value)
-        low = np.where(value <= 0.0, t, low)
-        high = np.where(value >= 0.0, t, high)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            newton = t - value / slope
-        # at the rounding floor values stop shrinking: stay there, do not bisect the old bracket
-        near = (value == 0.0) | (np.abs(newton - t) <= 1e-13 * (1.0 + np.abs(t)))
-        good = (newton > low) & (newton < high) & (size < 0.7 * last)
-        step = np.where(good, newton, np.where(near, t, 0.5 * (low + high)))
-        t, last = step, size
-        if (near | (high - low <= 1e-13 * (1.0 + np.abs(t)))).all():
-            break
-    return t
-
-
-def log_minus_psi(a: ArrayLike) -> Array:
-    """log(a) - psi(a), accurate for any a > 0.
-
-    >>> round(float(log_minus_psi(5e8)) * 1e9, 6)
-    1.0
-    """
-    return _two_branches(
-        a,
-        lambda a: np.log(a) - psi(a),
-        lambda x, y: x * (1 / 2 + x * _series(y, 1 / 12, 1 / 120, 1 / 252, 1 / 240, 1 / 132)),
-    )
-
-
-def _delta1(a: ArrayLike) -> Array:
-    """1/a - psi'(a), the derivative of `log_minus_psi`; negative."""
-    return _two_branches(
-        a,
-        lambda a: 1.0 / a - polygamma(1, a),
-        lambda x, y: -y * (1 / 2 + x * _series(y, 1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66)),
-    )
-
-
-def _delta2(a: ArrayLike) -> Array:
-    """-1/a^2 - psi''(a), the derivative of `_delta1`; positive."""
-    return _two_branches(
-        a,
-        lambda a: -1.0 / (a * a) - polygamma(2, a),
-        lambda x, y: x * y * (1.0 + x * _series(y, 1 / 2, 1 / 6, 1 / 6, 3 / 10, 5 / 6)),
-    )
-
-
-def _negative_entropy(a: ArrayLike) -> Array:
-    """E[log q(x)] of Inv-Gamma(a, a), i.e. (a + 1) psi(a) - log(a) - log Gamma(a) - a."""
-    return _two_branches(
-        a,
-        lambda a: (a + 1.0) * psi(a) - np.log(a) - gammaln(a) - a,
-        lambda x, y: (
-            -0.5 * np.log(2.0 * np.pi * x)
-            - x * _series(y, 1 / 12, 1 / 360, 1 / 1260, 1 / 1680, 1 / 1188)
-            - (1.0 / x + 1.0) * log_minus_psi(1.0 / x)
-        ),
-    )
-
-
-def _series(y: Array, *terms: float) -> Array:
-    """terms[0] - y terms[1] + y^2 terms[2] - ..."""
-    total = np.full_like(y, terms[-1])
-    for term in reversed(terms[:-1]):
-        total = term - y * total
-    return total
-
-
-_LARGE = 30.0  # from here on the asymptotic series are exact to rounding
-
-
-def _two_branches(
-    a: ArrayLike, direct: Callable[[Array], Array], series: Callable[[Array, Array], Array]
-) -> Array:
-    """``direct(a)`` for small a and ``series(1/a, 1/a^2)`` for large a."""
-    a = np.asarray(a, float)
-    small = a < _LARGE
-    if small.all():
-        return direct(a)
-    x = 1.0 / np.maximum(a, _LARGE)
-    large = series(x, x * x)
-    return np.where(small, direct(np.minimum(a, _LARGE)), large) if small.any() else large
+    return s * np.exp(newton_root(balance, start, start - 60.0, start + 60.0))
 
 
 def _positive_root(square: Array, linear: Array, constant: Array) -> Array:
