@@ -228,19 +228,19 @@ EXPERIMENTS = [
                 "table1",
                 "linear regression, Experiment 1: coefficients 1..10 repeated",
                 "section 4.2, tab:experiment2",
-                {"toy": 0.1, "quick": 1.7, "full": 95.0},
+                {"toy": 0.1, "quick": 1.7, "full": 60.0},
             ),
             (
                 "tableS1",
                 "linear regression, Experiment 2: coefficients 2, ..., 2, 5, 20 repeated",
                 "supplement A.2, tab:experiment1",
-                {"toy": 0.1, "quick": 1.7, "full": 95.0},
+                {"toy": 0.1, "quick": 1.7, "full": 55.0},
             ),
             (
                 "tableS2",
                 "linear regression, Experiment 3: heavy-tailed signals",
                 "supplement A.2, tab:experiment3",
-                {"toy": 0.1, "quick": 0.6, "full": 28.0},
+                {"toy": 0.1, "quick": 0.6, "full": 24.0},
             ),
         ]
     ),

@@ -157,7 +157,7 @@ EXPERIMENTS = [
         grid=dynamics_grid,
         row=compute,
         report=report_dynamics,
-        minutes={"toy": 0.5, "quick": 3.0, "full": 60.0},
+        minutes={"toy": 0.5, "quick": 3.0, "full": 8.0},
     ),
     Experiment(
         name="table3",
@@ -166,6 +166,6 @@ EXPERIMENTS = [
         grid=width_grid,
         row=compute,
         report=report_widths,
-        minutes={"toy": 0.2, "quick": 2.0, "full": 120.0},
+        minutes={"toy": 0.2, "quick": 2.0, "full": 25.0},
     ),
 ]

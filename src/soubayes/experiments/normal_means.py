@@ -199,6 +199,6 @@ EXPERIMENTS = [
         grid=robustness_grid,
         row=compute,
         report=report_robustness,
-        minutes={"toy": 0.02, "quick": 0.4, "full": 7.0},
+        minutes={"toy": 0.02, "quick": 0.4, "full": 3.0},
     ),
 ]

@@ -211,7 +211,7 @@ EXPERIMENTS = [
         grid=grid,
         row=compute,
         report=report_figure,
-        minutes={"toy": 0.5, "quick": 3.0, "full": 120.0},
+        minutes={"toy": 0.5, "quick": 3.0, "full": 90.0},
     ),
     Experiment(
         name="tableS3",
@@ -220,7 +220,7 @@ EXPERIMENTS = [
         grid=grid,
         row=compute,
         report=report_table,
-        minutes={"toy": 0.5, "quick": 3.0, "full": 120.0},
+        minutes={"toy": 0.5, "quick": 3.0, "full": 90.0},
         rows_of="fig5",
     ),
 ]
