@@ -128,6 +128,8 @@ def _on_joblib(compute: Callable, tasks: list[Task], *, jobs: int) -> Results:
     from joblib import Parallel, delayed
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
+    # a worker that holds more memory than before, as after MNIST, is replaced between rows
+    warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
     # one task a message: a kill loses what is in flight, never a batch of finished rows
     pool = Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
     try:
