@@ -32,7 +32,10 @@ def _ard(data: datasets.Regression, seed: int) -> Fit:
 def _abess(data: datasets.Regression, seed: int) -> Fit:
     from abess.linear import LinearRegression
 
-    model = LinearRegression(support_size=range(data.X.shape[1] + 1), fit_intercept=False)
+    n, p = data.X.shape
+    # every size of support; where the largest would interpolate, the range abess recommends
+    sizes = range(p + 1) if p < n else None
+    model = LinearRegression(support_size=sizes, fit_intercept=False)
     return Fit(np.asarray(model.fit(data.X, data.y).coef_, float))
 
 
