@@ -23,6 +23,7 @@ from soubayes.sparse.objective import Model, intercept_spread, source_covariance
 from soubayes.sparse.path import Point, Solution, solve_path
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.scales import make_prior
+from soubayes.sparse.threads import solver_threads
 from soubayes.sparse.triangles import cholesky
 
 Array = np.ndarray
@@ -94,10 +95,11 @@ class GaussianEstimator(SparseEstimator):
         """Fit every target and set the attributes."""
         blocks = self._blocks()
         fits = []
-        for t, design in enumerate(designs):
-            model, free = self._model(len(units.x_scale), blocks, float(units.y_scale[t]))
-            fits.append(self._solve_one(design, model, free, t, len(designs)))
-        self._set_attributes(designs, fits, units)
+        with solver_threads(int(min(designs[0].n, len(units.x_scale)))):
+            for t, design in enumerate(designs):
+                model, free = self._model(len(units.x_scale), blocks, float(units.y_scale[t]))
+                fits.append(self._solve_one(design, model, free, t, len(designs)))
+            self._set_attributes(designs, fits, units)
         if not self.converged_:
             if self.solver_ == "coordinate":
                 what = f"J was still falling by more than tol={self.tol} nats a sweep"

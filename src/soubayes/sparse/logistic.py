@@ -9,7 +9,6 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from soubayes.sparse.base import (
     FeatureSelection,
@@ -31,6 +30,7 @@ from soubayes.sparse.predictive import log_mean_probability, mean_probability, p
 from soubayes.sparse.scales import make_prior
 from soubayes.sparse.streamed import stream_problem, survey
 from soubayes.sparse.streams import Rows, as_rows, block_by_block
+from soubayes.sparse.threads import solver_threads
 from soubayes.sparse.units import Units, make_design, standardise
 
 Array = np.ndarray
@@ -219,10 +219,14 @@ and, of "auto", refit_coef and refit_intercept
                 stopped.append(label)
             return outcome
 
-        # blocks from somewhere else are walked by one class at a time
-        outcomes = _each(one, targets, None if problem.weight is None else self.n_jobs)
         back = np.argsort(order)
-        reports = [report_on(problem, outcome, groups, back, units.scale) for outcome in outcomes]
+        # blocks from somewhere else are walked by one class at a time
+        jobs = min(effective_n_jobs(None if problem.weight is None else self.n_jobs), len(targets))
+        with solver_threads(min(problem.design.n_rows, problem.design.n_columns), jobs):
+            outcomes = Parallel(n_jobs=jobs, prefer="threads")(
+                delayed(one)(label) for label in targets
+            )
+            reports = [report_on(problem, fit, groups, back, units.scale) for fit in outcomes]
         self._set_attributes(outcomes, reports, units, back)
         if not self.converged_:
             self._warn(stopped)
@@ -434,12 +438,3 @@ and, of "auto", refit_coef and refit_intercept
                 for t in range(len(self.posteriors_))
             ]
         return draws
-
-
-def _each(one: Any, targets: Any, n_jobs: int | None) -> list[Outcome]:
-    """Every class, in threads that share the data; BLAS gets the cores that are left."""
-    jobs = min(effective_n_jobs(n_jobs), len(targets))
-    if jobs == 1:
-        return [one(label) for label in targets]
-    with threadpool_limits(max(1, effective_n_jobs(-1) // jobs), user_api="blas"):
-        return Parallel(n_jobs=jobs, prefer="threads")(delayed(one)(label) for label in targets)

@@ -1,0 +1,35 @@
+"""Small systems are solved on one BLAS thread, and the process gets its threads back."""
+
+import pytest
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+from soubayes import SoULinearRegression, SoULogisticRegression
+from soubayes.datasets import experiment1
+from soubayes.sparse import gaussian, logistic, threads
+
+
+def _blas_threads():
+    return {
+        lib.num_threads for lib in ThreadpoolController().select(user_api="blas").lib_controllers
+    }
+
+
+@pytest.mark.parametrize(("small", "want"), [(2000, {1}), (10, {2})])
+def test_threads_while_and_after_solving(small, want, monkeypatch):
+    data = experiment1(60, 30, 3, random_state=0)
+    seen = []
+    for module, name in ((gaussian, "solve_path"), (logistic, "solve_class")):
+        solve = getattr(module, name)
+        monkeypatch.setattr(
+            module,
+            name,
+            lambda *a, solve=solve, **k: seen.append(_blas_threads()) or solve(*a, **k),
+        )
+    monkeypatch.setattr(threads, "SMALL", small)
+    with threadpool_limits(2):
+        before = _blas_threads()
+        SoULinearRegression().fit(data.X, data.y)
+        SoULogisticRegression().fit(data.X, data.y > 0)
+        assert _blas_threads() == before
+    assert before == {2}
+    assert seen == [want] * 2
