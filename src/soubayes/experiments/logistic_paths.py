@@ -81,7 +81,7 @@ def draw_paths(points: dict[str, list[tuple[float, float, float]]]) -> Any:
             axis.plot(100 * np.array(sparsity), accuracy, marks, color=color, label=labels[path])
     axis.plot(100 * start[0][2], start[0][1], "D", color="black", ms=8, label="GL", zorder=4)
     axis.set(xlabel="coefficients below 1e-3 (%)", ylabel="test accuracy")
-    axis.legend(frameon=False, loc="lower left")
+    axis.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return figure
 
 
