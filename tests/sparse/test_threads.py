@@ -1,5 +1,7 @@
 """Small systems are solved on one BLAS thread, and the process gets its threads back."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -34,3 +36,12 @@ def test_threads_while_and_after_solving(small, want, monkeypatch):
     if before != {2}:
         pytest.skip("BLAS has no second thread here")
     assert seen == [want] * 2
+
+
+def test_fits_in_several_threads_give_the_threads_back():
+    data = experiment1(60, 30, 3, random_state=0)
+    with threadpool_limits(2):
+        before = _blas_threads()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(lambda _: SoULinearRegression().fit(data.X, data.y), range(12)))
+        assert _blas_threads() == before

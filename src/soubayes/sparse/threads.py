@@ -3,11 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from threading import Lock
+from typing import Any
 
 from joblib import effective_n_jobs
 from threadpoolctl import ThreadpoolController
 
 SMALL = 2_000  # up to this side of its systems a solver is faster on one thread
+_lock = Lock()
+_holders: list[Any] = []  # one entry for every fit inside; the first knows what there was before
 
 
 @contextmanager
@@ -16,14 +20,25 @@ def solver_threads(size: int, jobs: int = 1) -> Iterator[None]:
 
     One thread for small systems: a path solves hundreds of them, and handing out parts takes
     longer than solving them (with two threads 1.2 to 4 times as long). Otherwise the cores are
-    shared by the jobs.
+    shared by the jobs. The limit is the process's: of fits in several threads the first sets it
+    and the last one to end takes it back.
     """
     if size > SMALL and jobs == 1:
         yield
         return
-    threads = 1 if size <= SMALL else max(1, effective_n_jobs(-1) // jobs)
-    with _libraries().limit(limits=threads, user_api="blas"):
+    with _lock:
+        threads = 1 if size <= SMALL else max(1, effective_n_jobs(-1) // jobs)
+        first = not _holders
+        _holders.append(_libraries().limit(limits=threads, user_api="blas") if first else None)
+    try:
         yield
+    finally:
+        with _lock:
+            if len(_holders) == 1:
+                _holders[0].restore_original_limits()
+                _holders.clear()
+            else:
+                _holders.pop()
 
 
 @cache
