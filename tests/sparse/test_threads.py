@@ -1,7 +1,5 @@
 """Small systems are solved on one BLAS thread, and the process gets its threads back."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -38,10 +36,13 @@ def test_threads_while_and_after_solving(small, want, monkeypatch):
     assert seen == [want] * 2
 
 
-def test_fits_in_several_threads_give_the_threads_back():
-    data = experiment1(60, 30, 3, random_state=0)
+def test_fits_that_overlap_give_the_threads_back():
     with threadpool_limits(2):
         before = _blas_threads()
-        with ThreadPoolExecutor(4) as pool:
-            list(pool.map(lambda _: SoULinearRegression().fit(data.X, data.y), range(12)))
+        one, two = threads.solver_threads(10), threads.solver_threads(10)
+        one.__enter__()
+        two.__enter__()
+        one.__exit__(None, None, None)  # began first, ends first
+        assert _blas_threads() == {1}
+        two.__exit__(None, None, None)
         assert _blas_threads() == before
