@@ -229,7 +229,7 @@ def test_the_papers_toy_regression(width):
     grid = np.linspace(-4, 4, 400)[:, None]
     assert np.sqrt(np.mean((net.predict(grid) - np.sin(grid[:, 0])) ** 2)) < 0.1
     assert 2 <= net.active_units_[0] <= 5
-    assert 2 <= net.active_units_[1] <= 4
+    assert 1 <= net.active_units_[1] <= 4  # one can do, with the lowest J: docs/networks.md
     assert (net.weight_sparsity_(1e-5)[:2] > 0.94).all()
     parts = net.uncertainty(grid)
     assert parts.aleatoric.mean() == pytest.approx(0.29, abs=0.03)
