@@ -221,15 +221,21 @@ def _effective(net):
         yield layer["mean"] * scale
 
 
+ONE_UNIT = pytest.mark.xfail(
+    strict=True,
+    reason="ends with one unit in layer 2, of lower J than 4 and 4 units: docs/networks.md",
+)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [100, 400])
+@pytest.mark.parametrize("width", [pytest.param(100, marks=ONE_UNIT), 400])
 def test_the_papers_toy_regression(width):
     X, y = curve(300, seed=11)
     net = SoUNetRegressor((width, width), noise_prior=(6, 6), random_state=11).fit(X, y)
     grid = np.linspace(-4, 4, 400)[:, None]
     assert np.sqrt(np.mean((net.predict(grid) - np.sin(grid[:, 0])) ** 2)) < 0.1
     assert 2 <= net.active_units_[0] <= 5
-    assert 1 <= net.active_units_[1] <= 4  # one can do, with the lowest J: docs/networks.md
+    assert 2 <= net.active_units_[1] <= 4
     assert (net.weight_sparsity_(1e-5)[:2] > 0.94).all()
     parts = net.uncertainty(grid)
     assert parts.aleatoric.mean() == pytest.approx(0.29, abs=0.03)

@@ -14,7 +14,7 @@ def _blas_threads():
     }
 
 
-@pytest.mark.parametrize(("small", "want"), [(2000, {1}), (10, {2})])
+@pytest.mark.parametrize(("small", "want"), [(2000, 1), (10, 2)])
 def test_threads_while_and_after_solving(small, want, monkeypatch):
     data = experiment1(60, 30, 3, random_state=0)
     seen = []
@@ -31,9 +31,7 @@ def test_threads_while_and_after_solving(small, want, monkeypatch):
         SoULinearRegression().fit(data.X, data.y)
         SoULogisticRegression().fit(data.X, data.y > 0)
         assert _blas_threads() == before
-    if before != {2}:
-        pytest.skip("BLAS has no second thread here")
-    assert seen == [want] * 2
+    assert seen == [{min(want, *before)}] * 2  # a machine may have no second thread
 
 
 def test_fits_that_overlap_give_the_threads_back():
