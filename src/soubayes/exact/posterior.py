@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from soubayes.nodes import Engine, Placed
+from soubayes.exact.nodes import Engine, Placed
+from soubayes.exact.stages import Stage, block_values
+from soubayes.exact.tree import Solution, soft_minimum
 from soubayes.results import Table, to_inference_data
-from soubayes.stages import Stage, block_values
-from soubayes.tree import Solution, soft_minimum
 
 
 class ExactPosterior(ABC):
@@ -84,7 +84,7 @@ class ExactPosterior(ABC):
         return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
     def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
-        """Draws as an ArviZ InferenceData (extra ``plot``), with value and kl as attributes."""
+        """Draws for ArviZ (extra ``plot``), with value and kl as attributes."""
         attributes = {f"kl_{name}": kl for name, kl in self.kl.items()}
         draws = self.sample(n, random_state)
         return to_inference_data(

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from soubayes.confidence import check_confidence
-from soubayes.model import Block, Model
-from soubayes.nodes import Engine, Placed
-from soubayes.posterior import NodePosterior
-from soubayes.stages import Stage, Table, conditional, log_prior, make_stages
-from soubayes.tree import expectation_terms, solve_tree
+from soubayes.exact.model import Block, Model
+from soubayes.exact.nodes import Engine, Placed
+from soubayes.exact.posterior import NodePosterior
+from soubayes.exact.stages import FinitePrior, Stage, conditional, log_prior, make_stages
+from soubayes.exact.tree import expectation_terms, solve_tree
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def check_same_kind(
 ) -> None:
     """A density has no KL from a set of point masses, nor the other way round."""
     first = conditional(prior, earlier, [values[:1] for values in context])
-    if placed.is_discrete != (isinstance(first, Table) or first.is_discrete):
+    if placed.is_discrete != (isinstance(first, FinitePrior) or first.is_discrete):
         kinds = ("discrete", "continuous") if placed.is_discrete else ("continuous", "discrete")
         raise ValueError(
             f"q of block {prior.name!r} is {kinds[0]} and its prior {kinds[1]}: their KL is "

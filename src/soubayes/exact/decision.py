@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes.confidence import check_confidence, check_gamma
-from soubayes.exact import solve_exact
-from soubayes.model import Block, Model
+from soubayes.exact.model import Block, Model
+from soubayes.exact.solve import solve_exact
+from soubayes.exact.tree import Level, Solution, solve_tree
 from soubayes.results import Table
-from soubayes.tree import Level, Solution, solve_tree
 
 Path = tuple[Hashable, ...]
 Act = Mapping[Path, float] | Callable[..., float]

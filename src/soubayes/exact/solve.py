@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from soubayes.confidence import check_confidence
-from soubayes.model import Model
-from soubayes.nodes import Engine, Placed, check_elementwise
-from soubayes.posterior import NodePosterior
-from soubayes.stages import make_stages
-from soubayes.tree import Solution, solve_tree
+from soubayes.exact.model import Model
+from soubayes.exact.nodes import Engine, Placed, check_elementwise
+from soubayes.exact.posterior import NodePosterior
+from soubayes.exact.stages import make_stages
+from soubayes.exact.tree import Solution, solve_tree
 
 
 class QuadratureWarning(UserWarning):

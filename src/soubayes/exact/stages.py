@@ -13,7 +13,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import expit, log_expit
 from scipy.stats import norm
 
-from soubayes.model import Block, Discrete, Model, check_distribution, is_normal_vector
+from soubayes.exact.model import Block, Discrete, Model, check_distribution, is_normal_vector
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +121,7 @@ def count_parts(block: Block, stages: Sequence[Stage], medians: Sequence[np.ndar
 
 def conditional(
     stage: Stage, earlier: Sequence[Stage], context: Sequence[np.ndarray]
-) -> "Table | Conditional":
+) -> "FinitePrior | Conditional":
     """The prior of a stage given flat values of the earlier ones, all rows at once."""
     rows = len(context[0]) if context else 1
     prior = stage.block.prior
@@ -135,7 +135,7 @@ def conditional(
     if isinstance(prior, Discrete):
         weights = np.asarray(prior.weights)
         weights = np.broadcast_to(weights.reshape(-1, weights.shape[-1]), (rows, weights.shape[-1]))
-        return Table(stage.name, np.asarray(prior.values), weights)
+        return FinitePrior(stage.name, np.asarray(prior.values), weights)
     return Conditional(stage.name, prior, rows)
 
 
@@ -144,7 +144,7 @@ def log_prior(
 ) -> np.ndarray:
     """log pi(theta_k | theta_<k), a density or a mass, at flat points."""
     prior = conditional(stage, earlier, context)
-    if isinstance(prior, Table):
+    if isinstance(prior, FinitePrior):
         order = np.argsort(prior.values)
         at = order[np.minimum(np.searchsorted(prior.values[order], theta), len(order) - 1)]
         weights = np.broadcast_to(prior.weights, (len(theta), len(order)))
@@ -168,7 +168,7 @@ def normal_coordinate(prior: Any, before: Sequence[np.ndarray], name: str) -> An
     return norm(mean, root[i, i])
 
 
-class Table(NamedTuple):
+class FinitePrior(NamedTuple):
     """A finite conditional prior: the same values in every row, their weights (rows, m)."""
 
     name: str

@@ -11,7 +11,7 @@ from scipy.linalg import cholesky, eigh
 from scipy.linalg.blas import dsyr2k, dsyrk
 
 from soubayes.confidence import check_confidence
-from soubayes.posterior import ExactPosterior
+from soubayes.exact.posterior import ExactPosterior
 
 
 @dataclass(frozen=True, eq=False)

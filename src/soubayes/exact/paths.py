@@ -7,8 +7,8 @@ import numpy as np
 from scipy.optimize import brentq
 
 from soubayes.confidence import check_confidence, check_gamma
-from soubayes.exact import solve_exact
-from soubayes.posterior import ExactPosterior
+from soubayes.exact.posterior import ExactPosterior
+from soubayes.exact.solve import solve_exact
 from soubayes.results import Table
 
 Solver = Callable[[Any, Mapping[str, float]], ExactPosterior]

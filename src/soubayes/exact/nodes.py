@@ -11,19 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.model import Model
-from soubayes.quadrature import Line, place_nodes
-from soubayes.stages import (
+from soubayes.exact.model import Model
+from soubayes.exact.quadrature import Line, place_nodes
+from soubayes.exact.stages import (
     Conditional,
     Coordinate,
+    FinitePrior,
     Stage,
-    Table,
     block_values,
     conditional,
     describe,
     median_at,
 )
-from soubayes.tree import Level, soft_minimum
+from soubayes.exact.tree import Level, soft_minimum
 
 
 class Placed(NamedTuple):
@@ -86,7 +86,7 @@ class Engine:
         """Nodes for stage k at every row of the earlier stages' values."""
         stage = self.stages[k]
         prior = conditional(stage, self.stages[:k], context)
-        if isinstance(prior, Table):
+        if isinstance(prior, FinitePrior):
             return self.enumerate_values(k, context, prior)
         if prior.is_discrete:
             return self.enumerate_integers(k, context, prior)
@@ -135,7 +135,7 @@ class Engine:
         level = normalised(Level(nodes.row, log_weight), always=np.isinf(gamma))
         return Placed(level, theta, log_density, nodes.value, nodes.error, nodes.at_edge, invalid)
 
-    def enumerate_values(self, k: int, context: Sequence[np.ndarray], prior: Table) -> Placed:
+    def enumerate_values(self, k: int, context: Sequence[np.ndarray], prior: FinitePrior) -> Placed:
         """All values of a finite prior, or those of the grid."""
         grid = self.stages[k].grid
         chosen = np.arange(len(prior.values))
