@@ -5,6 +5,7 @@ results travel: on Dask the function runs where the block is, and results are me
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from pathlib import Path
@@ -19,10 +20,14 @@ from soubayes._optional import require
 Array = np.ndarray
 _BYTES = 2**25  # of a block cut from a memory-mapped array
 _ROWS = 2**16  # of a block read from parquet
+_TEXT = {".csv", ".tsv", ".txt", ".gz", ".zip", ".json", ".xlsx", ".xls", ".feather", ".npz"}
+
+# a row that counts for less is lost to rounding beside the prior, or beside the other rows
+_LEAST_WEIGHT, _MOST_WEIGHT, _MOST_RATIO = 1e-12, 1e100, 1e12
 _FAN_IN = 8  # results merged by one Dask task
 
 
-class Block(NamedTuple):
+class RowBlock(NamedTuple):
     """Some rows: X dense or scipy-sparse, in float64 or float32; y as it was given."""
 
     X: Any
@@ -30,7 +35,7 @@ class Block(NamedTuple):
     weight: Array | None
 
 
-class Rows(Protocol):
+class RowSource(Protocol):
     """A source of blocks."""
 
     @property
@@ -41,11 +46,11 @@ class Rows(Protocol):
     def once(self) -> bool:
         """Whether it can be walked only once."""
 
-    def reduce(self, work: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
+    def reduce(self, work: Callable[[RowBlock], Any], merge: Callable[[Any, Any], Any]) -> Any:
         """``work`` of every block, merged."""
 
 
-def as_rows(X: Any, y: Any, sample_weight: Any) -> Rows | None:
+def as_rows(X: Any, y: Any, sample_weight: Any) -> RowSource | None:
     """The source that ``fit`` was given, or None for data in memory.
 
     A Dask array or dataframe; a path of a ``.npy`` file, or of a parquet file or folder with y
@@ -56,6 +61,7 @@ def as_rows(X: Any, y: Any, sample_weight: Any) -> Rows | None:
     >>> as_rows(blocks, None, None).reduce(lambda block: len(block.y), int.__add__)
     3
     """
+    check_eager(X)
     if _is_dask(X):
         return _from_dask(X, y, sample_weight)
     if isinstance(X, str | os.PathLike) and Path(X).suffix != ".npy":
@@ -70,11 +76,22 @@ def as_rows(X: Any, y: Any, sample_weight: Any) -> Rows | None:
     return None
 
 
+def walked_again(rows: RowSource, estimator: str) -> None:
+    """Refuse blocks that can be walked only once, where every step of a solver walks them."""
+    if rows.once:
+        raise TypeError(
+            f"fit was given blocks that can be walked only once, but {estimator} walks them at "
+            "every step. Pass a list, an object whose __iter__ starts anew, or a function without "
+            "arguments that returns an iterator."
+        )
+
+
 def block_by_block(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of X that returns arrays by row, made lazy for a Dask X."""
 
     @wraps(method)
     def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
+        check_in_memory(X, method.__name__)
         if not _is_dask(X):
             return method(self, X, *args, **kwargs)
         work = partial(method, self, **kwargs) if not args else None
@@ -91,14 +108,62 @@ def block_by_block(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class Walked(NamedTuple):
+def check_in_memory(X: Any, method: str) -> None:
+    """Refuse what only ``fit`` of a regression reads: a path, or a query that has not run."""
+    check_eager(X)
+    if isinstance(X, str | os.PathLike):
+        raise TypeError(
+            f"X is the path {os.fspath(X)!r}, but {method} takes the rows themselves: read the "
+            "file first, for example with pandas.read_parquet or numpy.load."
+        )
+
+
+def check_eager(X: Any) -> None:
+    """Refuse a table that is still a query, such as a polars LazyFrame."""
+    if hasattr(X, "collect_schema") and not hasattr(X, "__array__"):
+        raise TypeError(
+            f"X is a {type(X).__name__}, a query that has not run: pass X.collect(), or write it "
+            "to parquet and pass that path to fit."
+        )
+
+
+def check_weights(weight: Array) -> None:
+    """Refuse weights that are lost to rounding, or that overflow when squared."""
+    some = weight[weight > 0.0]
+    if not len(some):
+        return  # the callers count the rows that are left
+    low, high = float(some.min()), float(some.max())
+    if high > _MOST_WEIGHT or low < _LEAST_WEIGHT or high > _MOST_RATIO * low:
+        raise ValueError(
+            f"sample_weight has positive entries from {low:.2g} to {high:.2g}, but they must lie "
+            f"between {_LEAST_WEIGHT:.0e} and {_MOST_WEIGHT:.0e} and the largest may be at "
+            f"most {_MOST_RATIO:.0e} times the smallest; give the least rows the weight 0."
+        )
+
+
+def plain_labels(y: Any) -> Any:
+    """Labels of a pandas column of its own types as a NumPy array of the same values.
+
+    Without this, nullable booleans become the numbers 0 and 1. Missing values are left to the
+    checks that follow.
+    """
+    if not hasattr(y, "to_numpy") or isinstance(getattr(y, "dtype", np.dtype(float)), np.dtype):
+        return y
+    values = np.asarray(y)
+    if values.dtype != object:
+        return values
+    kinds = {type(value) for value in values}
+    return np.array(values.tolist()) if kinds in ({bool}, {int}) else y
+
+
+class WalkedRows(NamedTuple):
     """Blocks on this machine, one at a time."""
 
-    walk: Callable[[], Iterator[Block]]
+    walk: Callable[[], Iterator[RowBlock]]
     names: Array | None = None
     once: bool = False
 
-    def reduce(self, work: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
+    def reduce(self, work: Callable[[RowBlock], Any], merge: Callable[[Any, Any], Any]) -> Any:
         """``work`` of every block, merged in their order."""
         total, width = None, None
         for block in self.walk():
@@ -116,36 +181,50 @@ class Walked(NamedTuple):
         return total
 
 
-class Delayed(NamedTuple):
+class DelayedRows(NamedTuple):
     """Blocks of Dask collections, wherever they are: work goes to them."""
 
     blocks: list[tuple[Any, Any, Any]]
     names: Array | None = None
     once: bool = False
+    targets: Array | None = None  # names of the columns of y
 
-    def reduce(self, work: Callable[[Block], Any], merge: Callable[[Any, Any], Any]) -> Any:
+    def reduce(self, work: Callable[[RowBlock], Any], merge: Callable[[Any, Any], Any]) -> Any:
         """``work`` on the workers, merged in a tree; the client gets one result."""
         dask = require("dask", "a Dask X")
-        shared = dask.delayed(_Shared(work, merge), traverse=False)  # sent once, not a task
+        names = self.names, self.targets
+        shared = dask.delayed(_Shared(work, merge, names), traverse=False)  # sent once, not a task
         parts = [dask.delayed(_apply)(shared, *block) for block in self.blocks]
         while len(parts) > 1:
             groups = [parts[i : i + _FAN_IN] for i in range(0, len(parts), _FAN_IN)]
             parts = [dask.delayed(_merge)(shared, group) for group in groups]
-        # what is sent grows with the square of the columns in use; that is no mistake
-        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "4GB"}):
+        with dask.config.set(_limits()):
             (total,) = dask.compute(*parts)
         if total is None:
             raise ValueError("there are no rows: every partition of X is empty.")
         return total
 
 
+def _limits() -> dict[str, str]:
+    """What is sent grows with the square of the columns in use; that is no mistake.
+
+    Only a cluster warns of it, and only `distributed` sends to one. Before that is imported its
+    part of the configuration must not be touched: a key set too early is taken out afterwards
+    together with all of its defaults.
+    """
+    if "distributed" not in sys.modules:
+        return {}
+    return {"distributed.admin.large-graph-warning-threshold": "4GB"}
+
+
 class _Shared(NamedTuple):
-    work: Callable[[Block], Any]
+    work: Callable[[RowBlock], Any]
     merge: Callable[[Any, Any], Any]
+    names: tuple[Array | None, Array | None]  # of the columns of X and y
 
 
 def _apply(shared: _Shared, X: Any, y: Any, weight: Any) -> Any:
-    block = _check_block((X, y, weight))
+    block = _check_block((X, y, weight), shared.names)
     return shared.work(block) if len(block.y) else None
 
 
@@ -157,18 +236,17 @@ def _merge(shared: _Shared, parts: list[Any]) -> Any:
     return total
 
 
-def _check_block(item: Any) -> Block:
-    """One block as the work functions expect it; float32 stays float32."""
-    if not isinstance(item, tuple | list) or len(item) not in (2, 3):
-        raise TypeError(
-            f"a block is {type(item).__name__}, but it must be (X, y) or (X, y, weight); to fit "
-            "arrays in memory pass y."
-        )
-    X, y, weight = (*item, None)[:3]
+def _check_block(item: Any, names: tuple[Array | None, Array | None] = (None, None)) -> RowBlock:
+    """One block as the work functions expect it; float32 stays float32.
+
+    ``names`` are those of the columns of X and y, by which the columns are put in order.
+    """
+    X, y, weight = _parts(item)
+    X, y = _ordered("X", X, names[0]), _ordered("y", y, names[1])
     X = check_array(
         X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=0, input_name="X"
     )
-    y = np.asarray(y)
+    y = np.asarray(plain_labels(y))
     check_consistent_length(X, y, weight)
     if weight is not None:
         weight = check_array(
@@ -176,26 +254,67 @@ def _check_block(item: Any) -> Block:
             ensure_2d=False,
             dtype=np.float64,
             ensure_min_samples=0,
-            ensure_non_negative=True,
+            ensure_non_negative=len(y) > 0,  # scikit-learn takes the minimum
+            input_name="sample_weight",
         )
-    return Block(X, y, weight)
+        check_weights(weight)
+    return RowBlock(X, y, weight)
 
 
-def _from_blocks(X: Any) -> Walked:
+def _parts(item: Any) -> tuple[Any, Any, Any]:
+    """X, y and weight (or None) of a block."""
+    if not isinstance(item, tuple | list) or len(item) not in (2, 3):
+        given = type(item).__name__
+    elif np.ndim(item[0]) == 0 and not hasattr(item[0], "shape"):
+        given = f"a {type(item).__name__} of {len(item)} numbers"
+    else:
+        return (*item, None)[:3]
+    raise TypeError(
+        f"y is None, so X is read as blocks of rows, but a block is {given} and not (X, y) or "
+        "(X, y, weight); to fit arrays in memory pass y."
+    )
+
+
+def _ordered(what: str, part: Any, names: Array | None) -> Any:
+    """The columns of a block in the order of the first block's, by name."""
+    found = _names(part)
+    if found is None and names is None:
+        return part
+    if found is None or names is None or set(found) != set(names):
+        given, wanted = _listed(found), _listed(names)
+        raise ValueError(
+            f"{what} of a block has {given}, but that of the first block has {wanted}; every "
+            "block must have the same columns, in any order."
+        )
+    return part if list(found) == list(names) else part[list(names)]
+
+
+def _listed(names: Array | None) -> str:
+    if names is None:
+        return "no column names"
+    few = ", ".join(repr(str(name)) for name in names[:5])
+    return f"the columns {few}" + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _from_blocks(X: Any) -> WalkedRows:
     once = not callable(X) and iter(X) is X
 
-    def walk() -> Iterator[Block]:
+    def walk() -> Iterator[RowBlock]:
+        names = None
         for item in X() if callable(X) else X:
-            yield _check_block(item)
+            part = _parts(item)
+            if names is None:
+                names = _names(part[0]), _names(part[1])
+            yield _check_block(part, names)
 
     names = None
     if not once:
         first = next(iter(X() if callable(X) else X), None)
-        names = _names(first[0]) if isinstance(first, tuple | list) and len(first) else None
-    return Walked(walk, names, once)
+        names = None if first is None else _names(_parts(first)[0])
+    return WalkedRows(walk, names, once)
 
 
-def _from_arrays(X: Array, y: Any, weight: Any) -> Walked:
+def _from_arrays(X: Array, y: Any, weight: Any) -> WalkedRows:
     if y is None:
         raise ValueError("X is a memory-mapped array, but y is None: pass an array or a .npy path.")
     if X.ndim != 2:
@@ -204,15 +323,20 @@ def _from_arrays(X: Array, y: Any, weight: Any) -> Walked:
     check_consistent_length(X, y, weight)
     step = max(1, _BYTES // max(1, X.itemsize * X.shape[1]))
 
-    def walk() -> Iterator[Block]:
+    def walk() -> Iterator[RowBlock]:
         for i in range(0, len(X), step):
             rows = slice(i, i + step)
             yield _check_block((X[rows], y[rows], None if weight is None else weight[rows]))
 
-    return Walked(walk)
+    return WalkedRows(walk)
 
 
-def _from_parquet(path: Path, y: Any, weight: Any) -> Walked:
+def _from_parquet(path: Path, y: Any, weight: Any) -> WalkedRows:
+    if path.suffix.lower() in _TEXT:
+        raise ValueError(
+            f"X is the path {str(path)!r}, but fit reads only .npy files and parquet: read the "
+            "table first, for example with pandas.read_csv, or run the command soubayes fit."
+        )
     if not isinstance(y, str):
         raise ValueError(
             f"X is the path {str(path)!r}, read as parquet, but y is {type(y).__name__}: pass the "
@@ -223,23 +347,38 @@ def _from_parquet(path: Path, y: Any, weight: Any) -> Walked:
     if not (weight is None or isinstance(weight, str)):
         raise ValueError("X is parquet: pass sample_weight as the name of a column.")
     table = require("pyarrow.dataset", "parquet").dataset(path, format="parquet")
+    if not table.files:
+        raise ValueError(f"the folder {str(path)!r} holds no parquet file.")
+    _check_files(table)
     used = [y] if weight is None else [y, weight]
     names = np.array([name for name in table.schema.names if name not in used], dtype=object)
     missing = sorted(set(used) - set(table.schema.names))
     if missing:
         raise ValueError(f"{str(path)!r} has no column {missing[0]!r}; it has {list(names)}.")
 
-    def walk() -> Iterator[Block]:
+    def walk() -> Iterator[RowBlock]:
         for batch in table.to_batches(batch_size=_ROWS, batch_readahead=2, fragment_readahead=1):
             X = np.column_stack([_numbers(batch.column(name)) for name in names])
             labels = batch.column(y).to_numpy(zero_copy_only=False)
             counts = None if weight is None else _numbers(batch.column(weight))
             yield _check_block((X, labels, counts))
 
-    return Walked(walk, names)
+    return WalkedRows(walk, names)
 
 
-def _from_dask(X: Any, y: Any, weight: Any) -> Delayed:
+def _check_files(table: Any) -> None:
+    """Every file of a folder has the columns of the first; they are read by name."""
+    names = set(table.schema.names)
+    for fragment in table.get_fragments():
+        other = sorted(names ^ set(fragment.physical_schema.names))
+        if other:
+            raise ValueError(
+                f"{fragment.path!r} and {table.files[0]!r} do not have the same columns: only one "
+                f"of them has {other[0]!r}."
+            )
+
+
+def _from_dask(X: Any, y: Any, weight: Any) -> DelayedRows:
     if y is None:
         raise ValueError("X is a Dask collection, but y is None: pass its Dask series or array.")
     names = _names(X)
@@ -251,7 +390,9 @@ def _from_dask(X: Any, y: Any, weight: Any) -> Delayed:
     else:
         blocks = list(X.to_delayed())
     others = [_partitions(part, X, len(blocks)) for part in (y, weight)]
-    return Delayed(list(zip(blocks, *others, strict=True)), names)
+    return DelayedRows(
+        list(zip(blocks, *others, strict=True)), names, targets=_names(y) if _is_dask(y) else None
+    )
 
 
 def _partitions(part: Any, X: Any, count: int) -> list[Any]:
@@ -313,4 +454,4 @@ def _numbers(column: Any) -> Array:
 
 def _names(X: Any) -> Array | None:
     columns = getattr(X, "columns", None)
-    return None if columns is None else np.asarray(columns, dtype=object)
+    return None if columns is None or len(X.shape) != 2 else np.asarray(columns, dtype=object)

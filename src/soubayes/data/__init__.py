@@ -1,0 +1,1 @@
+"""Data from files, tables and collections that do not fit in memory."""

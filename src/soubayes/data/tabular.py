@@ -1,0 +1,338 @@
+"""From a file to numbers: what `soubayes fit` does with columns before an estimator sees them."""
+
+import shlex
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from soubayes._optional import require
+
+TASKS = ("auto", "regression", "classification")
+MISSING = ("impute", "drop")
+MOST_LEVELS = 50
+
+
+class TableError(ValueError):
+    """A file or column that cannot be used as it is; the message says what to do."""
+
+
+class Problem(NamedTuple):
+    """Features as they were read, the target, the task, and what was decided on the way."""
+
+    X: Any
+    y: np.ndarray
+    task: str
+    notes: list[str]
+    dates: list[str]
+
+
+def read_table(path: Path) -> Any:
+    """The data frame in a CSV or parquet file."""
+    pandas = require("pandas", "soubayes fit")
+    readers = {".csv": pandas.read_csv, ".parquet": pandas.read_parquet}
+    if path.is_dir():
+        inside = sorted(part.name for part in path.iterdir() if part.suffix.lower() in readers)
+        hint = f"give one of its files, such as {inside[0]!r}" if inside else "give a file"
+        raise TableError(f"{str(path)!r} is a folder{'' if inside else ' without tables'}: {hint}.")
+    if not path.is_file():
+        raise TableError(f"there is no file {str(path)!r}.")
+    if path.suffix.lower() not in readers:
+        raise TableError(f"{path.name} is not .csv or .parquet: convert it to one of them.")
+    try:
+        frame = readers[path.suffix.lower()](path)
+    except ImportError:
+        raise
+    except Exception as error:  # each reader has its own kinds
+        raise TableError(f"{path.name} cannot be read: {' '.join(str(error).split())}.") from error
+    if frame.empty:
+        raise TableError(f"{path.name} has no rows.")
+    return frame
+
+
+def pose_problem(
+    frame: Any,
+    target: str,
+    *,
+    task: str = "auto",
+    missing: str = "impute",
+    drop: Sequence[str] = (),
+    dates: Sequence[str] = (),
+) -> Problem:
+    """Split off the target, choose the task, and check every column; nothing is done in silence.
+
+    Columns named in ``dates`` become days since 1970-01-01.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "kind": ["a", "b", "a"], "y": [1, 2, 4]})
+    >>> problem = pose_problem(frame, "y")
+    >>> problem.task
+    'regression'
+    >>> problem.notes[-1]
+    "missing values replaced: 'size' 1 (by the median)."
+    """
+    for option, value, allowed in [("task", task, TASKS), ("missing", missing, MISSING)]:
+        if value not in allowed:
+            raise TableError(f"{option} is {value!r}, but it must be one of {', '.join(allowed)}.")
+    frame = frame.rename(columns=str)
+    doubled = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
+    if doubled:
+        raise TableError(f"several columns are called {_quoted(doubled)}: give each its own name.")
+    for name in [target, *drop, *dates]:
+        if name not in frame:
+            raise TableError(_no_column(name, list(frame)))
+    for name in dates:
+        if name in (target, *drop):
+            raise TableError(f"--date {name} names a column that is not a feature.")
+    notes = []
+    known = frame[target].notna().to_numpy()
+    if not known.all():
+        notes.append(f"{np.sum(~known)} rows without {target!r} left out.")
+    frame = frame[known]
+    X = frame.drop(columns=[target, *drop])
+    _refuse_unusable(X, dates)
+    if missing == "drop":
+        whole = X.notna().all(axis=1).to_numpy()
+        if not whole.all():
+            notes.append(f"{np.sum(~whole)} rows with missing values left out.")
+        frame, X = frame[whole], X[whole]
+    if len(X) < 2 or X.shape[1] < 1:
+        size = f"{len(X)} usable rows and {X.shape[1]} features"
+        raise TableError(f"{size} are too few: 2 rows and 1 feature are the least.")
+    task, reason = _task_of(frame[target], task)
+    notes.insert(0, f"{task}, {reason}.")
+    notes += _decisions(X, dates)
+    return Problem(X, _target_values(frame[target], task), task, notes, list(dates))
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Numbers with the median for missing values; categories as 0/1 columns.
+
+    A category's most frequent value is the reference, the 0 of all its columns; a missing one has
+    a column of its own. Values that were not there when fitting count as the reference. Columns
+    in ``dates`` are numbers: days since 1970-01-01.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "kind": ["a", "b", "a"]})
+    >>> TableEncoder().fit_transform(frame)
+       size  kind=b
+    0   1.0     0.0
+    1   2.0     1.0
+    2   3.0     0.0
+    """
+
+    def __init__(self, dates: Sequence[str] = ()) -> None:
+        self.dates = dates
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the medians and the categories of a data frame."""
+        self.columns_ = list(X)
+        self.medians_ = {}
+        self.levels_ = {}
+        for name in self.columns_:
+            if name in self.dates or _is_number(X[name]):
+                median = float(self._numbers(X[name]).median())
+                self.medians_[name] = 0.0 if np.isnan(median) else median
+            else:
+                self.levels_[name] = _levels(X[name])
+        self.features_ = _features(self.columns_, self.levels_)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """A data frame of floats without gaps."""
+        absent = [name for name in self.columns_ if name not in X]
+        if absent:
+            raise TableError(f"the data lack {_quoted(absent)}, which the model was fitted with.")
+        coded = {}
+        for feature, (name, level) in self.features_.items():
+            if level is None:
+                coded[feature] = self._numbers(X[name]).fillna(self.medians_[name])
+            else:
+                coded[feature] = (_as_text(X[name]) == level).astype(float)
+        return require("pandas", "TableEncoder").DataFrame(coded, index=X.index)
+
+    def _numbers(self, column: Any) -> Any:
+        if column.name in self.dates:
+            return _days(column)
+        try:
+            return column.astype(float)
+        except (TypeError, ValueError) as error:
+            raise TableError(f"{column.name!r} must hold numbers, but {error}.") from error
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "columns_")
+
+
+def _task_of(y: Any, task: str) -> tuple[str, str]:
+    numeric = _is_number(y)
+    values = y.nunique()
+    if _is_date(y):
+        raise TableError(f"{y.name!r} holds dates: make them numbers to predict them.")
+    if task == "regression" and not numeric:
+        raise TableError(f"{y.name!r} holds text: regression needs numbers.")
+    if values < 2:
+        (only,) = y[:1].tolist()
+        raise TableError(f"{y.name!r} has one value only ({only!r}): nothing to predict.")
+    if task != "auto":
+        return task, "as asked"
+    if numeric and values > 2:
+        return "regression", f"since {y.name!r} holds numbers (--task classification to change)"
+    if _too_many(values, len(y)):
+        raise TableError(
+            f"{y.name!r} is text with {values} different values in {len(y)} rows, too many to be "
+            "classes: --task classification if they are."
+        )
+    kind = "text" if not numeric else "two values"
+    return "classification", f"since {y.name!r} holds {kind} (--task to change)"
+
+
+def _target_values(y: Any, task: str) -> np.ndarray:
+    if task == "regression":
+        values = y.to_numpy(dtype=float)
+        if not np.isfinite(values).all():
+            raise TableError(f"{y.name!r} holds infinite values: replace or leave them out.")
+        return values
+    return y.to_numpy() if _is_number(y) else y.map(str).to_numpy(dtype=str)
+
+
+def _refuse_unusable(X: Any, dates: Sequence[str]) -> None:
+    """One error that names every column that cannot be used, and the options that help."""
+    found = {name: why for name in X if (why := _why_unusable(X[name], name in dates))}
+    if not found or not len(X):
+        return
+    told = ", ".join(f"{name!r} ({why})" for name, why in found.items())
+    drop = [f"--drop {shlex.quote(name)}" for name, why in found.items() if why != _DATES]
+    date = [f"--date {shlex.quote(name)}" for name, why in found.items() if why == _DATES]
+    hints = []
+    if drop:
+        hints.append(f"{' '.join(drop)} leaves out")
+    if date:
+        hints.append(f"{' '.join(date)} uses the days since 1970-01-01")
+    raise TableError(f"these columns cannot be used: {told}; {', '.join(hints)}.")
+
+
+_DATES = "dates"
+
+
+def _why_unusable(column: Any, parse: bool) -> str:
+    if column.isna().all():
+        return "no values at all"
+    if parse:
+        try:
+            _days(column)
+        except TableError as error:
+            return str(error).rstrip(".")
+        return ""
+    if _is_number(column):
+        return "infinite values" if np.isinf(column.astype(float)).any() else ""
+    if _is_date(column):
+        return _DATES
+    levels = column.nunique()
+    if not _too_many(levels, len(column)):
+        return ""
+    if _reads_as_dates(column):
+        return _DATES
+    return f"text with {levels} different values in {len(column)} rows, too many for categories"
+
+
+def _decisions(X: Any, dates: Sequence[str]) -> list[str]:
+    """What is done with dates, categories and missing values, in sentences."""
+    notes = []
+    numeric = [name for name in X if name in dates or _is_number(X[name])]
+    categorical = [name for name in X if name not in numeric]
+    if dates:
+        spans = [
+            f"{n!r} ({_time(X[n]).min():%Y-%m-%d} to {_time(X[n]).max():%Y-%m-%d})" for n in dates
+        ]
+        notes.append(f"dates as days since 1970-01-01: {', '.join(spans)}.")
+    if categorical:
+        told = [f"{name!r} (against {_levels(X[name])[0]!r})" for name in categorical]
+        notes.append(f"categories as 0/1 columns: {', '.join(told)}.")
+    gaps = X.isna().sum()
+    told = [f"{n!r} {gaps[n]} (by the median)" for n in numeric if gaps[n]]
+    told += [f'{n!r} {gaps[n]} (by the category "missing")' for n in categorical if gaps[n]]
+    if told:
+        notes.append(f"missing values replaced: {', '.join(told)}.")
+    return notes
+
+
+def _features(
+    columns: list[str], levels: dict[str, list[str]]
+) -> dict[str, tuple[str, str | None]]:
+    """For every feature its column and its category; a name that is taken is made another one."""
+    features: dict[str, tuple[str, str | None]] = {}
+    for name in columns:
+        if name not in levels:
+            features[name] = (name, None)
+        for level in levels.get(name, [])[1:]:
+            feature = f"{name}={level}"
+            while feature in columns or feature in features:
+                feature += " (category)"
+            features[feature] = (name, level)
+    return features
+
+
+def _days(column: Any) -> Any:
+    """Days since 1970-01-01 of a column of dates, as floats."""
+    pandas = require("pandas", "soubayes fit")
+    return (_time(column) - pandas.Timestamp(0, tz="UTC")) / pandas.Timedelta(days=1)
+
+
+def _time(column: Any) -> Any:
+    pandas = require("pandas", "soubayes fit")
+    if _is_number(column):
+        raise TableError("numbers, not dates.")
+    try:
+        with warnings.catch_warnings():  # about the order of day and month: the notes show it
+            warnings.simplefilter("ignore")
+            return pandas.to_datetime(column, utc=True)
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = " ".join(str(error).split())
+        raise TableError(f"{column.name!r} cannot be read as dates: {reason}.") from error
+
+
+def _reads_as_dates(column: Any) -> bool:
+    try:
+        _time(column.dropna())
+    except TableError:
+        return False
+    return True
+
+
+def _too_many(levels: int, rows: int) -> bool:
+    """Whether text is too varied to be categories."""
+    return levels > MOST_LEVELS or 2 < levels == rows
+
+
+def _is_date(column: Any) -> bool:
+    types = require("pandas", "soubayes fit").api.types
+    return bool(types.is_datetime64_any_dtype(column))
+
+
+def _is_number(column: Any) -> bool:
+    types = require("pandas", "soubayes fit").api.types
+    return bool(types.is_numeric_dtype(column))
+
+
+def _levels(column: Any) -> list[str]:
+    """The values of a category, the most frequent first, then by name; "missing" is the last."""
+    counts = _as_text(column).value_counts()
+    return sorted(counts.index, key=lambda level: (level == "missing", -counts[level], level))
+
+
+def _as_text(column: Any) -> Any:
+    return column.map(str, na_action="ignore").astype(object).fillna("missing")
+
+
+def _no_column(name: str, columns: list[str]) -> str:
+    close = get_close_matches(name, columns, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are {_quoted(columns[:20])}."
+    return f"no column {name!r}: {hint}"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names))

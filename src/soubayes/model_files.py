@@ -1,0 +1,345 @@
+"""Model files: plain data, and an exact list of the classes that they may become.
+
+A file is two lines of text, a line of JSON and the bytes of its arrays::
+
+    soubayes model 1
+    <SHA-256 of everything below this line>
+    {"versions": {...}, "arrays": [[dtype, shape, order], ...], "model": ...}
+    <bytes>
+
+In ``model``, None, booleans, numbers and text stand for themselves and everything else is
+``{kind: content}`` with one of the kinds of `_Reader`. An object is the name of its class and its
+attributes. Names are looked up in `_OURS` or among the public estimators of scikit-learn, and
+nothing of the class is called: so no file can run code, and classes may move between modules.
+"""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+import sklearn
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import InconsistentVersionWarning
+
+from soubayes._files import atomic_path
+
+_FORMAT = 1
+_MAGIC = b"soubayes model "
+
+# name in files -> where the class is now
+_OURS = {
+    "SoULinearRegression": "soubayes",
+    "SoULogisticRegression": "soubayes",
+    "SoUNormalMeans": "soubayes",
+    "Table": "soubayes",
+    "TableEncoder": "soubayes.data.tabular",
+    "Component": "soubayes.sparse.choice.mixture",
+    "Mixture": "soubayes.sparse.choice.mixture",
+    "Posterior": "soubayes.sparse.posterior",
+    "LowRankPosterior": "soubayes.sparse.posterior",
+    "Moments": "soubayes.sparse.designs.moments",
+}
+# public modules whose estimators prepare columns for ours or combine several of ours
+_SKLEARN = {
+    *("sklearn.cluster", "sklearn.compose", "sklearn.cross_decomposition"),
+    *("sklearn.decomposition", "sklearn.discriminant_analysis", "sklearn.ensemble"),
+    *("sklearn.feature_extraction", "sklearn.feature_extraction.text"),
+    *("sklearn.feature_selection", "sklearn.impute", "sklearn.kernel_approximation"),
+    *("sklearn.linear_model", "sklearn.multiclass", "sklearn.multioutput", "sklearn.pipeline"),
+    *("sklearn.preprocessing", "sklearn.random_projection"),
+}
+_PLAIN = (type(None), bool, int, float, str)
+_SEQUENCES: dict[str, Callable] = {t.__name__: t for t in (list, tuple, set, frozenset)}
+_TYPES: dict[str, type] = {t.__name__: t for t in (bool, int, float, str, object)}
+_TYPES |= {f"numpy.{t.__name__}": t for t in np.sctypeDict.values()}
+_UFUNCS = {name: value for name, value in vars(np).items() if type(value) is np.ufunc}
+_SPARSE = {c.__name__: c for c in (sp.csr_array, sp.csc_array, sp.csr_matrix, sp.csc_matrix)}
+_ARRAY_KINDS = "biufcSUmM"
+
+
+def save_model(model: Any, path: str | os.PathLike[str]) -> None:
+    """Write a sparse estimator, or a scikit-learn pipeline with one, to ``path``.
+
+    The file is written whole or not at all.
+
+    Parameters
+    ----------
+    model : estimator
+        ``SoULinearRegression``, ``SoULogisticRegression``, ``SoUNormalMeans``, or public
+        estimators of scikit-learn around them. Functions of your own cannot be saved. (Networks
+        have a ``save`` method.)
+    path : path
+        Any name will do; ``.soubayes`` says what it is.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from soubayes import SoULinearRegression
+    >>> X, y = [[0.0], [1.0], [2.0], [3.1]], [0.0, 1.0, 2.1, 3.0]
+    >>> model = SoULinearRegression(choice="path").fit(X, y)
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "model.soubayes"
+    >>> save_model(model, file)
+    >>> load_model(file).coef_ == model.coef_
+    array([ True])
+    """
+    data = _to_bytes(model)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def load_model(path: str | os.PathLike[str]) -> Any:
+    """Read what `save_model` wrote; loading runs no code of the file.
+
+    Parameters
+    ----------
+    path : path
+        A file that `save_model` wrote. One that is damaged, or names a class that `save_model`
+        does not write, is refused with a ``ValueError``.
+
+    Returns
+    -------
+    estimator
+        With the attributes of the one that was saved.
+
+    Examples
+    --------
+    >>> load_model("no-such-file.soubayes")
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: [Errno 2] No such file or directory: 'no-such-file.soubayes'
+    """
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        model, wrote = _from_bytes(data)
+    except Exception as error:  # whatever a hostile file provokes ends here
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"{os.fspath(path)!r} is not loaded: {reason}.") from error
+    if wrote is not None and wrote != sklearn.__version__:
+        warning = InconsistentVersionWarning(
+            estimator_name=type(model).__name__,
+            current_sklearn_version=sklearn.__version__,
+            original_sklearn_version=wrote,
+        )
+        warnings.warn(warning, stacklevel=2)
+    return model
+
+
+def _to_bytes(model: Any) -> bytes:
+    from soubayes import __version__
+
+    writer = _Writer()
+    head = {
+        "versions": {"soubayes": __version__, "scikit-learn": sklearn.__version__},
+        "model": writer.node(model, "model"),
+        "arrays": [[a.dtype.str, a.shape, _order(a)] for a in writer.arrays],
+    }
+    body = json.dumps(head).encode() + b"\n"
+    body += b"".join(a.tobytes(_order(a)) for a in writer.arrays)
+    return _MAGIC + b"%d\n%s\n" % (_FORMAT, _checksum(body)) + body
+
+
+def _from_bytes(data: bytes) -> tuple[Any, str | None]:
+    """The model, and the version of scikit-learn that its file needs, if any."""
+    first, _, rest = data.partition(b"\n")
+    if not first.startswith(_MAGIC):
+        raise ValueError("it is not a model file of soubayes, or its beginning is damaged")
+    checksum, _, body = rest.partition(b"\n")
+    if first != _MAGIC + b"%d" % _FORMAT:
+        found = first.removeprefix(_MAGIC).decode(errors="replace")
+        raise ValueError(f"it has format {found[:20]}, but this version reads format {_FORMAT}")
+    if checksum != _checksum(body):
+        raise ValueError("it is damaged (its content does not match its checksum)")
+    text, _, raw = body.partition(b"\n")
+    head = json.loads(text)
+    reader = _Reader(_read_arrays(head["arrays"], raw))
+    model = reader.node(head["model"])
+    return model, str(head["versions"]["scikit-learn"]) if reader.sklearn else None
+
+
+def _checksum(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest().encode()
+
+
+class _Writer:
+    """Python objects to JSON nodes; ``arrays`` collects the arrays, each once."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray] = []
+        self._place: dict[int, int] = {}
+
+    def node(self, value: Any, where: str) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        if kind.__name__ in _SEQUENCES and kind is _SEQUENCES[kind.__name__]:
+            return {kind.__name__: self.nodes(value, where)}
+        if kind is dict:
+            return {"dict": [self.nodes(item, f"{where}[{item[0]!r}]") for item in value.items()]}
+        if kind in (np.ndarray, np.memmap):
+            return self.array(value, where)
+        if isinstance(value, np.generic):
+            return {"scalar": self.array(np.asarray(value), where)}
+        if kind is slice:
+            return {"slice": self.nodes([value.start, value.stop, value.step], where)}
+        if isinstance(value, np.dtype) and value.fields is None:
+            return {"dtype": value.str}
+        for label, table in (("type", _TYPES), ("ufunc", _UFUNCS)):
+            for name, known in table.items():
+                if value is known:
+                    return {label: name}
+        if _SPARSE.get(kind.__name__) is kind:
+            parts = [value.shape, value.data, value.indices, value.indptr]
+            return {"sparse": [kind.__name__, *self.nodes(parts, where)]}
+        if kind is np.random.RandomState:
+            return {"random state": self.node(value.get_state(legacy=True), where)}
+        if (own := _name_of(kind)) is None:
+            return _refuse(value, where)
+        state = {key: self.node(part, f"{where}.{key}") for key, part in vars(value).items()}
+        return {"object": [own, state]}
+
+    def nodes(self, values: Any, where: str) -> list[Any]:
+        return [self.node(value, f"{where}[{i}]") for i, value in enumerate(values)]
+
+    def array(self, value: np.ndarray, where: str) -> Any:
+        if value.dtype == object:
+            return {"objects": [value.shape, self.nodes(value.ravel(), where)]}
+        if value.dtype.kind not in _ARRAY_KINDS:
+            return _refuse(value, where)
+        if id(value) not in self._place:
+            self._place[id(value)] = len(self.arrays)
+            self.arrays.append(value)  # also keeps it alive, so that its id stays its own
+        return {"array": self._place[id(value)]}
+
+
+class _Reader:
+    """JSON nodes to Python objects: the only things that a file can become."""
+
+    def __init__(self, arrays: list[np.ndarray]) -> None:
+        self.arrays = arrays
+        self.sklearn = False  # whether a class of scikit-learn was among the objects
+        self._kinds: dict[str, Callable[[Any], Any]] = {
+            "dict": lambda content: dict(map(self.nodes, content)),
+            "array": self.array,
+            "scalar": lambda content: self.node(content)[()],
+            "objects": self.objects,
+            "slice": lambda content: slice(*self.nodes(content)),
+            "dtype": _dtype,
+            "ufunc": _UFUNCS.__getitem__,
+            "type": _TYPES.__getitem__,
+            "sparse": self.sparse,
+            "random state": self.random_state,
+            "object": self.object,
+        } | {name: self.sequence(make) for name, make in _SEQUENCES.items()}
+
+    def node(self, node: Any) -> Any:
+        if isinstance(node, dict):
+            ((kind, content),) = node.items()
+            if kind not in self._kinds:
+                raise ValueError(f"it holds a {kind!r}, which no model file does")
+            return self._kinds[kind](content)
+        if isinstance(node, list):
+            raise ValueError("it holds a list where a value must be")
+        return node
+
+    def nodes(self, content: list[Any]) -> list[Any]:
+        return [self.node(part) for part in content]
+
+    def sequence(self, make: Callable) -> Callable[[Any], Any]:
+        return lambda content: make(self.nodes(content))
+
+    def array(self, place: int) -> np.ndarray:
+        return self.arrays[place]
+
+    def objects(self, content: Any) -> np.ndarray:
+        shape, parts = content
+        values = np.empty(len(parts), dtype=object)
+        values[:] = self.nodes(parts)
+        return values.reshape(shape)
+
+    def sparse(self, content: Any) -> Any:
+        name, *parts = content
+        shape, *arrays = self.nodes(parts)
+        matrix = _SPARSE[name](tuple(arrays), shape=shape)
+        matrix.check_format(full_check=True)
+        return matrix
+
+    def random_state(self, content: Any) -> np.random.RandomState:
+        generator = np.random.RandomState(0)
+        generator.set_state(self.node(content))
+        return generator
+
+    def object(self, content: Any) -> Any:
+        name, state = content
+        made: Any = object.__new__(_class_of(name))
+        self.sklearn |= name not in _OURS
+        vars(made).update({key: self.node(part) for key, part in state.items()})
+        return made
+
+
+def _class_of(name: str) -> type:
+    """The class that ``name`` stands for in a file, if it is one of those that files may hold."""
+    if name in _OURS:
+        return getattr(import_module(_OURS[name]), name)
+    home, _, short = name.rpartition(".")
+    if home in _SKLEARN and not short.startswith("_"):
+        found = vars(import_module(home)).get(short)
+        if isinstance(found, type) and issubclass(found, BaseEstimator) and _home(found) == home:
+            return found
+    raise ValueError(f"it names {name!r}, which is not among the classes of a model file")
+
+
+def _name_of(kind: type) -> str | None:
+    """The inverse of `_class_of`, or None."""
+    for name in (kind.__name__, f"{_home(kind)}.{kind.__name__}"):
+        with suppress(ValueError):
+            if _class_of(name) is kind:
+                return name
+    return None
+
+
+def _home(kind: type) -> str:
+    """The public module of a class: scikit-learn defines most of them in private ones."""
+    return kind.__module__.partition("._")[0]
+
+
+def _read_arrays(heads: list[Any], raw: bytes) -> list[np.ndarray]:
+    arrays, at = [], 0
+    for dtype, shape, order in heads:
+        kind = _dtype(dtype)
+        if kind.kind not in _ARRAY_KINDS:
+            raise ValueError(f"it holds an array of {dtype!r}")
+        array = np.ndarray(tuple(shape), kind, raw, at, order=order)
+        at += array.nbytes
+        arrays.append(array.copy(order))
+    if at != len(raw):
+        raise ValueError("its arrays do not fill it")
+    return arrays
+
+
+def _dtype(text: str) -> np.dtype:
+    found = np.dtype(text)
+    if found.str != text:
+        raise ValueError(f"it names a dtype {text!r}")
+    return found
+
+
+def _order(array: np.ndarray) -> Literal["C", "F"]:
+    """Column-major arrays stay so: products of them round in another order."""
+    return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+
+
+def _refuse(value: Any, where: str) -> Any:
+    kind = type(value)
+    raise TypeError(
+        f"{where} is a {kind.__module__}.{kind.__qualname__}, which a model file cannot hold: it "
+        "holds numbers, text, arrays, the sparse estimators of soubayes and estimators of "
+        "scikit-learn (a network has a method save)."
+    )

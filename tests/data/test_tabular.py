@@ -1,0 +1,203 @@
+"""Files people have: what becomes of their columns, and one clear line when they cannot be used."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from soubayes.data.tabular import TableEncoder, TableError, pose_problem, read_table
+
+FRAME = pd.DataFrame(
+    {
+        "age": [20.0, 30, np.nan, 50, 60, 70],
+        "kind": ["cat", "dog", "dog", None, "cow", "dog"],
+        "flag": [True, False, True, True, False, True],
+        "y": [1.0, 2, 3, 4, 5, 6],
+    }
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_both_formats_give_the_same_problem(tmp_path, suffix):
+    path = tmp_path / f"data.{suffix}"
+    getattr(FRAME, f"to_{suffix}")(path, index=False)
+    problem = pose_problem(read_table(path), "y")
+    assert problem.task == "regression"
+    coded = TableEncoder().fit_transform(problem.X)
+    assert list(coded) == ["age", "kind=cat", "kind=cow", "kind=missing", "flag"]
+    np.testing.assert_array_equal(coded["age"], [20, 30, 50, 50, 60, 70])
+    np.testing.assert_array_equal(coded["kind=missing"], [0, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(coded["flag"], [1, 0, 1, 1, 0, 1])
+
+
+def test_notes_say_what_was_done():
+    notes = " ".join(pose_problem(FRAME, "y").notes)
+    assert "regression, since 'y' holds numbers" in notes
+    assert "'kind' (against 'dog')" in notes
+    assert "'age' 1 (by the median)" in notes
+    assert "'kind' 1 (by the category \"missing\")" in notes
+
+
+def test_rows_are_dropped_only_when_asked_or_without_target():
+    dropped = pose_problem(FRAME, "y", missing="drop")
+    assert len(dropped.X) == 4
+    assert "2 rows with missing values left out." in dropped.notes
+    gap = FRAME.assign(y=[1.0, np.nan, 3, 4, 5, 6])
+    assert len(pose_problem(gap, "y").y) == 5
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        (["a", "b"] * 3, "classification"),
+        ([True, False] * 3, "classification"),
+        ([0, 1] * 3, "classification"),
+        ([0, 1, 2] * 2, "regression"),
+        ([0.1, 1.2, 2.3] * 2, "regression"),
+    ],
+)
+def test_task_by_the_target(values, task):
+    assert pose_problem(FRAME.assign(y=values), "y").task == task
+    if task == "regression":
+        assert pose_problem(FRAME.assign(y=values), "y", task="classification").y.dtype != object
+
+
+def test_unseen_and_missing_values_at_prediction():
+    coder = TableEncoder().fit(FRAME.drop(columns="y"))
+    new = pd.DataFrame({"age": [np.nan, 1], "kind": ["fox", None], "flag": [False, True]})
+    np.testing.assert_array_equal(coder.transform(new), [[50, 0, 0, 0, 0], [1, 0, 0, 1, 1]])
+    with pytest.raises(TableError, match="the data lack 'kind'"):
+        coder.transform(new.drop(columns="kind"))
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        ({}, {"target": "yy"}, "no column 'yy': did you mean 'y'"),
+        ({}, {"drop": ["zebra"]}, "no column 'zebra': there are 'age'"),
+        ({"age": [np.nan] * 6}, {}, r"'age' \(no values at all\); --drop age leaves out\."),
+        ({"age": [np.nan] * 6}, {"missing": "drop"}, r"'age' \(no values at all\)"),
+        ({"age": [1, 2, 3, 4, 5, np.inf]}, {}, r"'age' \(infinite values\)"),
+        ({"y": [1, 2, 3, 4, 5, np.inf]}, {}, "infinite"),
+        ({"y": [3.0] * 6}, {}, r"'y' has one value only \(3\.0\)"),
+        ({"y": np.full(6, 3, dtype=np.int64)}, {}, r"'y' has one value only \(3\)"),
+        ({"y": list("abcdef")}, {}, "'y' is text with 6 different values in 6 rows"),
+        ({"y": pd.date_range("2026-01-01", periods=6)}, {}, "'y' holds dates"),
+        ({"y": list("abcabc")}, {"task": "regression"}, "'y' holds text"),
+        ({"y": [np.nan] * 6}, {}, "0 usable rows"),
+        ({"name": list("abcdef")}, {}, r"'name' \(text with 6 different values in 6 rows"),
+        ({"day": pd.date_range("2026-01-01", periods=6)}, {}, r"'day' \(dates\); --date day uses"),
+        ({"name": list("abcdef")}, {"dates": ["name"]}, "'name' cannot be read as dates"),
+        ({}, {"dates": ["age"]}, r"'age' \(numbers, not dates\)"),
+        ({}, {"dates": ["y"]}, "--date y names a column that is not a feature"),
+        ({1: [0] * 6, "1": [0] * 6}, {}, "several columns are called '1'"),
+        ({}, {"task": "ranking"}, "task is 'ranking'"),
+        ({}, {"missing": "guess"}, "missing is 'guess'"),
+        ({}, {"drop": ["age", "kind", "flag"]}, "0 features"),
+    ],
+)
+def test_columns_that_cannot_be_used(change, options, message):
+    with pytest.raises(TableError, match=message):
+        pose_problem(changed(change), **({"target": "y"} | options))
+
+
+def changed(columns):
+    frame = FRAME.copy()
+    for name, values in columns.items():
+        frame[name] = values
+    return frame
+
+
+def test_all_unusable_columns_are_listed_at_once():
+    frame = changed(
+        {
+            "an id": [f"no{i}" for i in range(6)],
+            "day": ["2026-03-01", "2026-03-02", None, "2026-03-09", "2026-04-01", "2026-04-02"],
+            "when": pd.date_range("2026-01-01", periods=6),
+            "empty": [None] * 6,
+            "far": [1.0, 2, 3, 4, 5, -np.inf],
+        }
+    )
+    frame = pd.concat([frame] * 12, ignore_index=True)
+    frame["an id"] = [f"no{i}" for i in range(72)]
+    frame["day"] = pd.Series(pd.date_range("2026-01-01", periods=72)).dt.strftime("%d %b %Y")
+    with pytest.raises(TableError) as caught:
+        pose_problem(frame, "y")
+    assert str(caught.value) == (
+        "these columns cannot be used: 'an id' (text with 72 different values in 72 rows, too many "
+        "for categories), 'day' (dates), 'when' (dates), 'empty' (no values at all), 'far' "
+        "(infinite values); --drop 'an id' --drop empty --drop far leaves out, "
+        "--date day --date when uses the days since 1970-01-01."
+    )
+    usable = pose_problem(frame, "y", drop=["an id", "empty", "far"], dates=["day", "when"])
+    assert "'day' (2026-01-01 to 2026-03-13)" in " ".join(usable.notes)
+
+
+def test_dates_are_days_whatever_they_are_held_in():
+    texts = ["1970-01-02", "2026-11-17", None, "1969-12-31"]
+    expected = [1.0, 20774.0, 1.0, -1.0]  # the median for the gap
+    for column in [
+        pd.Series(texts),
+        pd.to_datetime(pd.Series(texts)),
+        pd.to_datetime(pd.Series(texts)).dt.tz_localize("UTC"),
+        pd.to_datetime(pd.Series(texts)).dt.date,
+    ]:
+        coder = TableEncoder(dates=["day"]).fit(pd.DataFrame({"day": column}))
+        coded = coder.transform(pd.DataFrame({"day": column}))
+        np.testing.assert_array_equal(coded["day"], expected)
+    later = coder.transform(pd.DataFrame({"day": ["2026-11-17 12:00"]}))
+    assert later["day"].tolist() == [20774.5]
+
+
+@pytest.mark.parametrize("order", [["c", "c=b", "c=b (category)"], ["c=b (category)", "c=b", "c"]])
+def test_no_feature_takes_the_name_of_another(order):
+    frame = pd.DataFrame(
+        {
+            "c": ["a", "b", "a", "b=d", "a"],
+            "c=b": [5.0, 6, 7, 8, 9],
+            "c=b (category)": ["x", "x", "x", "z", "z"],
+        }
+    )[order]
+    coded = TableEncoder().fit_transform(frame)
+    assert coded.shape == (5, 4)
+    assert coded["c=b"].tolist() == [5, 6, 7, 8, 9]
+    assert coded["c=b (category) (category)"].tolist() == [0, 1, 0, 0, 0]
+    assert coded["c=b=d"].tolist() == [0, 0, 0, 1, 0]
+    assert coded["c=b (category)=z"].tolist() == [0, 0, 0, 1, 1]
+    two = pd.DataFrame({"p": ["q=r", "s", "s"], "p=q": ["r", "t", "t"]})
+    assert list(TableEncoder().fit_transform(two)) == ["p=q=r", "p=q=r (category)"]
+
+
+def test_missing_is_never_the_reference():
+    frame = pd.DataFrame({"kind": [None, None, None, "a", "b", "b"]})
+    assert list(TableEncoder().fit_transform(frame)) == ["kind=a", "kind=missing"]
+
+
+def test_text_where_numbers_were_is_named():
+    coder = TableEncoder().fit(FRAME[["age"]])
+    with pytest.raises(TableError, match="'age' must hold numbers, but could not convert"):
+        coder.transform(pd.DataFrame({"age": ["old"]}))
+
+
+def test_nullable_columns():
+    frame = pd.DataFrame({"n": pd.array([1, None, 3], dtype="Int64")})
+    assert TableEncoder().fit_transform(frame)["n"].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_files_that_cannot_be_used(tmp_path):
+    for name, content, message in [
+        ("none.csv", None, "there is no file"),
+        (".", None, "is a folder without tables: give a file"),
+        ("data.xlsx", b"x", "not .csv or .parquet"),
+        ("empty.csv", b"", "empty.csv cannot be read: No columns"),
+        ("head.csv", b"a,b\n", "head.csv has no rows"),
+        ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "ragged.csv cannot be read"),
+        ("broken.parquet", b"not parquet", "broken.parquet cannot be read"),
+        ("binary.csv", b"\xff\xfe\x00\x01", "binary.csv cannot be read"),
+    ]:
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(TableError, match=message) as caught:
+            read_table(tmp_path / name)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(TableError, match=r"give one of its files, such as 'binary\.csv'"):
+        read_table(tmp_path)
