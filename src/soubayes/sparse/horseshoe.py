@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve, cholesky, eigh, qr, solve_triangular
 from sklearn.utils.validation import check_array, check_X_y
 
-from soubayes._optional import require
+from soubayes.results import chains_for_arviz
 
 
 def horseshoe_gibbs(
@@ -47,8 +47,8 @@ def horseshoe_gibbs(
 
     Returns
     -------
-    arviz.InferenceData with ``coef``, ``local_scale`` (tau), ``global_scale`` (nu) and
-    ``noise_variance`` (sigma^2); ``arviz.summary`` gives R-hat and effective sample sizes.
+    An object for ArviZ with ``coef``, ``local_scale`` (tau), ``global_scale`` (nu) and
+    ``noise_variance`` (sigma^2); ``arviz_stats.summary`` gives R-hat and effective sample sizes.
 
     >>> from soubayes.datasets import experiment1
     >>> data = experiment1(30, 5, 2, random_state=0)
@@ -56,7 +56,6 @@ def horseshoe_gibbs(
     >>> posterior["coef"].mean(("chain", "draw")).values.round(1)
     array([ 1. ,  2.1, -0.2, -0.3,  0. ])
     """
-    arviz = require("arviz", "horseshoe_gibbs")
     for name, value in [("draws", draws), ("chains", chains)]:
         if value < 1:
             raise ValueError(f"{name} is {value}, but it must be at least 1.")
@@ -74,7 +73,7 @@ def horseshoe_gibbs(
         variance = (posterior["local_scale"] * posterior["global_scale"][..., None]) ** 2
         ratio = replicates * variance / posterior["noise_variance"][..., None]
         posterior["shrinkage"] = 1.0 / (1.0 + ratio)
-    return arviz.from_dict(posterior=posterior)
+    return chains_for_arviz(posterior)
 
 
 class State(NamedTuple):

@@ -26,7 +26,7 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     coef = table["coef"] if units is None else table["coef"] / units[target]
     for j in np.flatnonzero(~selected & (coef != 0).any(axis=0)):
         ax.plot(table["gamma"], coef[:, j], color="0.75", lw=0.8, zorder=1)
-    at = int(np.argmin(np.abs(table["gamma"] - gamma)))
+    at = int(np.argmax(table["chosen"]))
     kept = np.flatnonzero(selected)
     kept = kept[np.argsort(-coef[at, kept], kind="stable")]
     names = estimator._feature_names()
@@ -52,6 +52,65 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     ticks = [t for t in (1, 1.5, 2, 3, 5, 8, 12, 20, 30) if t <= table["gamma"].max() * 1.01]
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
     ax.minorticks_off()
+    return ax
+
+
+def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
+    """Held-out score of every candidate, from sparse to dense; the size of a mark is its weight.
+
+    Parameters
+    ----------
+    estimator : SoULinearRegression or SoULogisticRegression
+        Fitted with confidences chosen by prediction, so that it has ``candidates_``.
+    target : int
+        Which target, or which class against the rest.
+    ax : matplotlib Axes or None
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from soubayes import SoULinearRegression
+    >>> from soubayes.datasets import experiment1
+    >>> data = experiment1(55, 50, 10)
+    >>> plot_confidences(SoULinearRegression().fit(data.X, data.y)).get_xlabel()
+    'effective number of columns (sparse to dense)'
+    """
+    check_is_fitted(estimator)
+    tables = getattr(estimator, "candidates_", None)
+    if tables is None:
+        raise ValueError(
+            f"this {type(estimator).__name__} has no candidates_, because its confidences were not "
+            "chosen by prediction; fit with choice='prediction' and a cv."
+        )
+    table = tables[target] if isinstance(tables, list) else tables
+    ax = _axes(ax)
+    shown = np.isfinite(table["effective_columns"])
+    size, score = table["effective_columns"][shown], table["score"][shown]
+    behind, weight = score - score.max(), table["weight"][shown]
+    ax.errorbar(size, behind, table["score_se"][shown], fmt="none", ecolor="0.8", zorder=1)
+    for i, (label, w) in enumerate(zip(table["candidate"][shown], weight, strict=True)):
+        ax.scatter(
+            size[i], behind[i], 20.0 + 300.0 * w, color=f"C{i}", zorder=2, label=f"{label}: {w:.2f}"
+        )
+    ax.legend(
+        title="candidate: weight",
+        fontsize=8,
+        title_fontsize=8,
+        frameon=False,
+        loc="center left",
+        bbox_to_anchor=(1.0, 0.5),
+    )
+    for handle in ax.get_legend().legend_handles:
+        handle.set_sizes([30.0])
+    ax.set_xscale("symlog", linthresh=1.0)
+    ticks = [t for t in (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if t <= 1.5 * size.max()]
+    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    ax.minorticks_off()
+    ax.set_xlabel("effective number of columns (sparse to dense)")
+    ax.set_ylabel("held-out log score, behind the best")
     return ax
 
 

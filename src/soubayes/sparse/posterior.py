@@ -1,7 +1,8 @@
 """The Gaussian q(beta) of a fitted model, without a p x p matrix unless one is asked for."""
 
+from copy import copy
+
 import numpy as np
-from scipy.linalg import solve_triangular
 
 Array = np.ndarray
 
@@ -10,7 +11,8 @@ class Posterior:
     """N(mean, S): a dense covariance on the active columns, the others independent.
 
     The others are the dropped columns: they keep their own tiny variances, while their
-    covariances, smaller still by the order of s_j/w_j, are left out.
+    covariances, smaller still by the order of s_j/w_j, are left out. Variances and covariances are
+    in units of ``scale`` (1 if None) squared, so that extreme units of X do not overflow.
 
     >>> q = Posterior(np.array([1.0, 0.0]), np.array([4.0, 1e-8]), np.array([0]), np.eye(1) * 4)
     >>> q.full()
@@ -18,16 +20,25 @@ class Posterior:
            [0.e+00, 1.e-08]])
     """
 
-    def __init__(self, mean: Array, variance: Array, active: Array, covariance: Array) -> None:
+    def __init__(
+        self,
+        mean: Array,
+        variance: Array,
+        active: Array,
+        covariance: Array,
+        scale: Array | None = None,
+    ) -> None:
         self.mean, self.variance, self.active, self.covariance = mean, variance, active, covariance
+        self.scale = np.ones(len(mean)) if scale is None else scale
 
     @property
     def sd(self) -> Array:
         """Standard deviations of all columns."""
-        return np.sqrt(self.variance)
+        return np.sqrt(self.variance) * self.scale
 
     def spread(self, X: Array) -> Array:
         """x' S x for every row of X."""
+        X = X * self.scale
         inside = X[:, self.active]
         own = np.delete(self.variance, self.active)
         total = (np.delete(X, self.active, axis=1) ** 2) @ own
@@ -41,16 +52,33 @@ class Posterior:
         place = place[inside]
         return Posterior(
             self.mean[order] * scale,
-            self.variance[order] * scale**2,
+            self.variance[order],
             place,
-            square * np.outer(scale[place], scale[place]),
+            square,
+            self.scale[order] * scale,
         )
+
+    def joined(self, mean: float, variance: float) -> "Posterior":
+        """With one more coefficient, independent of the others, at the end."""
+        return Posterior(
+            np.append(self.mean, mean),
+            np.append(self.variance, variance),
+            self.active,
+            self.covariance,
+            np.append(self.scale, 1.0),
+        )
+
+    def at(self, mean: Array) -> "Posterior":
+        """The same covariance about another mean."""
+        moved = copy(self)
+        moved.mean = mean
+        return moved
 
     def full(self) -> Array:
         """S as a p x p matrix."""
         S = np.diag(self.variance)
         S[np.ix_(self.active, self.active)] = self.covariance
-        return S
+        return S * self.scale * self.scale[:, None]
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Draws of shape (n, p)."""
@@ -58,33 +86,56 @@ class Posterior:
         jitter = 1e-14 * np.diag(np.diag(self.covariance))
         inside = draws[:, self.active] @ np.linalg.cholesky(self.covariance + jitter).T
         draws *= self.sd
-        draws[:, self.active] = inside
+        draws[:, self.active] = inside * self.scale[self.active]
         return self.mean + draws
 
 
 class LowRankPosterior(Posterior):
     """N(mean, D - half' half) for p > n with every column in: half = L^-1 X D, LL' = I + X D X'."""
 
-    def __init__(self, mean: Array, diagonal: Array, half: Array, lower: Array) -> None:
+    def __init__(
+        self,
+        mean: Array,
+        diagonal: Array,
+        half: Array,
+        inverse: Array,
+        scale: Array | None = None,
+    ) -> None:
         variance = diagonal - np.einsum("ij,ij->j", half, half)
         self.mean, self.variance = mean, np.maximum(variance, 1e-12 * diagonal)
-        self.diagonal, self.half, self.lower = diagonal, half, lower
+        self.diagonal, self.half, self.inverse = diagonal, half, inverse
+        self.scale = np.ones(len(mean)) if scale is None else scale
 
     def spread(self, X: Array) -> Array:
+        X = X * self.scale
         inside = X @ self.half.T
         return np.maximum((X**2) @ self.diagonal - np.einsum("ij,ij->i", inside, inside), 0.0)
 
     def moved(self, order: Array, scale: Array) -> "Posterior":
-        half = self.half[:, order] * scale
-        diagonal = self.diagonal[order] * scale**2
-        return LowRankPosterior(self.mean[order] * scale, diagonal, half, self.lower)
+        return LowRankPosterior(
+            self.mean[order] * scale,
+            self.diagonal[order],
+            self.half[:, order],
+            self.inverse,
+            self.scale[order] * scale,
+        )
+
+    def joined(self, mean: float, variance: float) -> "Posterior":
+        return LowRankPosterior(
+            np.append(self.mean, mean),
+            np.append(self.diagonal, variance),
+            np.pad(self.half, ((0, 0), (0, 1))),
+            self.inverse,
+            np.append(self.scale, 1.0),
+        )
 
     def full(self) -> Array:
-        return np.diag(self.diagonal) - self.half.T @ self.half
+        S = np.diag(self.diagonal) - self.half.T @ self.half
+        return S * self.scale * self.scale[:, None]
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         # u ~ N(0, D), e ~ N(0, I): u - D X' K^-1 (X u + e) ~ N(0, S), in O(n p) a draw
         u = rng.standard_normal((n, len(self.mean))) * np.sqrt(self.diagonal)
-        e = rng.standard_normal((n, len(self.lower)))
-        v = self.half @ (u / self.diagonal).T + solve_triangular(self.lower, e.T, lower=True)
-        return self.mean + u - v.T @ self.half
+        e = rng.standard_normal((n, len(self.inverse)))
+        v = self.half @ (u / self.diagonal).T + self.inverse @ e.T
+        return self.mean + (u - v.T @ self.half) * self.scale

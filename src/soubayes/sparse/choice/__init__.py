@@ -1,0 +1,1 @@
+"""How confidences are chosen."""

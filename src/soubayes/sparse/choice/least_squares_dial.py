@@ -1,0 +1,85 @@
+"""The dial of least squares: its points, and their fits from one design."""
+
+import numpy as np
+
+from soubayes.sparse.choice.dial import LOOSE, DialPoint, at_point
+from soubayes.sparse.designs.base import LeastSquares
+from soubayes.sparse.likelihoods.gaussian import Noise
+from soubayes.sparse.solvers.least_squares_evidence import (
+    LeastSquaresEvidence,
+    least_squares_evidence,
+)
+from soubayes.sparse.solvers.majorise import Prior, Variances, minimise
+from soubayes.sparse.solvers.objective import LeastSquaresModel, evaluate
+from soubayes.sparse.solvers.path import LeastSquaresSolution
+
+RIDGE = DialPoint("exponential", 100.0, 1.0)
+LEAST_SQUARES_DIAL = (
+    RIDGE,
+    DialPoint("exponential", 0.6, 2.0),
+    DialPoint("exponential", 0.2, 2.0),
+    DialPoint("exponential", 0.06, 2.0),
+    DialPoint("exponential", 0.02, 2.0),
+    DialPoint("horseshoe", 0.2, 2.0),
+)
+UNEXPLAINED = 0.8  # of var(y): gamma_b times the noise does not exceed it, or nothing is fitted
+
+
+class LeastSquaresDial:
+    """The points of one least-squares design; each fit starts from the dense one.
+
+    The noise is that of the dense end, which is ridge regression with its scale and noise fitted,
+    and is held: at p > n a small gamma_tau would drive it to 0, and its joint minimiser at
+    gamma_b > 1 is inflated (`solvers/path.py`).
+    """
+
+    def __init__(self, design: LeastSquares, model: LeastSquaresModel) -> None:
+        self.design, self.model = design, model
+        self._dense: Variances[LeastSquaresEvidence] | None = None
+        self._dense = self._minimise(at_point(self.model, RIDGE), None)
+        self.noise = self._dense.evidence.noise
+
+    def fit(self, point: DialPoint) -> LeastSquaresSolution:
+        """The solution at a point; gamma_b is lowered where it would leave nothing to explain."""
+        if point == RIDGE:
+            assert self._dense is not None
+            return solution_of(self.design, at_point(self.model, point), self._dense)
+        limit = max(UNEXPLAINED * self.design.yy / self.design.n / self.noise, 1.0)
+        coef = min(point.coef, limit)
+        lower = point._replace(coef=coef, local=point.local * coef / point.coef)
+        model = at_point(self.model, lower)
+        return solution_of(self.design, model, self._minimise(model, self.noise))
+
+    def _minimise(
+        self, model: LeastSquaresModel, noise: float | None
+    ) -> Variances[LeastSquaresEvidence]:
+        prior = Prior(model.scales, model.groups, float(model.confidence[0]))
+        evidence = least_squares_evidence(self.design, model, noise)
+        return minimise(evidence, prior, start=self._dense, tol=LOOSE)
+
+
+def solution_of(
+    design: LeastSquares, model: LeastSquaresModel, found: Variances
+) -> LeastSquaresSolution:
+    """What the other least-squares solvers return, with every column in."""
+    ridge, w = found.evidence.ridge, found.evidence.w
+    k = float(np.sum(1.0 - w * ridge.variance))
+    degrees = model.noise_degrees(design.n, k)
+    noise = Noise(model.noise.shape + 0.5 * degrees, found.evidence.noise)
+    log_dets = np.array([ridge.log_det])
+    value = evaluate(model, design.n, ridge, w, found.local, found.top, noise, log_dets)
+    history = np.array(found.history)
+    return LeastSquaresSolution(
+        w,
+        ridge.mean,
+        ridge.variance,
+        np.ones(len(w), bool),
+        found.local,
+        found.top,
+        noise,
+        model,
+        value,
+        history - history[-1] + value.value,
+        len(history),
+        found.converged,
+    )

@@ -1,0 +1,134 @@
+"""A weighted mixture of fits: what an estimator predicts from."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from soubayes.sparse.posterior import Posterior
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Component:
+    """One fit: its q(beta, alpha), the noise of a row, and its place in a mixture.
+
+    ``posterior`` is of the coefficients in the user's units and, last, of the predictor at the mean
+    of X (without an intercept: of the coefficients alone).
+    """
+
+    posterior: Posterior
+    noise: float = 0.0  # variance of a row about its predictor; 0 where the likelihood says it
+    noise_shape: float = np.inf  # of q(sigma^2)
+    weight: float = 1.0
+    inflation: float = 1.0  # of the predictive variance; recalibration, not part of the posterior
+
+    def predict(self, rows: Array) -> tuple[Array, Array]:
+        """Mean and recalibrated variance at rows (x - mean of X, 1)."""
+        variance = self.posterior.spread(rows) + self.noise
+        return rows @ self.posterior.mean, self.inflation * variance
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Components whose weights sum to 1, one mixture a target or class.
+
+    >>> one = Posterior(np.array([1.0]), np.array([1.0]), np.array([0]), np.eye(1))
+    >>> two = Posterior(np.array([3.0]), np.array([1.0]), np.array([0]), np.eye(1))
+    >>> both = Mixture((Component(one, weight=0.5), Component(two, weight=0.5)))
+    >>> both.mean, both.covariance()
+    (array([2.]), array([[2.]]))
+    """
+
+    components: tuple[Component, ...]
+    power: float = 1.0  # of the odds: recalibration of probabilities
+
+    @property
+    def weights(self) -> Array:
+        """They sum to 1."""
+        return np.array([part.weight for part in self.components])
+
+    @property
+    def mean(self) -> Array:
+        """The posterior mean of the coefficients (and of the predictor at the mean of X)."""
+        return np.asarray(sum(part.weight * part.posterior.mean for part in self.components))
+
+    @property
+    def variance(self) -> Array:
+        """The diagonal of `covariance`: within plus between components."""
+        mean = self.mean
+        return np.asarray(
+            sum(
+                part.weight * (part.posterior.sd**2 + (part.posterior.mean - mean) ** 2)
+                for part in self.components
+            )
+        )
+
+    def covariance(self) -> Array:
+        """Within plus between components."""
+        mean = self.mean
+        total = np.zeros((len(mean), len(mean)))
+        for part in self.components:
+            off = part.posterior.mean - mean
+            total += part.weight * (part.posterior.full() + np.outer(off, off))
+        return total
+
+    def spread(self, rows: Array) -> Array:
+        """Posterior variances of linear combinations, within plus between components."""
+        mean = rows @ self.mean
+        return np.asarray(
+            sum(
+                part.weight
+                * (part.posterior.spread(rows) + (rows @ part.posterior.mean - mean) ** 2)
+                for part in self.components
+            )
+        )
+
+    def predict(self, rows: Array) -> tuple[Array, Array]:
+        """Mean and variance of the mixture at rows (x - mean of X, 1)."""
+        each = [part.predict(rows) for part in self.components]
+        weights = self.weights
+        means, variances = np.array([m for m, _ in each]), np.array([v for _, v in each])
+        mean = weights @ means
+        return mean, weights @ (variances + (means - mean) ** 2)
+
+    def quantiles(self, rows: Array, levels: Array) -> Array:
+        """(rows, levels) quantiles of the predictive mixture of normals."""
+        each = [part.predict(rows) for part in self.components]
+        means = np.array([m for m, _ in each])
+        sds = np.sqrt(np.array([v for _, v in each]))
+        return np.stack([_quantile(means, sds, self.weights, level) for level in levels], axis=1)
+
+    def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Draws of the coefficients, (n, p), and of the noise variance: a component, then its q."""
+        which = rng.choice(len(self.components), n, p=self.weights)
+        draws, noise = np.empty((n, len(self.mean))), np.zeros(n)
+        for k, part in enumerate(self.components):
+            mine = which == k
+            count = int(mine.sum())
+            draws[mine] = part.posterior.sample(count, rng)
+            if part.noise:
+                a = part.noise_shape
+                spread = a / rng.gamma(a, size=count) if np.isfinite(a) else np.ones(count)
+                noise[mine] = part.noise * spread
+        return draws, noise
+
+
+def centred(X: Array, x_mean: Array, mixture: Mixture) -> Array:
+    """Rows as a mixture takes them: x - mean of X and, with an intercept, 1."""
+    off = X - x_mean
+    if len(mixture.components[0].posterior.mean) == X.shape[1]:
+        return off
+    return np.hstack([off, np.ones((len(X), 1))])
+
+
+def _quantile(means: Array, sds: Array, weights: Array, level: float) -> Array:
+    """By bisection, between the least and the largest quantile of a component."""
+    z = ndtri(level)
+    low, high = (means + z * sds).min(axis=0), (means + z * sds).max(axis=0)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        below = weights @ ndtr((middle - means) / np.where(sds > 0, sds, 1.0))
+        low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
+    return 0.5 * (low + high)

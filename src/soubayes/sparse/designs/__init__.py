@@ -1,0 +1,1 @@
+"""Where X lives: one protocol for least squares, one for passes over rows."""

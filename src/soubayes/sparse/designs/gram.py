@@ -1,0 +1,59 @@
+"""Least squares from X'X and X'y: for n >= p, and for every active set that fits."""
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from soubayes.sparse.designs.base import Ridge
+from soubayes.sparse.designs.triangles import cholesky, invert_triangle, log_determinant
+
+Array = np.ndarray
+
+FLOOR = 1e-12  # of n: a constant column, or one that the others explain, still has s > 0
+
+
+class Gram:
+    """X'X, X'y, y'y and n; a `LeastSquares`."""
+
+    def __init__(self, gram: Array, scores: Array, yy: float, n: float) -> None:
+        self.gram, self.scores, self.yy, self.n = gram, scores, yy, n
+        self.norms = np.diag(gram).copy()
+
+    def take(self, index: Array) -> "Gram":
+        return Gram(self.gram[np.ix_(index, index)], self.scores[index], self.yy, self.n)
+
+    def ridge(self, w: Array) -> Ridge:
+        lower = cholesky(self.gram, w)
+        log_det = log_determinant(lower)
+        inverse = invert_triangle(lower)
+        variance = np.einsum("ij,ij->j", inverse, inverse)
+        mean = inverse.T @ (inverse @ self.scores)
+        return Ridge(
+            mean,
+            variance,
+            np.maximum(1.0 / variance - w, FLOOR * self.n),
+            mean / variance,
+            max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0),
+            log_det,
+            inverse,
+        )
+
+    def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
+        lower = cholesky(self.gram[np.ix_(index, index)], w)
+        cross = self.gram[np.ix_(index, others)]
+        half = solve_triangular(lower, cross, lower=True, check_finite=False)
+        fitted = solve_triangular(lower, self.scores[index], lower=True, check_finite=False)
+        s = self.norms[others] - np.einsum("ij,ij->j", half, half)
+        return np.maximum(s, FLOOR * self.n), self.scores[others] - fitted @ half
+
+    def inverse(self, w: Array) -> Array:
+        inverse = invert_triangle(cholesky(self.gram, w))
+        return inverse.T @ inverse
+
+    def shrinkage_sums(self, w: Array, ridge: Ridge) -> tuple[float, float, float]:
+        assert ridge.triangle is not None
+        scaled = ridge.triangle * np.sqrt(w)
+        M, inside = scaled @ scaled.T, ridge.triangle @ (w * ridge.mean)
+        return float(np.trace(M)), float(np.vdot(M, M)), float(inside @ inside)
+
+    def low_rank(self, w: Array) -> None:
+        return None

@@ -1,0 +1,102 @@
+"""Sufficient statistics of least squares, accumulated in chunks of rows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+Array = np.ndarray
+_UNCHECKED = np.errstate(over="ignore", invalid="ignore")  # `check_squares` sees what overflows
+_ROWS = 1024  # rows centred at once: small enough to stay in cache
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weight, means and centred cross-products of (X, y); y has one column a target.
+
+    Chunks are centred at their own means and merged exactly, so any number of chunks gives the
+    same statistics up to rounding, and columns far from zero lose no digits.
+
+    >>> X, y = np.arange(8.0).reshape(4, 2) ** 2, np.arange(4.0)[:, None]
+    >>> whole, parts = moments(X, y), moments(X[:1], y[:1]).merge(moments(X[1:], y[1:]))
+    >>> bool(np.allclose(whole.xx, parts.xx)) and whole.n == parts.n
+    True
+    """
+
+    n: float
+    x_mean: Array  # (p,)
+    y_mean: Array  # (targets,)
+    xx: Array  # (p, p)
+    xy: Array  # (p, targets)
+    yy: Array  # (targets,)
+
+    @_UNCHECKED
+    def merge(self, other: "Moments") -> "Moments":
+        """The statistics of both sets of rows together."""
+        n = self.n + other.n
+        share = other.n / n
+        dx, dy = other.x_mean - self.x_mean, other.y_mean - self.y_mean
+        weight = self.n * share
+        return Moments(
+            n,
+            self.x_mean + share * dx,
+            self.y_mean + share * dy,
+            self.xx + other.xx + weight * np.outer(dx, dx),
+            self.xy + other.xy + weight * np.outer(dx, dy),
+            self.yy + other.yy + weight * dy * dy,
+        )
+
+    @_UNCHECKED
+    def about_zero(self) -> "Moments":
+        """The same cross-products about zero instead of the mean (no intercept)."""
+        n, x, y = self.n, self.x_mean, self.y_mean
+        return Moments(
+            n,
+            np.zeros_like(x),
+            np.zeros_like(y),
+            self.xx + n * np.outer(x, x),
+            self.xy + n * np.outer(x, y),
+            self.yy + n * y * y,
+        )
+
+
+@_UNCHECKED
+def moments(X: Any, y: Array, weight: Array | None = None) -> Moments:
+    """Statistics of dense or scipy-sparse rows; ``weight`` counts each row that many times."""
+    if sp.issparse(X):
+        return _sparse_moments(X, y, np.ones(len(y)) if weight is None else weight)
+    total: Moments | None = None
+    for begin in range(0, len(y), _ROWS):
+        rows = slice(begin, begin + _ROWS)
+        counts = None if weight is None else weight[rows]
+        if counts is not None and not counts.any():
+            continue
+        part = _dense_moments(np.asarray(X[rows], float), np.asarray(y[rows], float), counts)
+        total = part if total is None else total.merge(part)
+    assert total is not None  # some weight is positive
+    return total
+
+
+def _dense_moments(X: Array, y: Array, weight: Array | None) -> Moments:
+    if weight is None:
+        n, x_mean, y_mean = float(len(y)), X.mean(axis=0), y.mean(axis=0)
+        xc, yc = X - x_mean, y - y_mean
+    else:
+        n = float(weight.sum())
+        x_mean, y_mean = weight @ X / n, weight @ y / n
+        root = np.sqrt(weight)[:, None]
+        xc, yc = (X - x_mean) * root, (y - y_mean) * root
+    return Moments(n, x_mean, y_mean, xc.T @ xc, xc.T @ yc, np.sum(yc * yc, axis=0))
+
+
+def _sparse_moments(X: Any, y: Array, weight: Array) -> Moments:
+    """X'WX stays sparse until it is p x p; X itself is never made dense."""
+    n = float(weight.sum())
+    X = sp.csr_array(X)
+    weighted = sp.csr_array(X.multiply(weight[:, None]))
+    x_mean, y_mean = np.asarray(weighted.sum(axis=0)).ravel() / n, weight @ y / n
+    xx = (X.T @ weighted).toarray() - n * np.outer(x_mean, x_mean)
+    yc = y - y_mean
+    xy = weighted.T @ yc
+    return Moments(n, x_mean, y_mean, xx, np.asarray(xy), weight @ (yc * yc))

@@ -1,0 +1,184 @@
+"""How the estimators choose their confidences by prediction: parameters, folds, attributes."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from joblib import effective_n_jobs
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
+
+from soubayes.confidence import shown
+from soubayes.sparse.choice.mixture import Mixture, centred
+from soubayes.sparse.choice.prediction import (
+    Candidate,
+    Choice,
+    ChoiceTask,
+    Fits,
+    Predictions,
+    Scoring,
+)
+from soubayes.sparse.choice.prediction import choose as choose_by_prediction
+from soubayes.sparse.estimators.base import SparseEstimator, as_dense, check_choice, row_slices
+
+Array = np.ndarray
+
+LARGE = 10_000  # rows from which one held-out part takes the place of the folds
+SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
+DENSE_BYTES = 2**28  # the same of a dense X
+FEWEST = 20  # rows below which folds would say nothing
+SMALL = 500  # fewer rows than this, but not fewer than columns: 10 folds
+
+
+PATH = Candidate("path", "", np.nan, np.nan)
+PATH_AVERAGE = Candidate("path average", "", np.nan, np.nan)
+
+
+class ChoosingEstimator(SparseEstimator):
+    """The part of an estimator that chooses among candidates by what they predict.
+
+    A subclass gives the candidates, how they are fitted, and what they say about held-out rows.
+    """
+
+    _candidates: tuple[Candidate, ...]
+    _stratified = False
+    _error_name = "RMSE"
+
+    @abstractmethod
+    def _fit_candidates(
+        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
+    ) -> Fits:
+        """The wanted candidates of every target; ``known``: the path was fitted to these rows."""
+
+    @abstractmethod
+    def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
+        """What a candidate says about held-out rows: mean and variance, or log odds and zeros."""
+
+    def _check_choosing(self) -> None:
+        check_choice("choice", self.choice, ("prediction", "path"))
+        for name in ("confidence_coef", "confidence_local"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "auto":
+                raise ValueError(
+                    f"{name} is {shown(value)}, but it must be 'auto' or a number greater than 0."
+                )
+
+        seed = self.random_state
+        if seed is not None and not isinstance(seed, Integral | np.random.RandomState):
+            raise TypeError(
+                f"random_state is {shown(seed)}, but it must be an int, a RandomState or None."
+            )
+        if isinstance(seed, Integral) and not 0 <= int(seed) < 2**32:
+            raise ValueError(f"random_state is {seed}, but it must lie between 0 and 2**32 - 1.")
+
+    def _by_prediction(self, rows: int, solver: str) -> bool:
+        """Whether there is something to choose, and enough rows to choose it with."""
+        free = self.confidence_coef == "auto" and self.confidence_local == "auto"
+        plain = self.feature_blocks is None and self.solver == solver
+        if not (self.choice == "prediction" and self.cv is not None and free and plain):
+            return False
+        if rows >= FEWEST:
+            return True
+        self._say(f"{rows} rows are too few to choose the confidences by prediction")
+        return False
+
+    def _say(self, what: str) -> None:
+        text = f"{type(self).__name__}: {what}, so that the path alone decides, as with cv=None."
+        warnings.warn(text, UserWarning, stacklevel=2)
+
+    def _choose(
+        self, X: Any, targets: list[Array], weight: Array, labels: Array, scoring: Scoring
+    ) -> bool:
+        """Set the attributes of the mixtures; False if the rows allow no folds.
+
+        Those of the sparse point, which was fitted before, stay.
+        """
+        splits = self._splits(X, labels)
+        if splits is None:
+            return False
+        task = _Memory(self, X, targets, weight)
+        jobs = effective_n_jobs(self.n_jobs)
+        choices: list[Choice] = choose_by_prediction(task, self._candidates, splits, scoring, jobs)
+        self.mixtures_ = [each.mixture for each in choices]
+        tables = [each.candidates for each in choices]
+        held = [each.out_of_fold for each in choices]
+        said = [self._sparsity(t, each) for t, each in enumerate(choices)]
+        self.sparsity_ = said[0] if self._single else said
+        self.candidates_ = tables[0] if self._single else tables
+        self.out_of_fold_ = held[0] if self._single else held
+        return True
+
+    def _sparsity(self, target: int, choice: Choice) -> str:
+        """What keeping only the selected columns costs on held-out rows, in words."""
+        selected = np.atleast_2d(self.selected_)[target]
+        table = choice.candidates
+        row = list(table["candidate"]).index(PATH.label)
+        path, whole = float(table["error"][row]), float(table["mixture_error"][row])
+        cost = path / whole - 1.0 if whole > 0 else 0.0
+        if abs(cost) < 0.005:
+            says = "predict held-out rows as well as all columns"
+        else:
+            says = f"predict held-out rows {abs(cost):.0%} {'worse' if cost > 0 else 'better'}"
+            says += f" than all columns ({self._error_name} {path:.3g} against {whole:.3g})"
+        return f"{int(selected.sum()):,} of {len(selected):,} columns; alone they {says}."
+
+    def _splits(self, X: Any, y: Array) -> list[tuple[Array, Array]] | None:
+        """Training and test rows of every fold; one held-out part of large data."""
+        n, p = X.shape
+        if 8 * n * p > (SPARSE_BYTES if sp.issparse(X) else DENSE_BYTES):
+            self._say(f"dense candidates would each need {n:,} x {p:,} numbers in memory")
+            return None
+        cv = self.cv
+        if isinstance(cv, str):
+            check_choice("cv", cv, ("auto",))
+            cv = 10 if p <= n < SMALL and not self._stratified else 5
+        if isinstance(cv, Integral):
+            if cv < 2:
+                raise ValueError(f"cv is {cv}, but it must be at least 2, a splitter, or None.")
+            shuffled: Any = {"shuffle": True, "random_state": self.random_state}
+            if self._stratified:
+                rarest = int(np.unique(y, return_counts=True)[1].min())
+                if rarest < 2:
+                    self._say("a class has one row, which cannot be held out")
+                    return None
+                cv = StratifiedKFold(min(int(cv), rarest), **shuffled)
+            else:
+                cv = KFold(min(int(cv), n), **shuffled)
+        splits = list(check_cv(cv, y, classifier=self._stratified).split(np.zeros(n), y))
+        return splits[:1] if n >= LARGE else splits
+
+
+class _Memory(ChoiceTask):
+    """Rows in memory."""
+
+    def __init__(
+        self, estimator: ChoosingEstimator, X: Any, targets: list[Array], weight: Array
+    ) -> None:
+        self.estimator, self.X, self.targets, self.weight = estimator, X, targets, weight
+
+    def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
+        if rows is None:
+            data = self.X, self.targets, self.weight
+        else:
+            data = self.X[rows], [y[rows] for y in self.targets], self.weight[rows]
+        return self.estimator._fit_candidates(*data, wanted, rows is None)
+
+    def predict(self, fits: Fits, rows: Array) -> Predictions:
+        X = self.X[rows]
+        blocks = [as_dense(X[part]) for part in row_slices(X)]
+        found: Predictions = []
+        for each in fits.components:
+            here = {}
+            for label, parts in each.items():
+                mixture = Mixture(parts)
+                pairs = [
+                    self.estimator._held_out(mixture, centred(block, fits.x_mean, mixture))
+                    for block in blocks
+                ]
+                one, two = zip(*pairs, strict=True)
+                here[label] = np.concatenate(one), np.concatenate(two)
+            found.append(here)
+        return found

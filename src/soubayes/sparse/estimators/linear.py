@@ -1,0 +1,447 @@
+"""Sparse Bayesian linear regression as a scikit-learn estimator (section 4.2)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights
+from soubayes.sparse.choice.least_squares_dial import LEAST_SQUARES_DIAL, LeastSquaresDial
+from soubayes.sparse.choice.mixture import Component, Mixture, centred
+from soubayes.sparse.choice.prediction import NUMBERS, Candidate, Fits
+from soubayes.sparse.designs.base import LeastSquares
+from soubayes.sparse.designs.columns import standard_columns, weighted_moments
+from soubayes.sparse.designs.gather import gather
+from soubayes.sparse.designs.gram import Gram
+from soubayes.sparse.designs.moments import Moments, moments
+from soubayes.sparse.designs.standardise import check_squares, column_scales, in_range
+from soubayes.sparse.designs.wide import Wide
+from soubayes.sparse.estimators.base import FeatureSelection, as_dense, row_slices, set_columns
+from soubayes.sparse.estimators.blocks import FeatureBlock, parse_blocks
+from soubayes.sparse.estimators.choosing import PATH, PATH_AVERAGE, ChoosingEstimator
+from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetUnits
+from soubayes.sparse.solvers.threads import solver_threads
+
+Array = np.ndarray
+
+
+class SoULinearRegression(
+    FeatureSelection, MultiOutputMixin, RegressorMixin, ChoosingEstimator, GaussianEstimator
+):
+    """Linear regression that selects columns by the confidence in its coefficients.
+
+    The model of section 4.2 and supplement A.2, with a confidence gamma for every source::
+
+        y = alpha + X beta + N(0, sigma^2),   beta_j ~ N(0, tau_j^2 nu^2 sigma^2)
+        J(q) = E_q[-log p(y | .)] + sum_k gamma_k KL_k          (supplement C.4.2)
+
+    A small ``confidence_local`` makes every tau_j follow the data, so that beta_j is either free
+    or zero, and ``confidence_coef`` is the threshold: beta_j stays when z_j^2 > gamma_b. Columns
+    and y are standardised inside; everything is reported in your units.
+
+    Parameters
+    ----------
+    confidence_coef, confidence_local : "auto" or float
+        gamma_b and gamma_t. "auto" leaves them to ``choice``. A number is that confidence; nothing
+        is then chosen by prediction, and the other one, if "auto", is 1e-9 (local) or chosen along
+        the path (coef). With ``solver="coordinate"`` "auto" is 1 for gamma_b.
+    confidence_global, confidence_noise, confidence_intercept : float
+        gamma_n, gamma_s, gamma_alpha. All 1 with ``confidence_coef=1, confidence_local=1`` is the
+        ordinary global-local model (GL). If confidence_local >= confidence_coef/2 nothing is
+        selected, and the coordinate solver runs.
+    choice : "prediction" or "path"
+        "prediction" weighs fits between dense and sparse by their scores of held-out rows and
+        predicts from their mixture (the page "Choosing confidences"). "path" follows gamma_b from 1
+        to max(2, 3 log p), chooses the point whose support has the most marginal likelihood after a
+        price for the search, and refits that at confidence 1.
+    cv : "auto", int, splitter, list of (train, test) or None
+        Folds of "prediction": "auto" is 10 for p <= n < 500 and 5 otherwise. None: the path alone.
+    random_state : int or None
+        Shuffle of the folds.
+    prior : "exponential" or "horseshoe"
+        tau_j^2, nu^2 ~ Exp(rate), or tau_j, nu ~ half-Cauchy.
+    prior_global : None, "exponential" or "horseshoe"
+        Of nu alone; None is ``prior``. Exp(10) binds at a high signal-to-noise ratio.
+    rate_local, rate_global : float
+        lambda_tau, lambda_nu of the exponential priors.
+    noise_shape, noise_scale : float, float or None
+        sigma^2 ~ Inv-Gamma(noise_shape, noise_scale), the scale in units of y^2; None is
+        1e-6 var(y). (3, 2) is the paper's.
+    intercept_variance : float
+        Variance of the normal prior of the intercept around the mean of y, at the mean of X, in
+        units of var(y).
+    feature_blocks : dict or None
+        Named groups of columns with their own prior: ``{"clinical": {"columns": ["age", "sex"],
+        "prior": "normal", "variance": 10.0, "confidence": 1.0}}`` is not shrunk (variance in
+        units of var(y)/var(x)); ``"prior": "sparse"`` with its own ``confidence`` and
+        ``confidence_local`` stays sparse. Other columns are sparse.
+    fit_intercept : bool
+    solver : "path" or "coordinate"
+        "path" holds the noise at its unit-confidence estimate and follows the confidence from 1;
+        "coordinate" is Algorithm 1, which minimises J jointly and converges slowly.
+    max_iter, tol : int, float
+        Steps altogether, and the change of any shrinkage factor at which "path" stops; sweeps,
+        and the fall of J in nats at which "coordinate" stops.
+    n_jobs : int or None
+        Threads over the folds.
+    verbose : int
+        1 prints a line a path point or sweep.
+
+    Attributes
+    ----------
+    coef_, coef_sd_, intercept_, intercept_sd_, noise_variance_ : posterior means and sds
+    covariance_ : (p, p), computed when asked for
+        Of the mixture if confidences were chosen by prediction; all below are of the sparse point.
+    selected_ : bool mask of the columns that stayed; the others have ``coef_`` exactly 0, unless
+        it is that of a mixture
+    shrinkage_ : kappa_j = gamma_b u_j (A^-1)_jj, 1 for a dropped column
+    effective_parameters_ : p_D = sum_j (1 - kappa_j)
+    local_scale_, global_scale_ : E[1/tau_j^2]^(-1/2), E[1/nu^2]^(-1/2)
+    kl_ : nats of each block
+    objective_ : J after every step of the final descent (path: at the final noise)
+    confidence_coef_ : the confidence of the reported point ("auto": of the chosen path point)
+    path_ : Table with gamma, chosen (the reported row), n_selected, selected, coef, \
+noise_variance, value (J), guarded
+    candidates_, out_of_fold_, sparsity_ : of a choice by prediction, a list for several targets
+        Table of candidates; held-out predictions; what keeping only the selected columns costs.
+    mixtures_ : what is predicted from, a `Mixture` a target
+    solver_, n_iter_, converged_
+
+    Examples
+    --------
+    >>> from soubayes.datasets import experiment1
+    >>> data = experiment1(55, 50, 10, random_state=0)
+    >>> model = SoULinearRegression().fit(data.X, data.y)
+    >>> model.sparsity_.split(";")[0]
+    '11 of 50 columns'
+    >>> model.posteriors_[0].mean[:12].round(1)
+    array([1.1, 1.8, 3.2, 4.1, 5.2, 6. , 6.6, 8. , 8.8, 9.9, 0. , 0. ])
+    >>> bool(model.selected_[:10].all()), int(model.selected_[10:].sum())
+    (True, 1)
+    """
+
+    def __init__(
+        self,
+        *,
+        confidence_coef: float | str = "auto",
+        confidence_local: float | str = "auto",
+        confidence_global: float = 1.0,
+        confidence_noise: float = 1.0,
+        confidence_intercept: float = 1.0,
+        choice: str = "prediction",
+        cv: Any = "auto",
+        random_state: int | None = 0,
+        prior: str = "exponential",
+        prior_global: str | None = None,
+        rate_local: float = 10.0,
+        rate_global: float = 10.0,
+        noise_shape: float = 1e-3,
+        noise_scale: float | None = None,
+        intercept_variance: float = 10.0,
+        feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
+        fit_intercept: bool = True,
+        solver: str = "path",
+        max_iter: int = 2000,
+        tol: float = 1e-6,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.confidence_coef = confidence_coef
+        self.confidence_local = confidence_local
+        self.confidence_global = confidence_global
+        self.confidence_noise = confidence_noise
+        self.confidence_intercept = confidence_intercept
+        self.choice = choice
+        self.cv = cv
+        self.random_state = random_state
+        self.prior = prior
+        self.prior_global = prior_global
+        self.rate_local = rate_local
+        self.rate_global = rate_global
+        self.noise_shape = noise_shape
+        self.noise_scale = noise_scale
+        self.intercept_variance = intercept_variance
+        self.feature_blocks = feature_blocks
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Fit to X (n, p), dense or scipy-sparse, and y (n,) or (n, targets).
+
+        ``sample_weight`` counts a row that many times. Data that do not fit in memory: X and y
+        Dask collections; paths of ``.npy`` files; the path of a parquet folder and the name of
+        its target column; or X alone, an iterable of (X, y) or (X, y, weight) blocks. One pass
+        over them makes X'X, X'y and y'y, where the blocks are.
+        """
+        self._check_choosing()
+        self._check_parameters()
+        rows = as_rows(X, y, sample_weight)
+        if rows is not None:
+            return self._fit_rows(rows)
+        X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=2)
+        self._single = y.ndim == 1
+        Y = y.reshape(len(y), -1)
+        self._moments: Moments | None = None
+        designs, units, found = self._designs(X, Y, weight)
+        if found is not None and units.plain:
+            self._moments = found
+        self._solve(designs, units)
+        if self._by_prediction(len(Y), "path"):
+            self._choose_numbers(X, Y, weight)
+        return self
+
+    def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Add rows and fit again: any number of chunks gives the same fit as one call.
+
+        Keeps the p x p sufficient statistics, also for p > n.
+        """
+        self._check_parameters()
+        first = not hasattr(self, "_moments")
+        if not first and self._moments is None:
+            raise ValueError(
+                "fit kept no sufficient statistics, because there were fewer rows than columns or "
+                "values of extreme size; use a new estimator and call partial_fit for every chunk."
+            )
+        X, y, weight = self._check_data(X, y, sample_weight, reset=first, least=1)
+        new = moments(X, y.reshape(len(y), -1), weight)
+        if first:
+            self._single = y.ndim == 1
+            self._moments = new
+        else:
+            assert self._moments is not None
+            self._moments = self._moments.merge(new)
+        if self._moments.n >= 2:
+            self._solve(*self._moment_designs(self._moments))
+        return self
+
+    @block_by_block
+    def predict(
+        self, X: Any, return_std: bool = False, quantiles: ArrayLike | None = None
+    ) -> Array | tuple[Array, Array]:
+        """The predictive mean ``X @ coef_ + intercept_``.
+
+        ``return_std`` adds the predictive standard deviation. ``quantiles`` (numbers between 0 and
+        1) returns those quantiles of the predictive mixture instead, (n, quantiles) or (n, targets,
+        quantiles).
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse=["csr", "csc"], dtype=np.float64)
+        if quantiles is not None:
+            return self._quantiles(X, np.atleast_1d(np.asarray(quantiles, float)))
+        coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
+        mean = np.asarray(X @ coef.T) + intercept
+        if not return_std:
+            return mean[:, 0] if self._single else mean
+        std = np.sqrt(self._by_rows(X, lambda mixture, rows: mixture.predict(rows)[1]))
+        return (mean[:, 0], std[:, 0]) if self._single else (mean, std)
+
+    def _quantiles(self, X: Any, levels: Array) -> Array:
+        if levels.size == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
+            raise ValueError(
+                f"quantiles are {levels.tolist()}, but they must be numbers between 0 and 1."
+            )
+        found = self._by_rows(X, lambda mixture, rows: mixture.quantiles(rows, levels))
+        return found[:, 0] if self._single else found
+
+    def _by_rows(self, X: Any, work: Callable[[Mixture, Array], Array]) -> Array:
+        """``work`` of every target's mixture and every block of rows, (n, targets, ...)."""
+        blocks = []
+        for rows in row_slices(X):
+            block = as_dense(X[rows])
+            blocks.append(
+                np.stack([work(m, centred(block, self._x_mean, m)) for m in self.mixtures_], axis=1)
+            )
+        return np.concatenate(blocks)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _check_data(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None, reset: bool, least: int
+    ) -> tuple[Any, Array, Array | None]:
+        kind = np.asarray(y).dtype.kind if y is not None else "f"
+        if kind not in "biufcO":  # scikit-learn refuses complex numbers itself
+            raise ValueError(f"y has dtype {np.asarray(y).dtype}, but it must hold numbers.")
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse=["csr", "csc"],
+            dtype=[np.float64, np.float32],
+            multi_output=True,
+            y_numeric=True,
+            reset=reset,
+            ensure_min_samples=least,
+        )
+        y = np.asarray(y, float)
+        if sample_weight is None:
+            return X, y, None
+        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        check_weights(weight)
+        return X, y, weight
+
+    def _fit_rows(self, rows: RowSource) -> Self:
+        found = gather(rows, _numbers)
+        self._single = found.single
+        self._moments = found.statistics
+        if found.statistics is not None:
+            set_columns(self, len(found.statistics.x_mean), rows.names)
+            self._solve(*self._moment_designs(found.statistics))
+            return self
+        assert found.rows is not None
+        X, y, weight = found.rows
+        if len(y) < 2:
+            raise ValueError(f"there are {len(y)} rows of positive weight, but 2 are needed.")
+        set_columns(self, X.shape[1], rows.names)
+        Y = _numbers(y)
+        designs, units, _ = self._designs(X, Y, weight)
+        self._solve(designs, units)
+        if self._by_prediction(len(Y), "path"):
+            self._choose_numbers(X, Y, weight)
+        return self
+
+    def _blocks(self) -> list[FeatureBlock]:
+        return parse_blocks(
+            self.feature_blocks, self.n_features_in_, getattr(self, "feature_names_in_", None)
+        )
+
+    def _designs(
+        self, X: Any, Y: Array, weight: Array | None, square: bool = False
+    ) -> tuple[list[LeastSquares], TargetUnits, Moments | None]:
+        """A standardised design a target, its units, and the statistics (if n >= p).
+
+        ``square``: also with up to twice as many columns as rows, where p x p systems, which need
+        no product with X, are solved faster than n x n ones.
+        """
+        X, x_unit = in_range(X)
+        Y, y_unit = in_range(Y)
+        if X.shape[0] * (1 + square) < X.shape[1]:
+            return *self._wide_designs(X, Y, weight, x_unit, y_unit), None
+        found = moments(X, Y, weight)
+        return *self._moment_designs(found, x_unit, y_unit), found
+
+    def _moment_designs(
+        self, raw: Moments, x_unit: Array | float = 1.0, y_unit: Array | float = 1.0
+    ) -> tuple[list[LeastSquares], TargetUnits]:
+        """From the statistics of X/x_unit and y/y_unit."""
+        use = raw if self.fit_intercept else raw.about_zero()
+        n = use.n
+        x_scale, constant = column_scales(raw.x_mean * self.fit_intercept, np.diag(use.xx) / n, n)
+        y_scale, _ = column_scales(raw.y_mean * self.fit_intercept, use.yy / n, n)
+        check_squares(raw.x_mean, np.diag(use.xx) / n)
+        check_squares(raw.y_mean, use.yy / n)
+        xx = use.xx / np.outer(x_scale, x_scale)
+        xx[constant], xx[:, constant] = 0.0, 0.0
+        xy = use.xy / np.outer(x_scale, y_scale)
+        xy[constant] = 0.0
+        yy = use.yy / y_scale**2
+        designs: list[LeastSquares] = [
+            Gram(xx, xy[:, t], float(yy[t]), n) for t in range(len(y_scale))
+        ]
+        plain = bool(np.all(x_unit == 1.0) and np.all(y_unit == 1.0))
+        return designs, TargetUnits(
+            use.x_mean * x_unit, x_scale * x_unit, use.y_mean * y_unit, y_scale * y_unit, plain
+        )
+
+    def _wide_designs(
+        self, X: Any, Y: Array, weight: Array | None, x_unit: Array | float, y_unit: Array | float
+    ) -> tuple[list[LeastSquares], TargetUnits]:
+        counts = np.ones(len(Y)) if weight is None else weight
+        n = float(counts.sum())
+        share = counts / n
+        x_mean, x_square = weighted_moments(X, share, self.fit_intercept)
+        y_mean, y_square = weighted_moments(Y, share, self.fit_intercept)
+        x_scale, constant = column_scales(x_mean, x_square, n)
+        y_scale, _ = column_scales(y_mean, y_square, n)
+        root = np.sqrt(counts)
+        columns = standard_columns(X, x_mean, np.where(constant, np.inf, x_scale), root)
+        Y = (Y - y_mean) * root[:, None] / y_scale
+        designs: list[LeastSquares] = [Wide(columns, Y[:, t], n) for t in range(Y.shape[1])]
+        return designs, TargetUnits(
+            x_mean * x_unit, x_scale * x_unit, y_mean * y_unit, y_scale * y_unit
+        )
+
+    # ---- confidences chosen by prediction ---------------------------------------------------
+
+    _candidates = (
+        PATH,
+        PATH_AVERAGE,
+        *(Candidate(point.label, *point) for point in LEAST_SQUARES_DIAL),
+    )
+
+    def _choose_numbers(self, X: Any, Y: Array, weight: Array | None) -> None:
+        counts = np.ones(len(Y)) if weight is None else weight
+        keep = counts > 0
+        if not keep.all():
+            X, Y, counts = X[keep], Y[keep], counts[keep]
+        targets = [np.ascontiguousarray(y) for y in Y.T]
+        with solver_threads(int(min(X.shape))):
+            if self._choose(X, targets, counts, Y[:, 0], NUMBERS):
+                self._set_mixture_attributes()
+
+    def _fit_candidates(
+        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
+    ) -> Fits:
+        designs, units, _ = self._designs(X, np.stack(targets, axis=1), weight, square=True)
+        found = Fits([], [], units.x_mean)
+        for t, design in enumerate(designs):
+            model, free = self._model(len(units.x_scale), [], float(units.y_scale[t]))
+            parts: dict[str, tuple[Component, ...]] = {}
+            sizes: dict[str, float] = {}
+            if wanted[t] & {PATH.label, PATH_AVERAGE.label}:
+                if known:
+                    own = self._sparse_mixtures[t].components[0]
+                    tables: Any = [self.path_] if self._single else self.path_
+                    coefs = tables[t]["coef"]
+                    size = float(np.ravel(self.effective_parameters_)[t])
+                else:
+                    fit = self._solve_one(design, model, free, t, 1)
+                    (own,) = self._components(design, fit.solution, units, t)
+                    scale = units.y_scale[t] / units.x_scale
+                    coefs = np.array([point.coef for point in fit.points]) * scale
+                    size = float(np.sum(1.0 - fit.solution.w * fit.solution.variance))
+                parts[PATH.label], sizes[PATH.label] = (own,), size
+                parts[PATH_AVERAGE.label] = _along(own, coefs)
+                sizes[PATH_AVERAGE.label] = float(np.count_nonzero(coefs, axis=1).mean())
+            points = [point for point in LEAST_SQUARES_DIAL if point.label in wanted[t]]
+            dial = LeastSquaresDial(design, model) if points else None
+            for point in points:
+                assert dial is not None
+                solution = dial.fit(point)
+                parts[point.label] = self._components(design, solution, units, t)
+                sizes[point.label] = float(np.sum(1.0 - solution.w * solution.variance))
+            found.components.append({k: v for k, v in parts.items() if k in wanted[t]})
+            found.effective.append(sizes)
+        return found
+
+    def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
+        return mixture.predict(rows)
+
+
+def _along(own: Component, coefs: Array) -> tuple[Component, ...]:
+    """The path's average: its points, each with the covariance and noise of the chosen one."""
+    found = []
+    for coef in coefs:
+        mean = own.posterior.mean.copy()
+        mean[: len(coef)] = coef
+        found.append(replace(own, posterior=own.posterior.at(mean), weight=1.0 / len(coefs)))
+    return tuple(found)
+
+
+def _numbers(y: Array) -> Array:
+    """A block of y as (rows, targets) numbers."""
+    if y.dtype.kind not in "biufO":
+        raise ValueError(f"y has dtype {y.dtype}, but it must hold numbers.")
+    y = check_array(y, ensure_2d=False, dtype=np.float64, ensure_min_samples=0, input_name="y")
+    return y if y.ndim > 1 else y[:, None]

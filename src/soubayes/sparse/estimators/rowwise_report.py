@@ -1,0 +1,151 @@
+"""From the end of a row-wise fit to what is reported, in the user's column order and units."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from soubayes.results import Table
+from soubayes.sparse.designs.base import RowDesign
+from soubayes.sparse.designs.standardise import ColumnUnits
+from soubayes.sparse.designs.triangles import cholesky, invert
+from soubayes.sparse.designs.woodbury import Woodbury
+from soubayes.sparse.estimators.base import chosen_row
+from soubayes.sparse.posterior import LowRankPosterior, Posterior
+from soubayes.sparse.solvers import ordered
+from soubayes.sparse.solvers.costs import coefficient_kl, log_prior_variance, source_costs
+from soubayes.sparse.solvers.rowwise_path import RowOutcome
+from soubayes.sparse.solvers.wide import source_spread
+
+Array = np.ndarray
+
+
+class Report(NamedTuple):
+    """One target, or one class against the rest."""
+
+    posterior: Posterior  # of the coefficients
+    intercept: float  # at the mean of X
+    intercept_variance: float
+    selected: Array
+    shrinkage: Array
+    local_scale: Array  # NaN where the prior is normal
+    global_scale: float
+    kl: dict[str, float]
+    path: Table
+
+
+class _Spread(NamedTuple):
+    """The covariance of all columns, the intercept last."""
+
+    variance: Array  # (p,)
+    log_variance: Array  # (p,) summed over a source: log|S| of it given the earlier sources
+    posterior: Posterior  # standardised, internal order, without the intercept
+
+
+def report_on(design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: Array) -> Report:
+    """``back`` undoes the solver's order of columns."""
+    model, state, p = outcome.model, outcome.fit.state, len(back)
+    mean = np.zeros(p + model.intercept)
+    mean[state.active] = state.mean
+    spread = _dense(outcome, p) if outcome.fit.rows is None else _wide(design, outcome)
+    selected = np.zeros(p, bool)
+    selected[state.active[state.active < p]] = True
+    shrinkage = np.minimum(state.precision * spread.variance, 1.0)
+    return Report(
+        posterior=spread.posterior.moved(back, 1.0 / units.scale),
+        intercept=float(mean[p]) if model.intercept else 0.0,
+        intercept_variance=float(spread.variance[p]) if model.intercept else 0.0,
+        selected=selected[back],
+        shrinkage=np.where(selected, shrinkage[:p], 1.0)[back],
+        local_scale=np.sqrt(model.each_tau(state.local.ratio))[:p][back],
+        global_scale=float(np.sqrt(state.top.ratio)),
+        kl=_costs(outcome, mean, spread),
+        path=_path(outcome, units, back),
+    )
+
+
+def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> Table:
+    """The path in the user's units and column order."""
+    p = len(back)
+
+    def coefficients(means: list[Array]) -> tuple[Array, Array]:
+        coef = np.array(means)[:, :p][:, back] / units.scale
+        alpha = np.array([mean[p] if len(mean) > p else 0.0 for mean in means])
+        return coef, alpha - coef @ units.mean
+
+    coef, intercept = coefficients([point.mean for point in outcome.points])
+    selected = np.zeros((len(outcome.points), p), bool)
+    for row, point in zip(selected, outcome.points, strict=True):
+        row[point.active[point.active < p]] = True
+    columns = {
+        "gamma": [point.gamma for point in outcome.points],
+        "chosen": chosen_row([point.gamma for point in outcome.points], outcome.gamma),
+        "n_selected": selected.sum(axis=1),
+        "value": [point.value for point in outcome.points],
+        "score": [point.score for point in outcome.points],
+        "intercept": intercept,
+        "selected": selected[:, back],
+        "coef": coef,
+    }
+    if np.isfinite(columns["score"]).any():
+        refit = coefficients([point.refit for point in outcome.points])
+        columns["refit_coef"], columns["refit_intercept"] = refit
+    return Table(**columns)
+
+
+def _dense(outcome: RowOutcome, p: int) -> _Spread:
+    state, model = outcome.fit.state, outcome.model
+    # a dropped column: gamma/(s + w), where s < w/1000
+    variance, log_variance = 1.0 / state.precision, -np.log(state.precision)
+    covariance = state.root @ state.root.T
+    variance[state.active] = np.diag(covariance)
+    log_variance[state.active] = 2.0 * np.log(np.diag(state.root))
+    k = len(state.active) - model.intercept
+    mean = np.zeros(p)
+    mean[state.active[:k]] = state.mean[:k]
+    inside = Posterior(mean, variance[:p], state.active[:k], covariance[:k, :k])
+    return _Spread(variance, log_variance, inside)
+
+
+def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
+    state, model, information = outcome.fit.state, outcome.model, outcome.fit.rows
+    columns, p = design.by_columns(), model.coefficients
+    assert information is not None
+    assert columns is not None
+    X, here = columns.take(np.arange(p)), model.take(np.arange(p))
+    gamma, w = here.confidence, here.confidence * state.precision[:p]
+    variance, _, log_variance = source_spread(here, X, w, information)
+    if np.ptp(gamma) == 0.0:
+        kernel = Woodbury.of(X, w, information)
+        half = kernel.half @ X.dense() * np.sqrt(gamma) / w
+        inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, half, kernel.inverse)
+    else:
+        # a p x p matrix: ordered sources have no low-rank form
+        dense = X.dense()
+        square = dense.T @ (information[:, None] * dense)
+        S = ordered.covariance(here, lambda own: _inverse(square[np.ix_(own, own)], w[own]))
+        inside = Posterior(state.mean[:p], variance, np.arange(p), S)
+    if model.intercept:
+        gamma_alpha = model.confidence[-1]
+        own = gamma_alpha / (information.sum() + gamma_alpha * state.precision[-1])
+        variance, log_variance = np.append(variance, own), np.append(log_variance, np.log(own))
+    return _Spread(variance, log_variance, inside)
+
+
+def _inverse(square: Array, w: Array) -> Array:
+    return invert(cholesky(square, w))
+
+
+def _costs(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float]:
+    """KL of every source in nats; J is the expected loss plus gamma times each."""
+    model, state = outcome.model, outcome.fit.state
+    log_prior = log_prior_variance(model, state.local, state.top)
+    second = spread.variance + mean**2
+    nats = coefficient_kl(state.precision, second, log_prior, spread.log_variance)
+    costs = source_costs(model, nats)
+    costs = {name: costs[name] for name, own in model.sources if len(own)}
+    if model.sparse.any():
+        local, top = model.scales.kl(state.local, state.top)
+        costs |= {"local": float(local.sum()), "global": top}
+    if model.intercept:
+        costs["intercept"] = float(nats[-1])
+    return costs

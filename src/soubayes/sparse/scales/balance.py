@@ -1,0 +1,143 @@
+"""q(tau^2) and q(nu^2) together, and where a coefficient's prior precision comes to rest."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from soubayes.sparse.scales.base import Scale, ScalePrior, as_floats
+from soubayes.sparse.scales.groups import Groups
+from soubayes.sparse.scales.roots import newton_root
+
+Array = np.ndarray
+
+
+def split_precision(
+    local: ScalePrior,
+    top: ScalePrior,
+    precision: Array,
+    coef_confidence: ArrayLike,
+    local_confidence: ArrayLike,
+    global_confidence: float,
+    start: Scale | None = None,
+) -> tuple[Scale, Scale]:
+    """The best q(tau^2), q(nu^2) with the precisions d_g = E[1/tau_g^2] E[1/nu^2] held.
+
+    ``coef_confidence`` is the sum of the confidences of the columns that share tau_g. Only the two
+    KL terms move with rho = b_nu/a_nu: for exponential priors rho is the root of
+    sum_g gt_g (1 - rate_t kappa_g/(rho d_g)) + gn (rate_n kappa_n rho - 1), kappa = a/(a-1).
+    Solving for d and rho instead of tau and nu in turn is what makes the solvers fast.
+
+    >>> from soubayes.sparse.scales.exponential import Exponential
+    >>> tau, nu = split_precision(Exponential(10.0), Exponential(10.0), np.ones(3), 1.0, 1e-9, 1.0)
+    >>> bool(np.allclose(tau.mean_inverse * nu.mean_inverse, 1.0))
+    True
+    """
+    gb = np.broadcast_to(np.asarray(coef_confidence, float), precision.shape)
+    gt = np.broadcast_to(np.asarray(local_confidence, float), precision.shape)
+    weight_top = 0.5 * gb.sum()
+    nu = start or Scale(np.asarray(max(weight_top / global_confidence, 2.0)), np.asarray(0.1))
+    tau = Scale(np.maximum(gb / (2.0 * gt), 2.0), 1.0 / (precision * nu.ratio))
+    for _ in range(100):
+        last = nu.ratio
+        tau, nu = balance_global(local, top, precision, tau, nu, gt, global_confidence)
+        moved = abs(np.log(nu.ratio / last))
+        nu = Scale(top.best_shape(nu.ratio, weight_top, global_confidence), nu.ratio)
+        tau = Scale(local.best_shape(tau.ratio, gb / 2.0, gt), tau.ratio)
+        if moved < 1e-7:  # J is flat here: its error is the square of this
+            break
+    return tau, nu
+
+
+def balance_global(
+    local: ScalePrior,
+    top: ScalePrior,
+    precision: Array,
+    tau: Scale,
+    nu: Scale,
+    local_confidence: Array,
+    global_confidence: float,
+) -> tuple[Scale, Scale]:
+    """`split_precision` with the shapes of ``tau`` and ``nu`` held: only the ratios move."""
+
+    def slope(t: Array) -> tuple[Array, Array]:
+        # rho dJ/drho at fixed precisions, and its derivative in t = log rho
+        one, two = local.kl_slope(Scale(tau.shape, 1.0 / (precision * np.exp(t))))
+        top_one, top_two = top.kl_slope(Scale(nu.shape, np.exp(t)))
+        return (
+            global_confidence * top_one - np.sum(local_confidence * one),
+            global_confidence * top_two + np.sum(local_confidence * two),
+        )
+
+    rho = np.exp(newton_root(slope, np.log(nu.ratio), np.array(-80.0), np.array(80.0)))
+    return Scale(tau.shape, 1.0 / (precision * rho)), Scale(nu.shape, np.asarray(rho))
+
+
+def stationary_precision(
+    prior: ScalePrior,
+    s: ArrayLike,
+    signal: ArrayLike,
+    ratio: ArrayLike,
+    limit: ArrayLike,
+    shape: ArrayLike,
+    groups: Groups | None = None,
+) -> Array:
+    """The prior precision w = gamma_b u_j at which J, with beta profiled out, is stationary.
+
+    One scale, everything else held: the posterior precision of a column is s + w and its mean
+    q/(s + w) in units where the noise is 1. With Q = ``signal`` = E[1/sigma^2] q^2 / gamma_b,
+    g = ``ratio`` = gamma_t/gamma_b, M = ``limit`` = gamma_b E[1/nu^2], and the sum over the columns
+    that share the scale, w solves
+
+        sum_j [ s_j/(s_j + w) - Q_j w/(s_j + w)^2 ] = -2 g KL'(M/w),
+
+    KL' the derivative in log(ratio) of KL(q(tau^2) || prior) at ``shape`` and ratio M/w: for the
+    exponential prior -1 + rate a/(a-1) M/w, for the half-Cauchy -1/2 + M/(w + M). As g -> 0 this is
+    w = s^2/(Q - s) when Q > s and (s - Q)/(2g), a coefficient that is practically zero, when not:
+    the confidence in beta is a threshold on z^2 = gamma_b Q/s.
+
+    >>> from soubayes.sparse.scales.exponential import Exponential
+    >>> w = stationary_precision(Exponential(10.0), 4.0, np.array([8.0, 2.0]), 1e-9, 1.0, 1e9)
+    >>> [f"{x:.4g}" for x in w]
+    ['4', '1e+09']
+    """
+    s, Q, g, M, a = as_floats(s, signal, ratio, limit, shape)
+    if groups is not None:
+        return _stationary_of_groups(prior, s, Q, g, M, a, groups)
+    z = Q / s
+
+    def balance(t: Array) -> tuple[Array, Array]:
+        x = np.exp(t)  # w / s
+        up = 1.0 / (1.0 + x)
+        one, two = prior.kl_slope(Scale(a, M / (s * x)))
+        value = z * x * up * up - up - 2.0 * g * one
+        return value, x * up * up * (1.0 + z * (1.0 - 2.0 * x * up)) + 2.0 * g * two
+
+    start = _without_pull(prior, z, g, a)
+    return s * np.exp(newton_root(balance, start, start - 60.0, start + 60.0))
+
+
+def _without_pull(prior: ScalePrior, z: Array, g: Array, a: Array) -> Array:
+    """log(w/s) without the prior's pull on large scales: exact for small g, a start otherwise."""
+    tail = -2.0 * g * prior.kl_slope(Scale(a, np.full_like(a, 1e-300)))[0]
+    low = np.minimum(tail, 0.9)
+    excess = z - 1.0 + 2.0 * low
+    return np.log(2.0 * (1.0 - low) / (excess + np.sqrt(excess**2 + 4.0 * low * (1.0 - low))))
+
+
+def _stationary_of_groups(
+    prior: ScalePrior, s: Array, Q: Array, g: Array, M: Array, a: Array, groups: Groups
+) -> Array:
+    """The same with columns that share a scale; ``g``, ``M`` and ``a`` agree within a group."""
+    size = groups.sizes
+    own_g, own_M, own_a = groups.first(g), groups.first(M), groups.first(a)
+
+    def balance(t: Array) -> tuple[Array, Array]:
+        w = groups.each(np.exp(t))
+        up, x = s / (s + w), w / s
+        one, two = prior.kl_slope(Scale(own_a, own_M / np.exp(t)))
+        own = Q / s * x * up * up - up
+        change = x * up * up * (1.0 + Q / s * (1.0 - 2.0 * x * up))
+        return groups.total(own) - 2.0 * own_g * one, groups.total(change) + 2.0 * own_g * two
+
+    mean_s = groups.total(s) / size
+    start = np.log(mean_s) + _without_pull(prior, groups.total(Q) / size / mean_s, own_g, own_a)
+    return groups.each(np.exp(newton_root(balance, start, start - 60.0, start + 60.0)))

@@ -1,0 +1,1 @@
+"""How J is minimised."""

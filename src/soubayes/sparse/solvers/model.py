@@ -1,0 +1,193 @@
+"""Priors and confidences, column by column: what all solvers know about the model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from soubayes.sparse.scales import Groups, Scale, ScalePrior
+from soubayes.sparse.scales.balance import (
+    balance_global,
+    split_precision,
+    stationary_precision,
+)
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class ColumnModel:
+    """The coefficients' priors, in standardised units.
+
+    Columns with a finite ``variance`` have the plain prior N(0, variance); the others, the sparse
+    ones, have N(0, tau_g^2 nu^2) with the tau of their group. Columns of different confidence are
+    ordered sources of uncertainty (`ordered.py`); ``sources`` lists them, the first one outermost.
+    """
+
+    confidence: Array  # (p,) gamma_b, of each coefficient
+    variance: Array  # (p,) NaN for sparse columns
+    local_confidence: Array  # (p,) gamma_tau, used where sparse
+    global_confidence: float  # gamma_nu
+    local_prior: ScalePrior
+    global_prior: ScalePrior
+    sources: tuple[tuple[str, Array], ...]
+    groups: Groups  # of the sparse columns, in their order
+
+    @cached_property
+    def sparse(self) -> Array:
+        """Which columns have the global-local prior."""
+        return np.isnan(self.variance)
+
+    @cached_property
+    def all_sparse(self) -> bool:
+        """Whether no column has a plain prior."""
+        return bool(self.sparse.all())
+
+    @cached_property
+    def _local_ratio(self) -> Array:
+        """gamma_tau/gamma_b of the sparse columns."""
+        return self.local_confidence[self.sparse] / self.confidence[self.sparse]
+
+    @property
+    def selects(self) -> Array:
+        """Where J has a minimum at an (almost) infinite prior precision: gamma_t < gamma_b/2."""
+        return self.sparse & (self.local_confidence < self.confidence / 2.0)
+
+    def take(self, index: Array) -> Self:
+        """The same model of some columns, given by a mask or sorted indices."""
+        where = np.full(len(self.confidence), -1)
+        where[index] = np.arange(len(self.confidence[index]))
+        sources = tuple((name, where[own][where[own] >= 0]) for name, own in self.sources)
+        kept = np.zeros(len(self.confidence), bool)
+        kept[index] = True
+        return replace(
+            self,
+            confidence=self.confidence[index],
+            variance=self.variance[index],
+            local_confidence=self.local_confidence[index],
+            sources=sources,
+            groups=self.groups.take(kept[self.sparse]),
+        )
+
+    def at(self, confidence: float, free: Array) -> Self:
+        """The same model with the confidence of the ``free`` columns set."""
+        return replace(self, confidence=np.where(free, confidence, self.confidence))
+
+    @cached_property
+    def scales(self) -> "ScaleModel":
+        """What J says about q(tau^2) and q(nu^2) when the coefficients are given."""
+        sparse = self.sparse
+        return ScaleModel(
+            self.local_prior,
+            self.global_prior,
+            self.groups.total(self.confidence[sparse]),
+            self.groups.first(self.local_confidence[sparse]),
+            self.global_confidence,
+        )
+
+    def each_tau(self, values: Array) -> Array:
+        """Values of the scales tau_g as values of all columns, NaN where not sparse."""
+        found = np.full(len(self.confidence), np.nan)
+        found[self.sparse] = self.groups.each(values)
+        return found
+
+    def group_total(self, values: Array) -> Array:
+        """Values of all columns, replaced by their sum where columns share a tau."""
+        return self._within_groups(self.groups.sum, values)
+
+    def group_mean(self, values: Array) -> Array:
+        """Values of all columns, replaced by their mean where columns share a tau."""
+        return self._within_groups(self.groups.mean, values)
+
+    def group_most(self, values: Array) -> Array:
+        """Values of all columns, replaced by the largest where columns share a tau."""
+        return self._within_groups(self.groups.most, values)
+
+    def _within_groups(self, reduce: Callable[[Array], Array], values: Array) -> Array:
+        if self.groups.alone:
+            return values
+        found = values.copy()
+        found[self.sparse] = reduce(values[self.sparse])
+        return found
+
+    def stationary(self, s: Array, signal: Array, limit: Array, shape: Array) -> Array:
+        """w of every sparse column at its own stationary point (`stationary_precision`).
+
+        ``s``, ``signal``, ``limit`` and the ``shape`` of its tau are of the sparse columns.
+        """
+        groups = None if self.groups.alone else self.groups
+        ratio = self._local_ratio
+        return stationary_precision(self.local_prior, s, signal, ratio, limit, shape, groups)
+
+
+class ScaleModel(NamedTuple):
+    """Priors and weights of q(tau_g^2) and q(nu^2)."""
+
+    local_prior: ScalePrior
+    global_prior: ScalePrior
+    weight: Array  # (g,) sum of the confidences of the columns that share tau_g
+    local_confidence: Array  # (g,)
+    global_confidence: float
+
+    def split(self, precision: Array, start: Scale | None = None) -> tuple[Scale, Scale]:
+        """The best q(tau^2) and q(nu^2) for precisions d_g = E[1/tau_g^2] E[1/nu^2]."""
+        if not len(precision):
+            return Scale(np.ones(0), np.ones(0)), start or Scale(np.array(2.0), np.array(1.0))
+        return split_precision(
+            self.local_prior,
+            self.global_prior,
+            precision,
+            self.weight,
+            self.local_confidence,
+            self.global_confidence,
+            start,
+        )
+
+    def balance(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
+        """The same with the shapes ``held``."""
+        if not len(precision):
+            return held
+        priors = self.local_prior, self.global_prior
+        gammas = self.local_confidence, self.global_confidence
+        return balance_global(*priors, precision, *held, *gammas)
+
+    def refresh(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
+        """One round of `split`: ratios for the shapes held, then the best shapes for them.
+
+        One round suffices when the scales start near their optimum.
+        """
+        local, top = self.balance(precision, held)
+        if not len(precision):
+            return local, top
+        a = self.local_prior.best_shape(local.ratio, self.weight / 2.0, self.local_confidence)
+        weight = self.weight.sum() / 2.0
+        a_nu = self.global_prior.best_shape(top.ratio, weight, self.global_confidence)
+        return Scale(a, local.ratio), Scale(a_nu, top.ratio)
+
+    def coordinate_step(self, local: Scale, top: Scale, energy: Array) -> tuple[Scale, Scale]:
+        """Algorithm 1: tau, then nu; ``energy`` sums gamma_b E[beta_j^2 (/ sigma^2)] of a group."""
+        if not len(self.weight):
+            return local, top
+        half = self.weight / 2.0
+        local = self.local_prior.coordinate_step(
+            local, half, 0.5 * energy * top.mean_inverse, self.local_confidence
+        )
+        pull = 0.5 * float(energy @ local.mean_inverse)
+        top = self.global_prior.coordinate_step(top, half.sum(), pull, self.global_confidence)
+        return local, top
+
+    def kl(self, local: Scale, top: Scale) -> tuple[Array, float]:
+        """Nats of every tau_g, and of nu."""
+        if not len(self.weight):
+            return np.zeros(0), 0.0
+        return self.local_prior.kl(local), float(self.global_prior.kl(top))
+
+    def value(self, local: Scale, top: Scale) -> float:
+        """The scales' part of J, without their share in E[beta_j^2] d_j."""
+        if not len(self.weight):
+            return 0.0
+        log_tau = self.weight @ (local.mean_log + top.mean_log) / 2.0
+        own, common = self.kl(local, top)
+        return float(log_tau + self.local_confidence @ own + self.global_confidence * common)

@@ -1,0 +1,343 @@
+"""The fast solver of row-wise models: J and fixed points of Algorithm 1, in seconds.
+
+Each outer step makes one pass over the rows for H (twice the slope of the expected loss in the
+covariance) and W (its curvature in the mean), then minimises J's quadratic model over theta =
+log d, the log prior precisions, with mean, covariance and scales profiled out (`improve`). If the
+true J rises, the step is made safer (`_attempts`). Columns whose precision runs away are dropped,
+and at convergence re-admitted where q_j^2 > gamma_b s_j (`dropped.py`).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import lapack
+
+from soubayes.sparse.designs.triangles import cholesky, invert, invert_triangle
+from soubayes.sparse.scales import Scale
+from soubayes.sparse.solvers.dropped import FAR, check_dropped, own_precision, runs_away
+from soubayes.sparse.solvers.row_problem import Pass, RowProblem
+from soubayes.sparse.solvers.row_state import (
+    RowFit,
+    RowModel,
+    RowState,
+    apart,
+    dropped_terms,
+    make_state,
+    prior_value,
+    tau_precision,
+)
+
+Array = np.ndarray
+
+
+def solve(
+    problem: RowProblem,
+    model: RowModel,
+    start: RowState,
+    *,
+    max_iter: int = 200,
+    tol: float = 1e-7,
+    readmit: bool = True,
+    report: Callable[[int, float, int], None] = lambda *_: None,
+) -> RowFit:
+    """Minimise J from ``start`` until a step lowers it by less than ``tol`` times its size.
+
+    J never rises. A dropped column's own share of J, of order gamma_tau, enters the history at
+    its latest value. Without ``readmit`` dropped columns stay where they are.
+    """
+    state = start
+    data, value = evaluate(problem, model, state)
+    history, converged = [value], False
+    coarse = max(tol, 1e-5) if readmit else tol
+    last: _Move | None = None
+    for iteration in range(max_iter):
+        step = _descend(problem, model, state, data, value, tol)
+        if step is not None:
+            if not problem.likelihood.majorises:
+                step, last = _extrapolate(problem, model, state, step, last)
+            state, data, value = step
+            history.append(value)
+        report(iteration, value, len(state.active))
+        if step is not None and history[-2] - value > coarse * abs(value):
+            continue
+        settled = step is None or history[-2] - value <= tol * abs(value)
+        # dropped columns are looked at early, so that they return before the last digits
+        check = check_dropped(problem, model, state, data, value, readmit)
+        history = [past + check.shift for past in history]
+        state, data, value = check.state, check.data, check.value
+        if check.returned:
+            history.append(value)
+        elif settled:
+            converged = True
+            break
+        coarse = coarse if check.waiting else tol
+    return RowFit(state, data, history, converged)
+
+
+def evaluate(problem: RowProblem, model: RowModel, state: RowState) -> tuple[Pass, float]:
+    """A pass over the rows at this state, and J."""
+    data = problem.take(state.active).sweep(state.mean, state.root)
+    return data, data.loss + prior_value(model, state)
+
+
+class _Step(NamedTuple):
+    """A state after a step, with its pass and J."""
+
+    state: RowState
+    data: Pass
+    value: float
+
+
+class _Move(NamedTuple):
+    """What a step did to theta and the mean of the active columns."""
+
+    active: Array
+    theta: Array
+    mean: Array
+
+
+def _extrapolate(
+    problem: RowProblem, model: RowModel, before: RowState, step: _Step, last: _Move | None
+) -> tuple[_Step, _Move | None]:
+    """The step, or a longer one where two steps in a row went the same way at a steady rate.
+
+    H and W change with q, which the quadratic model does not know, so that steps can shrink by a
+    constant factor r; the sum of all that would follow is r/(1 - r) of the last one.
+    """
+    after = step.state
+    if not np.array_equal(before.active, after.active):
+        return step, None
+    k = after.active
+    move = _Move(k, np.log(after.precision / before.precision)[k], after.mean - before.mean)
+    if last is None or not np.array_equal(last.active, k):
+        return step, move
+    size, inner = last.theta @ last.theta, last.theta @ move.theta
+    rate = inner / max(size, 1e-300)
+    if not 0.5 < rate < 1.0 or inner**2 < 0.8 * size * (move.theta @ move.theta):
+        return step, move
+    more = min(rate / (1.0 - rate), 20.0)
+    precision = after.precision.copy()
+    precision[k] *= np.exp(np.clip(more * move.theta, -3.0, 3.0))
+    mean, near = after.mean + more * move.mean, (after.local, after.top)
+    trial = make_state(model, k, mean, step.data.information, precision, after.rest, near)
+    data, value = evaluate(problem, model, trial)
+    return (_Step(trial, data, value), None) if value < step.value else (step, None)
+
+
+def _descend(
+    problem: RowProblem, model: RowModel, state: RowState, data: Pass, value: float, tol: float
+) -> _Step | None:
+    """One outer step that lowers J, or None when rounding allows none."""
+    majorises = problem.likelihood.majorises
+    for trial in _attempts(model, state, data, majorises, enough=0.1 * tol * abs(value)):
+        new_data, new_value = evaluate(problem, model, trial)
+        if new_value < value:
+            return _Step(trial, new_data, new_value)
+    return None
+
+
+def _attempts(
+    model: RowModel, state: RowState, data: Pass, majorises: bool, enough: float
+) -> Iterator[RowState]:
+    """Trial states, the boldest first.
+
+    Where H majorises the loss, W is blended with it: at blend 1 the quadratic model lies above J,
+    which cannot rise. Otherwise mean and covariance go to their best, or a part of the way, with
+    theta held, and theta moves less. For a small part J falls.
+    """
+    yield improve(model, state, data, data.curvature, enough, jump=not majorises)
+    if majorises:
+        for blend in (0.5, 1.0):
+            W = (1.0 - blend) * data.curvature + blend * data.information
+            yield improve(model, state, data, W, enough)
+        return
+    if not len(state.active):
+        return
+    yield _part_of_the_way(model, state, data, 1.0)
+    for reach in (0.5, 0.1):
+        yield improve(model, state, data, data.curvature, enough, reach=reach)
+    for part in (0.5, 0.2, 0.05, 0.01):
+        yield _part_of_the_way(model, state, data, part)
+
+
+def _part_of_the_way(model: RowModel, state: RowState, data: Pass, part: float) -> RowState:
+    """Mean and covariance moved towards their best at the present prior precisions."""
+    k = state.active
+    pull = model.confidence[k] * state.precision[k]
+    step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * state.mean)[1]
+    # the covariance is optimal for the information of an earlier pass, which it tells
+    lower = invert_triangle(np.asfortranarray((state.root / np.sqrt(model.confidence[k])).T))
+    before = lower @ lower.T - np.diag(pull)
+    information = (1.0 - part) * before + part * apart(model, data.information)
+    near = state.local, state.top
+    mean = state.mean + part * step
+    return make_state(model, k, mean, information, state.precision, state.rest, near)
+
+
+class _Quadratic(NamedTuple):
+    """J's model on some columns: H (the intercept apart), W and the mean's linear term."""
+
+    columns: Array
+    H: Array
+    W: Array
+    linear: Array
+
+    def keep(self, stay: Array) -> "_Quadratic":
+        square = np.ix_(stay, stay)
+        return _Quadratic(self.columns[stay], self.H[square], self.W[square], self.linear[stay])
+
+
+class _Point(NamedTuple):
+    """The model at one theta = log d, with mean, covariance and scales profiled out."""
+
+    theta: Array  # (p,) of all columns, dropped ones too
+    value: float
+    C: Array  # (H + gamma D)^-1
+    B: Array  # (W + gamma D)^-1
+    mean: Array
+    variance: Array  # diagonal of S
+    w: Array  # gamma d
+    local: Scale
+    top: Scale
+
+
+def improve(
+    model: RowModel,
+    state: RowState,
+    data: Pass,
+    W: Array,
+    enough: float,
+    reach: float = 3.0,
+    jump: bool = False,
+) -> RowState:
+    """Damped Newton steps of at most ``reach`` in theta = log d on
+
+        gamma_b/2 log|H + gamma_b D| - 1/2 g'(W + gamma_b D)^-1 g + (J of the scales at d),
+
+    dropping columns on the way, until a step gains less than ``enough``. With ``jump`` columns that
+    were taken back far out go to their own stationary point, where Newton would hardly move them.
+    """
+    quadratic = _Quadratic(
+        state.active, apart(model, data.information), W, data.score + W @ state.mean
+    )
+    rest, held = state.rest.copy(), (state.local, state.top)
+    point = _profile(model, quadratic, np.log(state.precision), held)
+    for _ in range(10 if reach >= 3.0 else 1):
+        move, gain = _newton_move(model, quadratic, point, reach, jump)
+        if not gain > enough:
+            break
+        point = _line_search(model, quadratic, point, move)
+        columns = quadratic.columns
+        s, q = _leave_one_out(point, model.confidence[columns])
+        most = s if model.groups.alone else model.take(columns).group_most(s)
+        gone = runs_away(model, columns, s, q) & (point.w > FAR * most)
+        if gone.any():
+            j, s, q = columns[gone], s[gone], q[gone]
+            d = own_precision(model, point.local, point.top, j, s, q)
+            theta = point.theta.copy()
+            theta[j], rest[j] = np.log(d), dropped_terms(model, j, s, q, d)
+            quadratic = quadratic.keep(~gone)
+            point = _profile(model, quadratic, theta, held)
+    precision = model.precisions(np.exp(point.theta))
+    near = point.local, point.top
+    return make_state(model, quadratic.columns, point.mean, quadratic.H, precision, rest, near)
+
+
+def _profile(
+    model: RowModel, quadratic: _Quadratic, theta: Array, held: tuple[Scale, Scale]
+) -> _Point:
+    gamma = model.confidence[quadratic.columns]
+    w = gamma * np.exp(theta[quadratic.columns])
+    factor = cholesky(quadratic.H, w)
+    log_det = gamma @ np.log(np.diag(factor))
+    C, B = invert(factor), invert(cholesky(quadratic.W, w))
+    variance = gamma * np.diag(C)
+    if len(set(gamma[: len(gamma) - model.intercept])) > 1:  # sources of unequal confidence
+        root = invert_triangle(factor).T * np.sqrt(gamma)
+        variance = np.einsum("ij,ij->i", root, root)
+    mean = B @ quadratic.linear
+    local, top = model.scales.balance(tau_precision(model, np.exp(theta)), held)
+    value = log_det - quadratic.linear @ mean / 2.0 + model.scales.value(local, top)
+    return _Point(theta, float(value), C, B, mean, variance, w, local, top)
+
+
+def _newton_move(
+    model: RowModel, quadratic: _Quadratic, point: _Point, reach: float, jump: bool
+) -> tuple[Array, float]:
+    """The step in theta of the sparse columns, at most ``reach`` each, and the gain it promises."""
+    sparse = model.sparse[quadratic.columns]
+    columns = quadratic.columns[sparse]
+    if not len(columns):
+        return np.zeros(0), 0.0
+    C, B = point.C[np.ix_(sparse, sparse)], point.B[np.ix_(sparse, sparse)]
+    gamma, w, m = model.confidence[columns], point.w[sparse], point.mean[sparse]
+    # J of the scales at d with nu profiled out; the shapes, which vary little, are held
+    scales, here = model.scales, taus_of(model, columns)
+    one, two = scales.local_prior.kl_slope(point.local)
+    all_two = scales.local_confidence * two
+    one, two = (scales.local_confidence * one)[here], all_two[here]
+    nu_two = scales.global_confidence * scales.global_prior.kl_slope(point.top)[1]
+    half = w * (point.variance[sparse] + m * m) / 2.0
+    slope = half - gamma / 2.0
+    hessian = -(
+        np.outer(np.sqrt(gamma) * w, np.sqrt(gamma) * w) / 2.0 * C * C + np.outer(w * m, w * m) * B
+    )
+    hessian[np.diag_indices_from(hessian)] += half
+    if not model.groups.alone:
+        groups = model.take(columns).groups
+        sums = np.eye(groups.n_groups)[groups.number]
+        hessian, slope, half = sums.T @ hessian @ sums, groups.total(slope), groups.total(half)
+    slope = slope - one
+    hessian -= np.outer(two, two) / (all_two.sum() + nu_two)
+    hessian[np.diag_indices_from(hessian)] += two
+    damping = 0.0
+    while True:
+        factor, info = lapack.dpotrf(hessian + np.diag(damping * (half + two)), lower=1)
+        if info == 0:
+            break
+        damping = max(2.0 * damping, 0.05)
+    move = -lapack.dpotrs(factor, slope, lower=1)[0]
+    gain = float(-slope @ move) / 2.0
+    if not model.groups.alone:
+        move = groups.each(move)
+    move = np.clip(move, -reach, reach)
+    if reach < 3.0:
+        return move, gain
+    # Newton follows the exponential tail of a column on its way out by 1 a step
+    s, q = (x[sparse] for x in _leave_one_out(point, model.confidence[quadratic.columns]))
+    most = s if model.groups.alone else model.take(columns).group_most(s)
+    gone = runs_away(model, columns, s, q)
+    move = np.where(gone & (w > 3.0 * most), 3.0, move)
+    far = ~gone & model.selects[columns] & (w > 100.0 * most)
+    if jump and far.any():
+        own = own_precision(model, point.local, point.top, columns[far], s[far], q[far])
+        move[far] = np.clip(np.log(own / (w / gamma)[far]), -3.0, 3.0)
+        gain = max(gain, np.inf if np.any(move[far] < -1.0) else 0.0)
+    return move, gain
+
+
+def taus_of(model: RowModel, columns: Array) -> Array:
+    """Which taus belong to these sparse columns (whole groups, ascending), in their order."""
+    inside = np.isin(np.flatnonzero(model.sparse), columns)
+    number = model.groups.number[inside]
+    if model.groups.alone:
+        return number
+    _, first = np.unique(number, return_index=True)
+    return number[np.sort(first)]
+
+
+def _line_search(model: RowModel, quadratic: _Quadratic, point: _Point, move: Array) -> _Point:
+    columns = quadratic.columns[model.sparse[quadratic.columns]]
+    for halvings in range(12):
+        theta = point.theta.copy()
+        theta[columns] += move / 2.0**halvings
+        trial = _profile(model, quadratic, theta, (point.local, point.top))
+        if trial.value <= point.value:
+            return trial
+    return point
+
+
+def _leave_one_out(point: _Point, gamma: Array) -> tuple[Array, Array]:
+    """s_j and q_j: information and score of each column with the other columns adjusted."""
+    return np.maximum(gamma / point.variance - point.w, 0.0), point.mean / np.diag(point.B)

@@ -1,0 +1,195 @@
+"""One row-wise problem: from a start, along the confidence path, to a solution."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from soubayes.sparse.choice.grid import confidence_grid
+from soubayes.sparse.designs.base import RowDesign
+from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.solvers.newton import solve
+from soubayes.sparse.solvers.row_problem import RowProblem
+from soubayes.sparse.solvers.row_state import RowFit, RowModel, make_state
+from soubayes.sparse.solvers.rowwise_coordinate import prior_start, solve_sweeps
+from soubayes.sparse.solvers.start import gram_of, ridge_start, start_precision
+from soubayes.sparse.solvers.wide import solve_wide
+
+Array = np.ndarray
+Report = Callable[[int, float, int], None]
+_FEW = 150  # columns at which n x n systems hand over to Newton steps
+_LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
+
+
+class SharedRows(NamedTuple):
+    """What the problems of a fit share: one target each, or one class against the rest."""
+
+    likelihood: RowLikelihood
+    design: RowDesign
+    weight: Any  # (n,); None: known to the design
+    gram: Array | None  # X'X; None: more columns than rows, never formed
+    n: float  # sum of the weights
+
+    def problem(self, y: Any) -> RowProblem:
+        """With one target."""
+        return RowProblem(self.likelihood, self.design, y, self.weight)
+
+
+class Limits(NamedTuple):
+    """When a solver stops, and whom it tells."""
+
+    max_iter: int
+    tol: float
+    report: Report = lambda *_: None
+
+
+class RowPoint(NamedTuple):
+    """One point of the path."""
+
+    gamma: float
+    active: Array  # columns, the intercept too
+    mean: Array  # (p,) exactly 0 where dropped
+    value: float  # J
+    score: float  # what `solve_rows` minimises along the path; NaN where not asked for
+    refit: Array  # (p,) the mean of the support refitted at confidence 1; NaN likewise
+    converged: bool
+
+
+class RowOutcome(NamedTuple):
+    """Where a problem ended: the fit at the reported confidence, and the way there."""
+
+    model: RowModel
+    fit: RowFit
+    history: Array
+    n_iter: int
+    points: list[RowPoint]
+    gamma: float  # confidence in the coefficients of the reported point
+
+
+def share_rows(
+    likelihood: RowLikelihood, design: RowDesign, weight: Array, solver: str
+) -> SharedRows:
+    """Decide whether k x k or n x n matrices are formed, and form what all problems share."""
+    wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
+    gram = None if wide else gram_of(design, weight, weight)
+    return SharedRows(likelihood, design, weight, gram, float(weight.sum()))
+
+
+def solve_rows(
+    shared: SharedRows,
+    y: Any,
+    model: RowModel,
+    free: Array,
+    confidence: float | None,
+    solver: str,
+    limits: Limits,
+) -> RowOutcome:
+    """Minimise J at this confidence in the ``free`` coefficients, or choose it (None).
+
+    The path raises the confidence gamma_b, the threshold of z_j^2, from 1. A number is reached
+    by it and reported there. None goes to the end of the path and reports the point of least
+
+        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e),
+
+    the corrected Akaike risk plus the price of having searched p columns for each one kept, with
+    k the support and the loss at its refit at confidence 1; that refit is what is reported. A lower
+    price does not do: wide data can be separated by a few wrong columns.
+    """
+    selects = bool(np.any(free & model.selects))
+    auto = confidence is None and selects and solver == "newton"
+    asked = 1.0 if confidence is None else confidence
+    if solver == "coordinate":
+        return _sweeps(shared, y, model.at(asked, free), free, asked, limits)
+    run = partial(_minimise, shared, y)
+    grid = confidence_grid(int(free.sum()), None if auto else asked) if selects else [asked]
+    loose = limits._replace(tol=_LOOSE)
+    points: list[RowPoint] = []
+    refits: list[RowFit] = []
+    way: RowFit | None = None
+    for gamma in map(float, grid):
+        last = not auto and gamma == grid[-1]
+        fit = way = run(model.at(gamma, free), way, limits if last else loose)
+        if auto:
+            same = refits and np.array_equal(refits[-1].state.active, fit.state.active)
+            one = model.at(1.0, free)
+            refits.append(refits[-1] if same else run(one, fit, loose, readmit=False))
+        points.append(_point(shared, y, fit, gamma, free, refits[-1] if auto else None))
+        if auto and not free[fit.state.active].any():
+            break
+    if not auto:
+        gamma = points[-1].gamma
+        return _outcome(model.at(gamma, free), fit, points, gamma)
+    chosen = int(np.argmin([point.score for point in points]))
+    fit = run(model.at(1.0, free), refits[chosen], limits, readmit=False)
+    fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
+    return _outcome(model.at(1.0, free), fit, points, points[chosen].gamma)
+
+
+def _sweeps(
+    shared: SharedRows, y: Any, model: RowModel, free: Array, gamma: float, limits: Limits
+) -> RowOutcome:
+    """Algorithm 1 at one confidence."""
+    assert shared.gram is not None
+    typical = shared.likelihood.start_curvature * shared.gram
+    start = prior_start(model, typical, start_precision(model))
+    fit = solve_sweeps(shared.problem(y), model, start, **limits._asdict())
+    return _outcome(model, fit, [_point(shared, y, fit, gamma, free, None)], gamma)
+
+
+def _minimise(
+    shared: SharedRows,
+    y: Any,
+    model: RowModel,
+    warm: RowFit | None,
+    limits: Limits,
+    readmit: bool = True,
+) -> RowFit:
+    """From the state of another confidence, or from the start."""
+    problem, before = shared.problem(y), []
+    if warm is not None and warm.rows is None:
+        old = warm.state
+        near = old.local, old.top
+        start = make_state(
+            model, old.active, old.mean, warm.data.information, old.precision, old.rest, near
+        )
+    elif shared.gram is not None:
+        typical = shared.likelihood.start_curvature * shared.gram
+        start = ridge_start(problem, model, start_precision(model), typical)
+    else:
+        X = problem.design.by_columns()
+        assert X is not None
+        few = _FEW if model.selects.any() else 0
+        precision = start_precision(model) if warm is None else warm.state.precision
+        fit = solve_wide(X, problem, model, precision, few=few, **limits._asdict())
+        if fit.rows is not None:
+            return fit
+        before, start = fit.history, fit.state
+    fit = solve(problem, model, start, readmit=readmit, **limits._asdict())
+    if before:
+        # the dropped columns' shares of J, brought up to date since
+        shift = fit.history[0] - before[-1]
+        fit = fit._replace(history=[past + shift for past in before[:-1]] + fit.history)
+    return fit
+
+
+def _point(
+    shared: SharedRows, y: Any, fit: RowFit, gamma: float, free: Array, refit: RowFit | None
+) -> RowPoint:
+    p, active = shared.design.n_columns, fit.state.active
+    mean, again, score = np.zeros(p), np.full(p, np.nan), np.nan
+    mean[active] = fit.state.mean
+    if refit is not None:
+        again = np.zeros(p)
+        again[refit.state.active] = refit.state.mean
+        n, k = shared.n, len(active)
+        price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
+        risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
+        loss, _ = shared.problem(y).take(refit.state.active).plug_in(refit.state.mean)
+        score = 2.0 * loss + risk + price
+    return RowPoint(gamma, active, mean, fit.history[-1], score, again, fit.converged)
+
+
+def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
+    history = np.minimum.accumulate(fit.history)  # equal up to the rounding of an update
+    return RowOutcome(model, fit, history, len(fit.history) - 1, points, gamma)

@@ -1,0 +1,99 @@
+"""Weights, recalibration and mixtures, recomputed by hand or by simulation."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from soubayes.sparse.choice.mixture import Component, Mixture, centred
+from soubayes.sparse.choice.prediction import score_classes, score_numbers
+from soubayes.sparse.choice.weights import TEMPER, inflation, power_of_odds, predictive_weights
+from soubayes.sparse.posterior import LowRankPosterior, Posterior
+
+
+def normal(mean, covariance):
+    mean, covariance = np.asarray(mean, float), np.asarray(covariance, float)
+    return Posterior(mean, np.diag(covariance).copy(), np.arange(len(mean)), covariance)
+
+
+@pytest.fixture
+def mixture():
+    one = normal([1.0, -2.0], [[1.0, 0.3], [0.3, 0.5]]).joined(0.5, 0.2)
+    two = normal([3.0, 0.0], [[0.2, 0.0], [0.0, 0.1]]).joined(1.5, 0.1)
+    return Mixture((Component(one, 0.4, 6.0, 0.3, 1.5), Component(two, 0.9, 9.0, 0.7, 1.0)))
+
+
+def test_a_mixture_has_the_moments_of_its_draws(mixture):
+    draws, noise = mixture.sample(200_000, np.random.default_rng(0))
+    np.testing.assert_allclose(mixture.mean, draws.mean(axis=0), atol=0.02)
+    np.testing.assert_allclose(mixture.covariance(), np.cov(draws.T), atol=0.03)
+    np.testing.assert_allclose(mixture.variance, np.diag(mixture.covariance()))
+    rows = np.array([[0.3, -1.0, 1.0]])
+    np.testing.assert_allclose(mixture.spread(rows), (draws @ rows[0]).var(), rtol=0.02)
+    expected = 0.3 * 0.4 * 6.0 / 5.0 + 0.7 * 0.9 * 9.0 / 8.0
+    assert noise.mean() == pytest.approx(expected, rel=0.02)
+
+
+def test_predictions_are_recalibrated_mixtures(mixture):
+    rng = np.random.default_rng(1)
+    rows = np.array([[1.0, 0.5, 1.0], [-1.0, 0.0, 1.0]])
+    each = []
+    for part, count in zip(mixture.components, (60_000, 140_000), strict=True):
+        centre = rows @ part.posterior.mean
+        sd = np.sqrt(part.inflation * (part.posterior.spread(rows) + part.noise))
+        each.append(centre + sd * rng.standard_normal((count, 2)))
+    draws = np.concatenate(each)
+    mean, variance = mixture.predict(rows)
+    np.testing.assert_allclose(mean, draws.mean(axis=0), atol=0.02)
+    np.testing.assert_allclose(variance, draws.var(axis=0), rtol=0.02)
+    found = mixture.quantiles(rows, np.array([0.05, 0.5, 0.95]))
+    np.testing.assert_allclose(found, np.quantile(draws, [0.05, 0.5, 0.95], axis=0).T, atol=0.04)
+
+
+def test_a_joined_coefficient_is_independent():
+    rng = np.random.default_rng(0)
+    X, D = rng.normal(size=(3, 5)), np.exp(rng.normal(size=5))
+    lower = np.linalg.cholesky(np.eye(3) + (X * D) @ X.T)
+    inverse = np.linalg.inv(lower)
+    wide = LowRankPosterior(np.arange(5.0), D, inverse @ (X * D), inverse).joined(7.0, 0.5)
+    S = wide.full()
+    np.testing.assert_allclose(S[:5, :5], np.linalg.inv(np.diag(1 / D) + X.T @ X))
+    np.testing.assert_allclose(S[5], [0, 0, 0, 0, 0, 0.5])
+    draws = wide.sample(100_000, rng)
+    np.testing.assert_allclose(np.cov(draws.T), S, atol=0.15)
+    moved = wide.at(np.zeros(6))
+    assert moved.mean.sum() == 0.0
+    assert wide.mean[5] == 7.0
+
+
+def test_weights_and_recalibration():
+    scores = np.log(stats.norm.pdf(np.array([[0.1, 0.5], [-0.2, 1.5], [0.0, 0.4]])))
+    weights = predictive_weights(scores)
+    ratio = np.exp(TEMPER * (scores[:, 0] - scores[:, 1]).sum())
+    assert weights[0] / weights[1] == pytest.approx(ratio)
+    assert inflation(np.array([1.0, 3.0]), np.array([1.0, 1.0]), np.array([3.0, 1.0])) == 3.0
+    assert inflation(np.array([0.1]), np.array([1.0])) == 1.0
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=4000)
+    y = (rng.random(4000) < 1 / (1 + np.exp(-2.5 * odds))).astype(float)
+    assert power_of_odds(odds, y) == pytest.approx(2.5, rel=0.1)
+
+
+def test_scores_of_numbers_and_classes():
+    y, mean = np.array([0.0, 1.0, 2.0]), np.array([[0.0, 3.0], [1.0, 3.0], [2.0, 3.0]])
+    found = score_numbers(y, mean, np.ones((3, 2)), np.ones(3))
+    assert found.weights[0] > found.weights[1]
+    np.testing.assert_allclose(found.inflation, [1.0, (9 + 4 + 1) / 3])
+    np.testing.assert_allclose(found.mean, mean @ found.weights)
+    labels = np.array([1.0, 0.0])
+    odds = np.array([[2.0, 0.0], [-2.0, 0.0]])
+    classes = score_classes(labels, odds, odds, np.ones(2))
+    expected = classes.weights @ [1 / (1 + np.exp(-2.0)), 0.5]
+    mixed = np.log(expected / (1 - expected))
+    assert classes.mean[0] == pytest.approx(1 / (1 + np.exp(-classes.power * mixed)))
+
+
+def test_rows_are_centred_with_or_without_an_intercept(mixture):
+    rows = centred(np.array([[1.0, 2.0]]), np.array([0.5, 0.5]), mixture)
+    np.testing.assert_allclose(rows, [[0.5, 1.5, 1.0]])
+    plain = Mixture((Component(normal([1.0, 2.0], np.eye(2))),))
+    assert centred(np.ones((3, 2)), np.zeros(2), plain).shape == (3, 2)

@@ -1,0 +1,211 @@
+"""Confidences chosen by prediction: the limits, and what must not matter."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+
+from soubayes import (
+    SoULinearRegression,
+    SoULogisticRegression,
+    load_model,
+    plot_confidences,
+    save_model,
+)
+from soubayes.datasets import correlated_design, experiment1
+from soubayes.sparse.estimators import choosing
+
+rng = np.random.default_rng(0)
+DENSE = rng.normal(size=(60, 6)) @ rng.normal(size=(6, 30)) + 0.5 * rng.normal(size=(60, 30))
+TARGET = DENSE @ (0.2 * rng.normal(size=30)) + rng.normal(size=60)
+LABELS = np.where(np.median(TARGET) < TARGET, "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def linear():
+    return SoULinearRegression(cv=4).fit(DENSE, TARGET)
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    return SoULogisticRegression(cv=3).fit(DENSE, LABELS)
+
+
+def test_the_mixture_predicts_and_is_described(linear):
+    mean, std = linear.predict(DENSE, return_std=True)
+    np.testing.assert_allclose(mean, DENSE @ linear.coef_ + linear.intercept_)
+    table = linear.candidates_
+    assert table["weight"].sum() == pytest.approx(1.0)
+    assert linear.mixtures_[0].weights.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(np.sqrt(np.diag(linear.covariance_)), linear.coef_sd_)
+    low, high = linear.predict(DENSE, quantiles=[0.05, 0.95]).T
+    assert np.all((low < mean) & (mean < high))
+    draws = linear.sample(4000, random_state=0)
+    eta = draws["coef"] @ DENSE[:5].T + draws["intercept"][:, None]
+    inside = eta.var(axis=0) + linear.noise_variance_
+    assert np.all(std[:5] ** 2 > 0.9 * inside)  # recalibration only widens
+    held = linear.out_of_fold_
+    assert np.bincount(held["fold"]).tolist() == [15, 15, 15, 15]
+    rows = np.mean((held["y"] - held["mean"]) ** 2) ** 0.5
+    assert 0.5 < rows < 0.5 * np.std(TARGET)
+    assert "columns; alone they predict held-out rows" in linear.sparsity_
+    assert linear.summary().attrs["sparsity"] == linear.sparsity_
+    assert plot_confidences(linear).get_ylabel().startswith("held-out")
+
+
+def test_dense_data_get_a_dense_answer_that_predicts_better():
+    test = np.random.default_rng(5)
+    mixing, coef = test.normal(size=(6, 80)), 0.2 * test.normal(size=80)
+
+    def draw(n):
+        X = test.normal(size=(n, 6)) @ mixing + test.normal(size=(n, 80))
+        return X, X @ coef + test.normal(size=n)
+
+    (X, y), (new, truth) = draw(50), draw(2000)
+    errors = [
+        np.mean((model.fit(X, y).predict(new) - truth) ** 2)
+        for model in (SoULinearRegression(), SoULinearRegression(choice="path"))
+    ]
+    assert errors[0] < 0.9 * errors[1]
+
+
+def test_one_candidate_is_that_fit(monkeypatch):
+    data = experiment1(55, 50, 10)
+    path = SoULinearRegression(choice="path").fit(data.X, data.y)
+    monkeypatch.setattr(SoULinearRegression, "_candidates", (choosing.PATH,))
+    only = SoULinearRegression(cv=3).fit(data.X, data.y)
+    np.testing.assert_allclose(only.coef_, path.coef_, atol=1e-10)
+    assert only.candidates_["weight"].tolist() == [1.0]
+    np.testing.assert_array_equal(only.selected_, only.coef_ != 0.0)
+    monkeypatch.setattr(SoULogisticRegression, "_candidates", (choosing.PATH,))
+    one = SoULogisticRegression(cv=3).fit(DENSE, LABELS)
+    two = SoULogisticRegression(choice="path").fit(DENSE, LABELS)
+    np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-10)
+    power = one.mixtures_[0].power
+    np.testing.assert_allclose(
+        one.decision_function(DENSE), power * two.decision_function(DENSE), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("settings", [{"cv": None}, {"choice": "path"}, {"confidence_coef": 2.0}])
+def test_without_a_choice_there_are_no_folds(settings):
+    model = SoULinearRegression(**settings).fit(DENSE, TARGET)
+    assert not hasattr(model, "candidates_")
+    assert len(model.mixtures_[0].components) == 1
+    with pytest.raises(ValueError, match="not chosen by prediction"):
+        plot_confidences(model)
+    other = SoULinearRegression(**settings, random_state=3).fit(DENSE, TARGET)
+    np.testing.assert_array_equal(model.coef_, other.coef_)
+
+
+def test_what_does_not_matter(linear):
+    again = SoULinearRegression(cv=4, n_jobs=2).fit(DENSE, TARGET)
+    np.testing.assert_array_equal(again.coef_, linear.coef_)
+    units = 10.0 ** np.random.default_rng(1).integers(-3, 4, size=30)
+    scaled = SoULinearRegression(cv=4).fit(DENSE * units, 7.0 * TARGET + 3.0)
+    np.testing.assert_allclose(scaled.coef_ * units, 7.0 * linear.coef_, rtol=1e-4, atol=1e-6)
+    order = np.random.default_rng(2).permutation(30)
+    moved = SoULinearRegression(cv=4).fit(DENSE[:, order], TARGET)
+    np.testing.assert_allclose(moved.coef_, linear.coef_[order], rtol=1e-4, atol=1e-6)
+    for X in (pd.DataFrame(DENSE), sp.csr_array(DENSE)):
+        other = SoULinearRegression(cv=4).fit(X, TARGET)
+        np.testing.assert_allclose(other.coef_, linear.coef_, rtol=1e-5, atol=1e-7)
+
+
+def test_a_fold_knows_nothing_of_its_held_out_rows(linear):
+    changed = TARGET.copy()
+    test = linear.out_of_fold_["fold"] == 1
+    changed[test] += 100.0
+    labels = [{candidate.label for candidate in linear._candidates}]
+    fits = []
+    for y in (TARGET, changed):
+        model = SoULinearRegression(cv=4).fit(DENSE, y)
+        fits.append(
+            model._fit_candidates(DENSE[~test], [y[~test]], np.ones(45), labels, known=False)
+        )
+    for label in labels[0]:
+        for one, two in zip(
+            fits[0].components[0][label], fits[1].components[0][label], strict=True
+        ):
+            np.testing.assert_array_equal(one.posterior.mean, two.posterior.mean)
+
+
+def test_splitters():
+    data = correlated_design(60, 20, 5)
+    for cv in (KFold(3), TimeSeriesSplit(3)):
+        model = SoULinearRegression(cv=cv).fit(data.X, data.y)
+        assert model.out_of_fold_["fold"].max() == 2
+    groups = np.repeat(np.arange(12), 5)
+    splits = list(GroupKFold(3).split(data.X, data.y, groups))
+    model = SoULinearRegression(cv=splits).fit(data.X, data.y)
+    held = model.out_of_fold_["fold"]
+    assert all(len(set(held[groups == g])) == 1 for g in range(12))
+    for cv, message in ((1, "at least 2"), ("many", "cv is 'many'")):
+        with pytest.raises(ValueError, match=message):
+            SoULinearRegression(cv=cv).fit(data.X, data.y)
+    with pytest.raises(ValueError, match="choice is 'best'"):
+        SoULinearRegression(choice="best").fit(data.X, data.y)
+    with pytest.raises(ValueError, match="confidence_local is 'small'"):
+        SoULinearRegression(confidence_local="small").fit(data.X, data.y)
+
+
+def test_too_few_rows_are_said_aloud():
+    with pytest.warns(UserWarning, match="12 rows are too few"):
+        model = SoULinearRegression().fit(DENSE[:12], TARGET[:12])
+    assert not hasattr(model, "candidates_")
+    rare = np.array(["a"] * 30 + ["b"] * 29 + ["c"])
+    with pytest.warns(UserWarning, match="one row"):
+        SoULogisticRegression(max_iter=20).fit(DENSE[:, :3], rare)
+
+
+def test_weights_count_rows_and_zero_removes_them():
+    weight = np.ones(60)
+    weight[-10:] = 0.0
+    splits = list(KFold(3, shuffle=True, random_state=0).split(np.zeros(50)))
+    kept = SoULinearRegression(cv=splits).fit(DENSE[:50], TARGET[:50])
+    weighted = SoULinearRegression(cv=splits).fit(DENSE, TARGET, weight)
+    np.testing.assert_allclose(weighted.coef_, kept.coef_, rtol=1e-6, atol=1e-9)
+
+
+def test_targets_choose_for_themselves():
+    Y = np.column_stack([TARGET, DENSE[:, 0] + 0.1 * np.random.default_rng(1).normal(size=60)])
+    both = SoULinearRegression(cv=4).fit(DENSE, Y)
+    alone = SoULinearRegression(cv=4).fit(DENSE, Y[:, 1])
+    np.testing.assert_allclose(both.coef_[1], alone.coef_, rtol=1e-6, atol=1e-9)
+    assert len(both.candidates_) == len(both.sparsity_) == 2
+    assert both.predict(DENSE, quantiles=[0.1, 0.5]).shape == (60, 2, 2)
+    mean, std = both.predict(DENSE, return_std=True)
+    assert mean.shape == std.shape == (60, 2)
+
+
+def test_classes(logistic):
+    p = logistic.predict_proba(DENSE)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.log(p), logistic.predict_log_proba(DENSE))
+    np.testing.assert_array_equal(logistic.predict(DENSE) == "yes", p[:, 1] > 0.5)
+    odds = logistic.decision_function(DENSE)
+    np.testing.assert_allclose(p[:, 1], 1.0 / (1.0 + np.exp(-odds)))
+    _, sd = logistic.predict_proba(DENSE, return_std=True)
+    assert np.all((sd > 0) & (sd < 0.5))
+    draws = logistic.sample(20_000, random_state=0)
+    chance = 1.0 / (1.0 + np.exp(-(draws["coef"] @ DENSE[:4].T + draws["intercept"][:, None])))
+    mean, power = chance.mean(axis=0), logistic.mixtures_[0].power
+    np.testing.assert_allclose(odds[:4], power * np.log(mean / (1 - mean)), atol=0.15)
+    assert logistic.candidates_["weight"].sum() == pytest.approx(1.0)
+    assert "log loss" in logistic.sparsity_ or "as well" in logistic.sparsity_
+
+
+def test_chosen_models_are_saved_whole(tmp_path, linear, logistic):
+    for name, model in (("linear", linear), ("logistic", logistic)):
+        save_model(model, tmp_path / name)
+        again = load_model(tmp_path / name)
+        np.testing.assert_array_equal(again.predict(DENSE), model.predict(DENSE))
+        assert str(again.candidates_) == str(model.candidates_)
+
+
+def test_large_data_hold_out_one_part(monkeypatch):
+    monkeypatch.setattr(choosing, "LARGE", 60)
+    model = SoULinearRegression(cv=4).fit(DENSE, TARGET)
+    assert set(model.out_of_fold_["fold"]) == {-1, 0}
+    assert np.isnan(model.out_of_fold_["mean"]).sum() == 45

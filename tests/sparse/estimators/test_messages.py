@@ -1,0 +1,147 @@
+"""What a new user meets first: wrong containers, printed tables, and labels that stay as given."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from soubayes import SoULinearRegression, SoULogisticRegression, SoUNormalMeans
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(80, 4))
+Y = X[:, 0] + 0.5 * RNG.normal(size=80)
+LABELS = X[:, 0] - X[:, 1] + RNG.logistic(size=80) / 2 > 0
+LINEAR = SoULinearRegression(choice="path").fit(X, Y)
+LOGISTIC = SoULogisticRegression(confidence_coef=1.0).fit(X, LABELS)
+
+
+def _message(function, *arguments):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        function(*arguments)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.endswith(".")
+    assert text.count(". ") == 0
+    return text
+
+
+@pytest.mark.parametrize("model", [LINEAR, LOGISTIC])
+def test_a_path_is_not_rows(model, tmp_path):
+    for name in ("predict", "predict_proba", "predict_log_proba", "decision_function"):
+        if hasattr(model, name):
+            assert "'folder'" in _message(getattr(model, name), "folder")
+            assert name in _message(getattr(model, name), tmp_path)
+    fresh = type(model)()
+    assert "pandas.read_csv" in _message(fresh.fit, "rows.csv", "y")
+    assert "pandas.read_csv" in _message(fresh.fit, tmp_path / "rows.csv", Y)
+    assert "no parquet file" in _message(fresh.fit, tmp_path, "y")
+    assert "takes the rows themselves" in _message(SoUNormalMeans().fit, "rows.csv")
+
+
+def test_a_query_is_not_a_table():
+    polars = pytest.importorskip("polars")
+    lazy = polars.DataFrame(X, schema=list("abcd")).lazy()
+    for function in (
+        lambda: SoULinearRegression(choice="path").fit(lazy, Y),
+        lambda: SoULinearRegression(choice="path").fit(lazy),
+        lambda: SoULogisticRegression(confidence_coef=1.0).fit(lazy, LABELS),
+        lambda: SoUNormalMeans().fit(lazy),
+        lambda: LINEAR.predict(lazy),
+        lambda: LOGISTIC.predict_proba(lazy),
+    ):
+        assert "X.collect()" in _message(function)
+
+
+@pytest.mark.parametrize(
+    "model", [SoULinearRegression(choice="path"), SoULogisticRegression(confidence_coef=1.0)]
+)
+@pytest.mark.parametrize("rows", [[[1, 2], [3, 4]], [[1, 2, 3], [4, 5, 6]], [[1, 2, 3, 4]]])
+def test_rows_without_y(model, rows):
+    assert "pass y" in _message(model.fit, rows)
+
+
+def test_one_dimension_of_normal_means():
+    for given in (X[:, 0], list(X[:, 0]), pd.Series(X[:, 0])):
+        assert "Y.reshape(-1, 1)" in _message(SoUNormalMeans().fit, given)
+
+
+def test_numpy_scalars_are_shown_as_numbers():
+    wrong = [np.int64(-3), np.float32(-3), np.str_("none"), np.bool_(True)]
+    for estimator in (SoULinearRegression, SoULogisticRegression, SoUNormalMeans):
+        for name in estimator().get_params():
+            if name in ("fit_intercept", "verbose", "n_jobs", "class_weight", "feature_blocks"):
+                continue
+            for value in wrong:
+                with pytest.raises((TypeError, ValueError)) as caught:
+                    estimator(**{name: value}).fit(X, LABELS)
+                assert "np." not in str(caught.value)
+    for blocks in (
+        {np.int64(3): {"columns": [np.int64(30)]}},
+        {np.int64(3): {"columns": [0]}, np.int64(4): {"columns": [0]}},
+        {np.int64(3): {"columns": [0], "prior": np.int64(3)}},
+        {np.int64(3): {"columns": [0], "prior": "normal", "variance": np.float64(-1)}},
+    ):
+        assert "np." not in _message(
+            SoULinearRegression(choice="path", feature_blocks=blocks).fit, X, Y
+        )
+
+
+@pytest.mark.parametrize(
+    "dtype", ["boolean", "bool[pyarrow]", "Int64", "UInt8", "int64[pyarrow]", "category"]
+)
+def test_labels_of_pandas_types_keep_their_values(dtype):
+    plain = LABELS if dtype in ("boolean", "bool[pyarrow]", "category") else LABELS.astype(int)
+    y = pd.Series(plain).astype(dtype)
+    for model in (
+        SoULogisticRegression(confidence_coef=1.0).fit(X, y),
+        SoULogisticRegression(confidence_coef=1.0).fit([(X[:40], y[:40]), (X[40:], y[40:])]),
+    ):
+        assert model.classes_.tolist() == np.unique(plain).tolist()
+        assert model.classes_.dtype.kind in ("b" if plain is LABELS else "iu")
+        assert model.predict(X).dtype == model.classes_.dtype
+        np.testing.assert_allclose(model.coef_, LOGISTIC.coef_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        (SoULinearRegression(choice="path"), Y),
+        (SoULinearRegression(confidence_coef=3.0), Y),
+        (SoULinearRegression(choice="path", solver="coordinate", confidence_local=1.0), Y),
+        (SoULogisticRegression(choice="path", confidence_coef="auto"), LABELS),
+        (SoULogisticRegression(confidence_coef=3.0), LABELS),
+        (SoUNormalMeans(), None),
+    ],
+)
+def test_the_printed_path_marks_the_reported_row(model, target):
+    table = model.fit(X, target).path_
+    lines = str(table).splitlines()
+    column = lines[0].split().index("chosen")
+    marks = [line.split()[column] for line in lines[1:]]
+    assert marks.count("yes") == 1
+    assert set(marks) <= {"yes", "-"}
+    reported = float(np.ravel(model.confidence_coef_)[0])
+    assert table["gamma"][marks.index("yes")] == pytest.approx(reported)
+    assert table["chosen"].sum() == 1
+
+
+@pytest.mark.parametrize("model", ["linear", "targets", "logistic", "classes", "means"])
+def test_a_dropped_coefficient_has_no_interval(model):
+    many = RNG.normal(size=(80, 30))
+    many[:, :4] = X
+    if model == "means":
+        fitted = SoUNormalMeans().fit(many + 9.0 * (np.arange(80) < 5)[:, None])
+    elif model in ("logistic", "classes"):
+        y = LABELS if model == "logistic" else np.digitize(Y, [-0.7, 0.7])
+        fitted = SoULogisticRegression(confidence_coef=4.0).fit(many, y)
+    else:
+        fitted = SoULinearRegression(choice="path").fit(
+            many, Y if model == "linear" else np.c_[Y, -Y]
+        )
+    table = fitted.summary()
+    selected = table["selected"].to_numpy()
+    assert selected.any()
+    assert not selected.all()
+    assert table.loc[~selected, ["lower", "upper"]].isna().all(axis=None)
+    kept = table[selected]
+    assert (kept["lower"] < kept["estimate"]).all()
+    assert (kept["estimate"] < kept["upper"]).all()
