@@ -1,5 +1,8 @@
 """fit against closed forms and quadrature, its result surface, and its honesty."""
 
+import importlib
+import signal
+from dataclasses import replace
 from functools import partial
 
 import jax.numpy as jnp
@@ -14,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from soubayes import Renyi, beta_loss, fit, huber_loss
 from soubayes.blackbox.program import Program
 
+fit_module = importlib.import_module("soubayes.blackbox.fit")  # the package's `fit` is the function
 Y = np.array([1.0, 2.0, -0.5])
 INF = float("inf")
 
@@ -29,6 +33,10 @@ def location(y):
     mu = numpyro.sample("mu", dist.Normal(0.0, 3.0))
     with numpyro.plate("rows", None if y is None else len(y)):
         numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def prior_only(y):
+    numpyro.sample("mu", dist.Normal(0.0, 3.0))
 
 
 def value_after_b(a, gamma):
@@ -68,7 +76,8 @@ def test_conditional_guide_reaches_the_exact_value(gammas):
 @pytest.mark.parametrize("gammas", [(1.0, 1.0), (3.0, 0.1)], ids=str)
 def test_mean_field_lies_above_by_what_it_cannot_say(gammas):
     """Mean field misses the dependence of b on a: a gap, and never below the minimum."""
-    posterior = fit(schools, Y, confidence=dict(zip("ab", gammas, strict=True)), restarts=1)
+    confidence = dict(zip("ab", gammas, strict=True))
+    posterior = fit(schools, Y, confidence=confidence, guide="meanfield", restarts=1)
     gap = posterior.value - exact_value(*gammas)
     assert gap > 3 * posterior.value_se
 
@@ -147,14 +156,75 @@ def test_running_out_of_steps_is_said(located):
     assert "NOT converged" in repr(posterior)
 
 
-def test_an_interrupt_leaves_a_usable_result(located):
-    def stop(row):
-        raise KeyboardInterrupt
+def interrupt(*args, **kwargs):
+    signal.raise_signal(signal.SIGINT)
 
-    with pytest.warns(ConvergenceWarning, match="interrupted after 100 steps"):
-        posterior = fit(location, Y, confidence={"mu": 0.5}, restarts=1, progress=stop)
-    assert not posterior.converged
-    assert np.isfinite(posterior.value)
+
+@pytest.mark.parametrize("stage", ["prior_draws", "window", "draws", "fixed_hessian", "progress"])
+def test_an_interrupt_is_raised_from_every_phase(located, monkeypatch, stage):
+    settings = {"confidence": {"mu": 0.5}, "restarts": 1, "steps": 100, "polish": 256}
+    if stage == "progress":
+        settings["progress"] = interrupt
+    else:
+        monkeypatch.setattr(located._program, stage, interrupt)
+    if stage == "fixed_hessian":
+        at = lambda params, *_: (0.0, params)  # noqa: E731
+        monkeypatch.setattr(located._program, "fixed_value_and_gradient", at)
+    with pytest.raises(KeyboardInterrupt):
+        fit(location, Y, **settings)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"value": np.nan}, "the value of the result is nan"),
+        ({"value": -1e214}, "the value of the result is -1e\\+214"),
+        ({"value_se": INF}, "the value_se of the result is inf"),
+        ({"expected_loss": -INF}, "the loss of the result is -inf"),
+        ({"kl": {"mu": INF}}, "the KL of 'mu' is inf"),
+        ({"draws": {"mu": np.array([0.0, INF])}}, "50.0% of the draws of 'mu' are not finite"),
+    ],
+)
+def test_a_result_that_is_no_answer_cannot_be_made(located, change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(located, **change)
+
+
+def test_a_negative_kl_is_an_error():
+    class Wrong(dist.Normal):
+        def log_prob(self, value):
+            return super().log_prob(value) - 50.0
+
+    def guide(y):
+        numpyro.sample("mu", Wrong(numpyro.param("loc", 0.0), 1.0))
+
+    with (
+        pytest.raises(ValueError, match=r"KL of 'mu' is -4.* never negative"),
+        pytest.warns(ConvergenceWarning),
+    ):
+        fit(location, Y, guide=guide, restarts=1, steps=100)
+    minus = lambda q, prior, key: -Renyi(0.5)(q, prior, key)  # noqa: E731
+    with (
+        pytest.raises(ValueError, match=r"KL of 'mu' is -.* is no divergence"),
+        pytest.warns(ConvergenceWarning),
+    ):
+        fit(location, Y, divergence={"mu": minus}, restarts=1, steps=100)
+
+
+def test_a_standard_error_that_overflows_is_an_error():
+    steep = lambda values, y: 1e170 * jnp.abs(values["mu"])  # noqa: E731
+    with (
+        pytest.raises(ValueError, match="of the result is"),
+        pytest.warns(ConvergenceWarning),
+    ):
+        fit(prior_only, Y, loss=steep, restarts=1, steps=100)
+
+
+def test_an_objective_that_is_lost_on_the_way_is_not_convergence(located, monkeypatch):
+    values = iter([3.0, 3.0, 3.0])
+    monkeypatch.setattr(fit_module._Run, "value", lambda self, params: next(values, np.nan))
+    with pytest.raises(ValueError, match="is not finite"):
+        fit(location, Y, confidence={"mu": 0.5}, restarts=1)
 
 
 def test_same_random_state_same_answer_and_only_numbers_changed_compile_nothing(
@@ -187,9 +257,6 @@ def test_scores_replace_the_likelihood():
 
 
 def test_a_loss_function_needs_no_likelihood():
-    def prior_only(y):
-        numpyro.sample("mu", dist.Normal(0.0, 3.0))
-
     y = np.array([-0.5, 0.0, 0.5, 40.0])
     loss = lambda values, y: huber_loss(values["mu"], y)  # noqa: E731
     posterior = fit(prior_only, y, loss=loss, confidence={"mu": 1e-6}, restarts=1)
@@ -245,10 +312,12 @@ def test_latent_rows_of_a_subsampled_plate():
             rows = numpyro.subsample(y, event_dim=0)
             numpyro.sample("y", dist.Normal(effect, 0.5), obs=rows)
 
-    whole = fit(model, y, 12, confidence={"effect": 0.5})
+    whole = fit(model, y, 12, confidence={"effect": 0.5}, guide="meanfield")
     parts = fit(model, y, 6, confidence={"effect": 0.5})
     np.testing.assert_allclose(parts.params["effect:loc"], whole.params["effect:loc"], atol=0.1)
     assert abs(parts.value - whole.value) < 4 * parts.value_se + 0.1
+    assert parts.guide == "meanfield"
+    assert parts.guide_reason == "'effect' lives in a subsampled plate"
     with pytest.raises(ValueError, match="subsampled plate"):
         fit(model, y, 6, guide="blockwise")
 
@@ -292,7 +361,7 @@ def observes_all(y):
         (observes_all, 1.0, {}, "no latent sample site"),
         (location, Y, {"confidence": {"y": 0.5}}, "'y', which is observed"),
         (location, Y, {"confidence": {"mu": -0.5}}, "'mu' is -0.5, but it must be"),
-        (location, Y, {"guide": "flow"}, "guide is 'flow', but it must be one of"),
+        (location, Y, {"guide": "full"}, "guide is 'full', but it must be one of.*'flow'"),
         (location, Y, {"steps": 0}, "steps is 0"),
         (location, Y, {"restarts": 0}, "restarts is 0"),
         (location, Y, {"start": {"nu": 1.0}}, "start names \\['nu'\\]"),

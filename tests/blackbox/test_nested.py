@@ -1,5 +1,8 @@
 """Nested Monte Carlo against the quadrature and Gaussian engines."""
 
+import importlib
+import signal
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -107,3 +110,16 @@ def coin(y):
 def test_errors_say_what_to_do(model, confidence, message):
     with pytest.raises(ValueError, match=message):
         sample_sou(model, confidence, 1.0)
+
+
+def test_an_interrupt_is_raised(monkeypatch):
+    stop = lambda self, u: signal.raise_signal(signal.SIGINT)  # noqa: E731
+    monkeypatch.setattr(importlib.import_module("soubayes.blackbox.nested")._Outer, "_see", stop)
+    with pytest.raises(KeyboardInterrupt):
+        sample_sou(pair, {}, 3.0)
+
+
+@pytest.mark.parametrize("name", ["replicates", "particles", "inner_particles"])
+def test_one_is_too_few_for_a_standard_error(name):
+    with pytest.raises(ValueError, match=f"{name} is 1, but it must be at least 2"):
+        sample_sou(pair, {}, 3.0, **{name: 1})

@@ -69,7 +69,7 @@ def test_two_normal_blocks(scenario):
 @pytest.mark.parametrize("scenario", BY_KIND["two_level_normal"], ids=lambda s: s.name)
 def test_mean_field_lies_above(scenario):
     settings = {**scenario.data, "confidence": scenario.confidence, "restarts": 1}
-    posterior = fit(two_level_normal, **settings)
+    posterior = fit(two_level_normal, guide="meanfield", **settings)
     assert posterior.value > scenario.value + 3 * posterior.value_se
 
 

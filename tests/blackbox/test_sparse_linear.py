@@ -52,6 +52,7 @@ def data(seed, p):
 def both(X, y):
     """The coordinate solver and the black box from the same start."""
     coordinate = SoULinearRegression(
+        choice="path",
         solver="coordinate",
         fit_intercept=False,
         noise_shape=3.0,

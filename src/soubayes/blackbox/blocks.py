@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
+from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.handlers import substitute, trace
 from numpyro.ops.provenance import eval_provenance
+from numpyro.primitives import Messenger
 
 from soubayes.confidence import check_confidence
 
@@ -91,6 +93,39 @@ def model_blocks(
                 raise ValueError(f"groups puts {name!r} in both {owner[name]!r} and {group!r}.")
             owner[name] = group
     return tuple(dict.fromkeys(owner.values())), owner
+
+
+def is_scanned(site: Any) -> bool:
+    """Whether a site was drawn inside `numpyro.contrib.control_flow.scan`."""
+    return bool(site.get("_control_flow_done", False))
+
+
+class scans(Messenger):
+    """Remembers which latent sites each scan of a program draws."""
+
+    def __init__(self, fn: Callable) -> None:
+        super().__init__(fn)
+        self.sites: list[list[str]] = []
+
+    def postprocess_message(self, msg: Any) -> None:
+        if msg["type"] == "control_flow" and msg["fn"] is scan_wrapper:
+            self.sites.append(_latent(msg["value"][1][0].trace))
+
+
+def check_scans(found: Iterable[list[str]], owner: Mapping[str, str]) -> None:
+    """Refuse a scan that draws several blocks, whose priors its densities do not give.
+
+    Step t of a scan draws each site given all of step t - 1, so the product of the densities of
+    one site is not its prior given the earlier blocks. Together they are the prior of a chain.
+    """
+    for sites in found:
+        blocks = list(dict.fromkeys(owner[name] for name in sites))
+        if len(blocks) > 1:
+            raise ValueError(
+                f"one scan draws the blocks {blocks}, each given the past of the others, so no "
+                "block has a prior of its own. Make them one block with "
+                f"groups={{'name': {sites}}}."
+            )
 
 
 def block_confidence(

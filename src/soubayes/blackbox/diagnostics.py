@@ -9,11 +9,11 @@ from jax import random
 from numpyro.infer import Predictive
 from scipy import stats
 
-from soubayes._optional import require
 from soubayes.blackbox.fit import fit
-from soubayes.blackbox.posterior import SoUPosterior, as_key
+from soubayes.blackbox.guides import GUIDE_KINDS
+from soubayes.blackbox.posterior import SoUPosterior, as_key, too_small
 from soubayes.blackbox.program import abstract_trace, double_precision
-from soubayes.results import Table
+from soubayes.results import Table, pareto_khat
 
 
 def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
@@ -24,7 +24,8 @@ def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
     guide is from it. PSIS k-hat needs the density of the target, which is known only if all
     confidences are equal (the posterior itself, or the tempered one); otherwise it is NaN and
     ``notes`` says so. Given the result of `soubayes.solve_exact` or `soubayes.solve_gaussian`,
-    the gap in value and the errors of mean and sd are reported as well.
+    the gap in value and the errors of mean and sd are reported as well. Where the spread is large,
+    ``notes`` names the next stronger guide.
 
     >>> import numpyro, numpyro.distributions as dist
     >>> def model(y):
@@ -41,16 +42,17 @@ def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
         flatness = float("nan")
         notes.append("flatness: not applicable, a block's KL was replaced by another divergence.")
     if len(gammas) == 1 and 0 < min(gammas) < np.inf and not np.isnan(flatness):
-        arviz = require("arviz", "diagnose")
-        khat = float(arviz.psislw(-posterior.integrand / min(gammas))[1])
+        khat = pareto_khat(-posterior.integrand / min(gammas), "diagnose")
         if khat > 0.7:
-            notes.append(f"k-hat is {khat:.2f}: the guide misses the posterior; try a richer one.")
+            notes.append(f"k-hat is {khat:.2f}: the guide misses the posterior.")
     else:
         khat = float("nan")
         notes.append(
             "k-hat: not applicable, the target's density is known only for equal confidences and "
             "KL; compare with soubayes.solve_exact where the model is small enough."
         )
+    if too_small(posterior) or khat > 0.7:
+        notes.append(f"the integrand of J varies by {flatness:.2f} nats: {_stronger(posterior)}.")
     if not posterior.converged:
         notes.append("the fit did not converge; everything here is about where it stopped.")
     gap, table = float("nan"), None
@@ -66,6 +68,17 @@ def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
         sd = [float(r[np.argmax(abs(np.log(r)))]) for r in ratio]
         table = Table(block=names, mean_error_in_sd=mean, sd_ratio=sd)
     return Diagnosis(khat, flatness, gap, table, tuple(notes))
+
+
+def _stronger(posterior: SoUPosterior) -> str:
+    """What to try next when the family of the guide is too small."""
+    if posterior.guide in GUIDE_KINDS[:-1]:
+        return f"try guide={GUIDE_KINDS[GUIDE_KINDS.index(posterior.guide) + 1]!r}"
+    return (
+        "no built-in guide is stronger; compare with soubayes.sample_sou, or write a guide"
+        if posterior.guide == GUIDE_KINDS[-1]
+        else "try guide='flow' in the place of your own"
+    )
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from numpyro.distributions.util import scale_and_mask, sum_rightmost
 from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer.elbo import ELBO
 
-from soubayes.blackbox.blocks import Blocks, assign_blocks, block_confidence
+from soubayes.blackbox.blocks import Blocks, assign_blocks, block_confidence, check_scans, scans
 
 Divergence = Callable[[Distribution, Distribution, jax.Array], jax.Array]
 
@@ -111,10 +111,12 @@ class SoUELBO(ELBO):
         mutable = _values(guide_trace, "mutable")
         replayed = replay(seed(model, model_key), guide_trace)
         modelled = substitute(replayed, data={**param_map, **mutable})
-        model_trace = trace(modelled).get_trace(*args, **kwargs)
+        scanned = scans(modelled)
+        model_trace = trace(scanned).get_trace(*args, **kwargs)
         mutable.update(_values(model_trace, "mutable"))
 
         blocks = assign_blocks(model_trace, guide_trace, self.groups, guided, args, kwargs)
+        check_scans(scanned.sites, blocks.owner)
         gammas = block_confidence(self.confidence, blocks, model_trace, guide_trace)
         _check_divergences(self.divergence, blocks)
         density = guide_trace
@@ -128,7 +130,7 @@ class SoUELBO(ELBO):
             if site["type"] != "sample":
                 continue
             if site["is_observed"]:
-                term = -_log_prob(site)
+                term = -site_log_prob(site)
                 loss = loss + term
                 objective = objective + term
             elif name in guide_trace:  # else a block of confidence inf, drawn from its prior
@@ -143,7 +145,7 @@ class SoUELBO(ELBO):
                 cost[block] = cost[block] + term
                 objective = objective + _weighted(gammas[block], term)
         for name in blocks.auxiliary:
-            term = _log_prob(density[name])
+            term = site_log_prob(density[name])
             cost[blocks.owner[name]] = cost[blocks.owner[name]] + term
             objective = objective + _weighted(gammas[blocks.owner[name]], term)
         drawn = {**_values(model_trace, "sample"), **_values(model_trace, "deterministic")}
@@ -168,13 +170,13 @@ def _kl(guide_site: Any, model_site: Any, analytic: bool, entropy: bool) -> jax.
         except NotImplementedError:
             pass
     if not entropy:
-        return _log_prob(guide_site) - _log_prob(model_site)
+        return site_log_prob(guide_site) - site_log_prob(model_site)
     averaged = {**guide_site, "fn": _averaged(guide_site["fn"]), "intermediates": []}
     try:
         each = _cross_entropy(guide_site["fn"], model_site["fn"])
-        return _log_prob(averaged) + jnp.sum(scale_and_mask(each, scale=guide_site["scale"]))
+        return site_log_prob(averaged) + jnp.sum(scale_and_mask(each, scale=guide_site["scale"]))
     except NotImplementedError:
-        return _log_prob(averaged) - _log_prob(model_site)
+        return site_log_prob(averaged) - site_log_prob(model_site)
 
 
 def _cross_entropy(q: Any, prior: Any) -> jax.Array:
@@ -226,7 +228,8 @@ def _weighted(gamma: Any, term: jax.Array) -> jax.Array:
     return gamma * term
 
 
-def _log_prob(site: Any) -> jax.Array:
+def site_log_prob(site: Any) -> jax.Array:
+    """The log density of a site at its value, scaled and masked as its plates say."""
     if site["intermediates"]:
         log_prob = site["fn"].log_prob(site["value"], site["intermediates"])
     else:

@@ -10,9 +10,9 @@ import numpy as np
 from jax import random
 from sklearn.exceptions import ConvergenceWarning
 
-from soubayes.blackbox.guides import GUIDE_KINDS
+from soubayes.blackbox.guides import GUIDE_KINDS, MOST_WEIGHTS, choose_guide, may_flow
 from soubayes.blackbox.polish import MOST_PARAMETERS, newton
-from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate
+from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate, too_small
 from soubayes.blackbox.program import (
     CHUNK,
     Plan,
@@ -23,15 +23,12 @@ from soubayes.blackbox.program import (
     double_precision,
     split_arguments,
 )
+from soubayes.blackbox.progress import DECAY, LAST_RATE, PATIENCE, WINDOW, Report, reporting
 from soubayes.results import Table
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
 #: location it surrounds, and a block is made an explicit point estimate.
 SMALLEST_CONFIDENCE = 1e-18
-WINDOW = 100  # steps at one learning rate between two looks at the objective
-PATIENCE = 2  # windows without a gain that make a plateau
-DECAY = 0.3
-LAST_RATE = 1e-3  # of the first: the run ends on a plateau at this rate
 MOST_STEPS = 20_000
 
 
@@ -40,7 +37,7 @@ def fit(
     *args: Any,
     confidence: Mapping[str, float] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
-    guide: str | Callable = "meanfield",
+    guide: str | Callable = "auto",
     loss: Callable | Mapping[str, Callable] | None = None,
     divergence: Mapping[str, Any] | None = None,
     steps: int | str = "auto",
@@ -72,7 +69,12 @@ def fit(
     groups : name -> sites that form one block.
     guide : ``"meanfield"``, ``"blockwise"`` (full covariance within a block), ``"conditional"``
         (besides, block means affine in the earlier blocks, and normal blocks that follow the
-        location and scale of their prior as far as they like), or a NumPyro guide.
+        location and scale of their prior as far as they like), ``"flow"`` (besides, a spline for
+        every coordinate, and location and scale by a network of the earlier blocks; started at the
+        conditional guide), or a NumPyro guide. ``"auto"`` is conditional up to 200 coordinates,
+        then blockwise while no block has more, then meanfield; a conditional guide of up to 100
+        coordinates is made a flow if the spread of the integrand of J says that it is too small.
+        `SoUPosterior.guide` and ``guide_reason`` say what was used and why.
     loss : another loss than the likelihood, see `soubayes.beta_loss`: ``{observed site: score}``
         or ``loss(values, *args, **kwargs)`` for a model that observes nothing.
     divergence : block -> what replaces its KL, see `soubayes.Renyi` and `soubayes.ForwardKL`.
@@ -87,7 +89,8 @@ def fit(
     restarts : starts to try; the best after two windows is carried on.
     num_draws : fresh draws for the reported value and its error.
     start : starting values for parameters of the guide (``SoUPosterior.params`` of another fit).
-    progress : print a line each window, or call a function with it.
+    progress : show a bar with J and an estimate of the time left, or call a function with a
+        dict for each window.
 
     Examples
     --------
@@ -109,13 +112,19 @@ def fit(
         if polish:
             _check_whole_plates(sites)
         grouped = {name: _names(members) for name, members in (groups or {}).items()}
-        gammas, _ = checked_confidence(confidence or {}, grouped, sites)
+        gammas, owner = checked_confidence(confidence or {}, grouped, sites)
         for block, gamma in gammas.items():
             if gamma < SMALLEST_CONFIDENCE:
                 gammas[block] = 0.0
+        wanted, reason = guide, "as asked"
+        if guide == "auto":
+            wanted, reason = choose_guide(
+                sites, owner, MOST_PARAMETERS // 2 if polish else MOST_WEIGHTS
+            )
+        staged = wanted == "flow" and start is None  # a flow starts at the conditional guide
         plan = Plan(
             model,
-            guide,
+            "conditional" if staged else wanted,
             tuple(grouped.items()),
             frozenset(b for b, g in gammas.items() if g == 0.0),
             frozenset(b for b, g in gammas.items() if g == float("inf")),
@@ -125,13 +134,24 @@ def fit(
             WINDOW,
             skeleton,
         )
-        settings = (learning_rate, tol, progress, restarts, budget, polish, num_draws, start)
+
+        def solve(plan: Plan, arrays: list[Any], polish: int, start: Any) -> SoUPosterior:
+            settings = (learning_rate, tol, restarts, budget, polish, num_draws, start, reason)
+            with reporting(progress) as report:
+                return _solve(plan, gammas, arrays, key, report, *settings)
+
         try:
-            return _solve(plan, gammas, arrays, key, *settings)
+            posterior = solve(plan, arrays, 0 if staged else polish, start)
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
             # the model's Python code reads its data, so they must be constants of the program
-            constant = plan._replace(skeleton=split_arguments(args, kwargs, keep=True)[0])
-            return _solve(constant, gammas, [], key, *settings)
+            plan, arrays = plan._replace(skeleton=split_arguments(args, kwargs, keep=True)[0]), []
+            posterior = solve(plan, arrays, 0 if staged else polish, start)
+        if guide == "auto" and not polish and may_flow(sites, owner) and too_small(posterior):
+            staged, spread = True, float(np.std(posterior.integrand))
+            reason = f"the integrand of J varied by {spread:.2f} nats under the conditional guide"
+        if not staged:
+            return posterior
+        return solve(plan._replace(guide="flow"), arrays, polish, posterior.params)
 
 
 def _solve(
@@ -139,28 +159,29 @@ def _solve(
     gammas: dict[str, float],
     arrays: list[Any],
     key: Any,
+    report: Report,
     rate: float,
     tol: float,
-    progress: Any,
     restarts: int,
     budget: int,
     polish: int,
     num_draws: int,
     start: Mapping[str, Any] | None,
+    reason: str,
 ) -> SoUPosterior:
     try:
         program = compiled(plan)
     except TypeError:  # an argument or a loss that cannot be hashed: compile for this call
         program = Program(plan)
-    run = _Run(program, gammas, arrays, rate, tol, progress)
+    run = _Run(program, gammas, arrays, rate, tol, report)
     params = run.best_start(random.fold_in(key, 0), restarts, start)
     if polish:
         run.check_polish(params)
     params, trouble = run.to_convergence(params, random.fold_in(key, 1), budget)
-    if polish and not trouble.startswith("interrupted"):
+    if polish:
         params, trouble = run.polished(params, random.fold_in(key, 3), polish)
     if trouble:
-        warnings.warn(trouble, ConvergenceWarning, stacklevel=3)
+        warnings.warn(trouble, ConvergenceWarning, stacklevel=4)
     history = Table(**{name: np.array(column) for name, column in run.history.items()})
     return evaluate(
         program,
@@ -170,6 +191,8 @@ def _solve(
         random.fold_in(key, 2),
         num_draws,
         converged=not trouble,
+        guide=plan.guide if isinstance(plan.guide, str) else "custom",
+        guide_reason=reason,
         history=history,
     )
 
@@ -184,11 +207,11 @@ class _Run:
         arrays: list[Any],
         rate: float,
         tol: float,
-        progress: Any,
+        report: Report,
     ) -> None:
         self.program, self.arrays = program, arrays
         self.traced = {b: jnp.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
-        self.rate, self.tol, self.progress = rate, tol, progress
+        self.rate, self.tol, self.report = rate, tol, report
         self.judge = random.key(20)  # the common draws
         self.history: dict[str, list[float]] = {"step": [], "value": [], "learning_rate": []}
         self.steps = 0
@@ -230,24 +253,21 @@ class _Run:
         momentum = self.program.optimiser.init(params)
         rate, best, answer, converged = self.rate, self.value(params), params, False
         idle = 0
-        try:
-            while self.steps < budget and not converged:
-                params, momentum, average, finite = self._window(
-                    params, momentum, random.fold_in(key, self.steps), rate
-                )
-                if finite < 0.5:
-                    raise ValueError(self._explain(params))
-                value = self.value(average)
-                self._record(value, rate)
-                gained = best - value
-                if np.isfinite(value) and value <= best:
-                    best, answer = value, average
-                idle = 0 if gained > max(self.tol, 1e-7 * abs(best)) else idle + 1
-                if idle == PATIENCE:
-                    converged = rate <= LAST_RATE * self.rate
-                    rate, idle, params = rate * DECAY, 0, answer
-        except KeyboardInterrupt:
-            return answer, f"interrupted after {self.steps} steps: the result is not converged."
+        while self.steps < budget and not converged:
+            params, momentum, average, finite = self._window(
+                params, momentum, random.fold_in(key, self.steps), rate
+            )
+            value = self.value(average)
+            self._record(value, rate)
+            gained = best - value
+            if np.isfinite(value) and value <= best:
+                best, answer = value, average
+            idle = 0 if gained > max(self.tol, 1e-7 * abs(best)) else idle + 1
+            if idle == PATIENCE:
+                converged = rate <= LAST_RATE * self.rate
+                rate, idle, params = rate * DECAY, 0, answer
+            if finite < 0.5 or (converged and not np.isfinite(value)):
+                raise ValueError(self._explain(average))
         if converged:
             return answer, ""
         return answer, (
@@ -283,8 +303,6 @@ class _Run:
                 f"polish lowered J on its own {len(keys) * CHUNK} draws and raised it on others, "
                 f"so it was not kept. The guide has {size} parameters: give polish= more draws."
             )
-        if end.interrupted:
-            return end.params, "interrupted while polishing: the result is not converged."
         return end.params, "" if end.converged else "polishing ran out of steps; raise tol=."
 
     def value(self, params: Any) -> float:
@@ -305,16 +323,10 @@ class _Run:
         row = {"step": float(self.steps), "value": value, "learning_rate": rate}
         for name, entry in row.items():
             self.history[name].append(entry)
-        if callable(self.progress):
-            self.progress(row)
-        elif self.progress:
-            print(f"step {self.steps:6d}   J {value:.4f}   learning rate {rate:.1e}")
+        self.report(row)
 
     def _report_newton(self, step: int, value: float, promised: float) -> None:
-        if callable(self.progress):
-            self.progress({"newton_step": float(step), "value": value, "gain": promised})
-        elif self.progress:
-            print(f"Newton {step:4d}   J {value:.6f}   expected gain {promised:.1e}")
+        self.report({"newton_step": float(step), "value": value, "gain": promised})
 
     def _explain(self, params: Any) -> str:
         terms = self.program.draws(params, self.judge, self.traced, self.arrays)
@@ -329,8 +341,9 @@ class _Run:
 
 
 def _check_settings(guide: Any, steps: Any, num_particles: int, restarts: int, polish: int) -> int:
-    if isinstance(guide, str) and guide not in GUIDE_KINDS:
-        raise ValueError(f"guide is {guide!r}, but it must be one of {GUIDE_KINDS} or a callable.")
+    if isinstance(guide, str) and guide not in ("auto", *GUIDE_KINDS):
+        allowed = ("auto", *GUIDE_KINDS)
+        raise ValueError(f"guide is {guide!r}, but it must be one of {allowed} or a callable.")
     if steps != "auto" and not (isinstance(steps, int) and steps > 0):
         raise ValueError(f"steps is {steps!r}, but it must be 'auto' or a positive integer.")
     for name, number in {"num_particles": num_particles, "restarts": restarts}.items():

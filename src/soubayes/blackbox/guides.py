@@ -5,17 +5,24 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro
 import numpyro.distributions as dist
 from jax import random
+from jax.lax import stop_gradient
+from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.distributions import constraints
-from numpyro.distributions.transforms import ReshapeTransform, biject_to
-from numpyro.handlers import block, seed, trace
+from numpyro.distributions.transforms import LowerCholeskyAffine, ReshapeTransform, biject_to
+from numpyro.handlers import block
 from numpyro.primitives import Messenger
 
-from soubayes.blackbox.blocks import model_blocks
+from soubayes.blackbox.blocks import is_scanned
+from soubayes.blackbox.flows import Spline, initial_flow, network
 
-GUIDE_KINDS = ("meanfield", "blockwise", "conditional")
+GUIDE_KINDS = ("meanfield", "blockwise", "conditional", "flow")  # each contains those before it
+MOST_WEIGHTS = 40_000  # between coordinates, for guide="auto": 200 coordinates
+MOST_FLOW = 100  # coordinates for which "auto" may go on to a flow
+FLOW_UNIT = 0.1  # of the parameters of splines and networks, beside 1 for a log scale
 
 
 def make_guide(
@@ -40,87 +47,120 @@ def make_guide(
 
 
 def initial_params(
-    key: Any,
-    model: Callable,
+    key: np.random.Generator,
+    sites: Any,
+    draws: Mapping[str, np.ndarray],
     kind: str,
-    groups: Mapping[str, Iterable[str]],
-    gammas: Mapping[str, Any],
-    args: Any,
-    kwargs: Any,
+    owner: Mapping[str, str],
+    gammas: Mapping[str, float],
     *,
-    spread: Any,
+    spread: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Starting values for the parameters of `make_guide`, and the unit of each.
 
-    The start is the prior median, or spread about it. ``kind`` is ``"meanfield"`` (independent
-    coordinates), ``"blockwise"`` (a full covariance within each block, blocks independent) or
-    ``"conditional"`` (besides, the mean of each block is affine in the earlier blocks, and a block
-    with a normal prior follows the location and log scale that the earlier blocks give it, by a
-    share of its own: 1 is the prior, as for a large confidence, 0 is free; Ambrogioni et al.
-    2021). The unit of a location is the spread of its prior, so that steps do not depend on the
-    units of the data. Standard deviations start at a tenth of it times min(1, sqrt(gamma)), since
-    a block of small confidence ends up with one of that order.
+    The start is the median of ``draws`` from the prior (unconstrained), or spread about it.
+    ``kind`` is ``"meanfield"`` (independent coordinates), ``"blockwise"`` (a full covariance within
+    each block, blocks independent), ``"conditional"`` (besides, the mean of each block is affine in
+    the earlier blocks, and a block with a normal prior follows the location and log scale that the
+    earlier blocks give it, by a share of its own: 1 is the prior, as for a large confidence, 0 is
+    free; Ambrogioni et al. 2021) or ``"flow"`` (besides, a spline for every coordinate and a
+    network by which location and scale follow the earlier blocks). The unit of a location is the
+    spread of its prior, so that steps do not depend on the units of the data. Standard deviations
+    start at a tenth of it times min(1, sqrt(gamma)), since a block of small confidence ends up with
+    one of that order.
     """
-    sites = trace(seed(model, key)).get_trace(*args, **kwargs)
-    _, owner = model_blocks(sites, groups)
     plates = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
-    medians, spreads = _of_prior(random.fold_in(key, 1), model, list(owner), args, kwargs)
+    affine = kind in ("conditional", "flow")
     params: dict[str, Any] = {}
     units: dict[str, Any] = {}
     sizes: dict[str, int] = {}
+    spreads: dict[str, float] = {}
     for name, block_name in owner.items():
         gamma = gammas[block_name]
-        point, prior = (isinstance(gamma, float) and gamma == end for end in (0.0, float("inf")))
-        shift = random.uniform(random.fold_in(key, len(params)), medians[name].shape, float, -1, 1)
-        start = medians[name] + jnp.where(spread, spreads[name] * shift, 0.0)
+        point, prior = gamma == 0.0, gamma == float("inf")
+        median, unit = _of_prior(draws[name])
+        spreads[name] = unit
+        start = median + (unit * key.uniform(-1, 1, median.shape) if spread else 0.0)
         subsampled = False
         for frame in sites[name]["cond_indep_stack"]:
-            full, axis = plates[frame.name], frame.dim - sites[name]["fn"].event_dim
+            # a plate inside a scan is not in the trace, and is whole
+            full = plates.get(frame.name, frame.size)
+            axis = frame.dim - sites[name]["fn"].event_dim
             if full != frame.size:
                 subsampled = True
-                start = jnp.take(start, jnp.arange(full) % frame.size, axis)
-        size = jnp.size(start)
+                start = np.take(start, np.arange(full) % frame.size, axis)
+        size = start.size
         if not prior:
-            params[f"{name}:loc"], units[f"{name}:loc"] = start, spreads[name]
+            params[f"{name}:loc"], units[f"{name}:loc"] = start, unit
         if not (point or prior):
-            scale = jnp.log(0.1 * jnp.minimum(1.0, jnp.sqrt(gamma)) * spreads[name])
-            params[f"{name}:log_scale"] = jnp.full(jnp.shape(start), scale)
+            scale = np.log(0.1 * min(1.0, np.sqrt(gamma)) * unit)
+            params[f"{name}:log_scale"] = np.full(start.shape, scale)
             if kind != "meanfield" and subsampled:
                 raise ValueError(
                     f"guide={kind!r} cannot hold a covariance for {name!r}, which lives in a "
                     "subsampled plate. Use guide='meanfield' or write a guide."
                 )
             if kind != "meanfield" and size > 1:
-                params[f"{name}:lower"] = jnp.zeros((size, size))
-            if kind == "conditional" and not subsampled and _normal(sites[name]["fn"]) is not None:
-                params[f"{name}:follow"] = jnp.full(jnp.shape(start), 0.5 * jnp.log(gamma))
+                params[f"{name}:lower"] = np.zeros((size, size))
+            # a first block's prior is constant, and there is nothing to follow
+            followed = bool(sizes) and not subsampled and not is_scanned(sites[name])
+            if affine and followed and underlying_normal(sites[name]["fn"]) is not None:
+                params[f"{name}:follow"] = np.full(start.shape, 0.5 * np.log(gamma))
             for other, width in sizes.items():
-                if kind == "conditional" or (kind == "blockwise" and owner[other] == block_name):
+                if affine or (kind == "blockwise" and owner[other] == block_name):
                     given = f"{name}:given:{other}"
-                    params[given] = jnp.zeros((size, width))
-                    units[given] = spreads[name] / spreads[other]
+                    params[given] = np.zeros((size, width))
+                    units[given] = unit / spreads[other]
+            if kind == "flow":
+                context, chain = sum(sizes.values()), is_scanned(sites[name])
+                for part, value in initial_flow(key, size, context, chain).items():
+                    params[f"{name}:{part}"], units[f"{name}:{part}"] = value, FLOW_UNIT
         if not (point or subsampled):  # a point tells the later blocks nothing
             sizes[name] = size
     return params, {name: units.get(name, 1.0) for name in params}
 
 
-def _of_prior(
-    key: Any, model: Callable, names: list[str], args: Any, kwargs: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Medians of each site's prior and a robust standard deviation, unconstrained."""
+def choose_guide(sites: Any, owner: Mapping[str, str], most: int = MOST_WEIGHTS) -> tuple[str, str]:
+    """The guide that ``"auto"`` means for a model, with at most that many weights, and why."""
+    plates = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
+    for name in owner:
+        for frame in sites[name]["cond_indep_stack"]:
+            if plates.get(frame.name, frame.size) != frame.size:
+                return "meanfield", f"{name!r} lives in a subsampled plate"
+    sizes = [int(np.prod(np.shape(sites[name]["value"]))) for name in owner]
+    full, within = sum(sizes) ** 2, sum(size**2 for size in sizes)
+    if full <= most:
+        return "conditional", f"{full} weights between coordinates are at most {most}"
+    if within <= most:
+        return "blockwise", (
+            f"{sum(sizes)} coordinates make {full} weights between them, more than {most}"
+        )
+    return "meanfield", (
+        f"{sum(sizes)} coordinates make {within} weights within blocks, more than {most}"
+    )
 
-    def once(key: Any) -> dict[str, Any]:
-        sites = trace(seed(model, key)).get_trace(*args, **kwargs)
-        return {name: _unconstrain(sites[name]) for name in names}
 
-    draws = jax.vmap(once)(random.split(key, 64))
-    medians, spreads = {}, {}
-    for name, values in draws.items():
-        quarters = jnp.quantile(values, jnp.array([0.25, 0.5, 0.75]), axis=0)
-        medians[name] = jnp.where(jnp.isfinite(quarters[1]), quarters[1], 0.0)
-        spread = jnp.median((quarters[2] - quarters[0]) / 1.35)
-        spreads[name] = jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1.0)
-    return medians, spreads
+def may_flow(sites: Any, owner: Mapping[str, str]) -> bool:
+    """Whether ``"auto"`` may go on from a conditional guide to a flow."""
+    kind = choose_guide(sites, owner)[0]
+    size = sum(int(np.prod(np.shape(sites[name]["value"]))) for name in owner)
+    return kind == "conditional" and size <= MOST_FLOW
+
+
+def _of_prior(draws: np.ndarray) -> tuple[np.ndarray, float]:
+    """Medians of a site's prior and a robust standard deviation, unconstrained."""
+    low, median, high = np.quantile(draws, [0.25, 0.5, 0.75], axis=0)
+    spread = np.median((high - low) / 1.35)
+    unit = float(spread) if np.isfinite(spread) and spread > 0 else 1.0
+    return np.where(np.isfinite(median), median, 0.0), unit
+
+
+def unconstrained(sites: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Values of latent sites in the coordinates of the built-in guides."""
+    return {
+        name: jnp.asarray(_transform(name, sites[name]["fn"]).inv(sites[name]["value"]), float)
+        for name in names
+    }
 
 
 class _Replace(Messenger):
@@ -133,27 +173,63 @@ class _Replace(Messenger):
         self.rows: dict[str, Any] = {}  # the subsample of every plate
         self.transforms: dict[str, Any] = {}
         self.centres: dict[str, Any] = {}
+        self.scanned: set[str] = set()  # sites of scans that the guide has drawn
 
     def process_message(self, msg: Any) -> None:
+        if msg["type"] == "control_flow" and msg["fn"] is scan_wrapper:
+            self._draw_scanned(msg)
         if msg["type"] != "sample" or msg["is_observed"]:
             return
-        name, prior = msg["name"], msg["fn"]
-        self.transforms[name] = _transform(name, prior)
+        name = msg["name"]
+        if name in self.scanned:  # drawn already; the scan only gives the values back
+            msg["stop"] = is_scanned(msg)
+            return
+        self.transforms[name] = _transform(name, msg["fn"])
         if name in self.prior:
             return
+        if msg["value"] is not None:
+            raise ValueError(
+                f"site {name!r} has its value before the guide can draw it: it is fixed inside "
+                "the model, or drawn inside numpyro's cond. Observe it, or draw it outside and "
+                "choose with jax.numpy.where."
+            )
+        msg["fn"] = self._guided(name, msg)
+
+    def _draw_scanned(self, msg: Any) -> None:
+        """Draw the latent sites of a scan from the guide, and let the scan follow their values.
+
+        The scan of the guide would otherwise hand on draws of the prior.
+        """
+        _, (found, _) = msg["fn"](*msg["args"], rng_key=random.key(0))
+        latent = {n: s for n, s in found.trace.items() if s["type"] == "sample"}
+        values = {}
+        for name, site in latent.items():
+            if site["is_observed"] or name in self.prior:
+                continue
+            self.transforms[name] = _transform(name, site["fn"])
+            if jax.tree.leaves(site["fn"].support) or site["scale"] is not None:
+                raise ValueError(
+                    f"site {name!r} inside a scan has bounds that are numbers, or a scale. Draw it "
+                    "without bounds and transform it, and scale the observations only."
+                )
+            fn = self._guided(name, site)
+            self.scanned.add(name)
+            values[name] = numpyro.sample(name, fn)
+        msg["kwargs"]["substitute_stack"].append(("substitute", values))
+
+    def _guided(self, name: str, msg: Any) -> Any:
+        prior = msg["fn"]
         loc = self.centres[name] = self._rows(self.params[f"{name}:loc"], msg)
         if name in self.point:
-            value = self.transforms[name](loc)
-            msg["fn"] = dist.Delta(value, event_dim=prior.event_dim)
-            return
+            return dist.Delta(self.transforms[name](loc), event_dim=prior.event_dim)
         fn = self._gaussian(name, loc, msg)
         mask = prior._mask if isinstance(prior, dist.MaskedDistribution) else None
-        msg["fn"] = fn if mask is None else fn.mask(mask)
+        return fn if mask is None else fn.mask(mask)
 
     def postprocess_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
             self.rows[msg["name"]] = msg["value"]
-        elif msg["type"] == "sample" and not msg["is_observed"]:
+        elif msg["type"] == "sample" and not msg["is_observed"] and not msg.get("stop"):
             name = msg["name"]
             # centred, so that a later block's weights and location do not pull on one another
             value = self.transforms[name].inv(msg["value"]) - self.centres.get(name, 0.0)
@@ -168,21 +244,44 @@ class _Replace(Messenger):
                 loc = loc + jnp.reshape(weights @ value, jnp.shape(loc))
         follow = self.params.get(f"{name}:follow")
         if follow is not None:
-            normal, share = _normal(prior), jax.nn.sigmoid(follow)
+            normal, share = underlying_normal(prior), jax.nn.sigmoid(follow)
             loc = share * normal.loc + (1.0 - share) * loc
             log_scale = share * jnp.log(normal.scale) + (1.0 - share) * log_scale
         real = _is_real(prior.support)
-        lower = self.params.get(f"{name}:lower")
-        if lower is None:
+        lower, shape = (self.params.get(f"{name}:{part}") for part in ("lower", "spline"))
+        if lower is None and shape is None:
             event_dim = prior.event_dim + jnp.ndim(loc) - len(prior.shape())
             base = dist.Normal(loc, jnp.exp(log_scale)).to_event(event_dim)
             return base if real else dist.TransformedDistribution(base, transform)
         size = jnp.size(loc)
-        tril = jnp.exp(jnp.ravel(log_scale))[:, None] * (jnp.tril(lower, -1) + jnp.eye(size))
-        base = dist.MultivariateNormal(jnp.ravel(loc), scale_tril=tril)
+        centre, log_scales = jnp.ravel(loc), jnp.ravel(log_scale)
+        if f"{name}:out" in self.params:
+            shift, more, along = self._network(name, size)
+            centre, log_scales = centre + jnp.exp(log_scales) * shift, log_scales + more
+            if f"{name}:bend" in self.params and lower is not None:
+                lower = lower + jnp.tensordot(along, self.params[f"{name}:bend"], axes=1)
+        unit = jnp.eye(size) if lower is None else jnp.tril(lower, -1) + jnp.eye(size)
+        tril = jnp.exp(log_scales)[:, None] * unit
         shaping = [] if jnp.ndim(loc) == 1 else [ReshapeTransform(jnp.shape(loc), (size,))]
         transforms = shaping + ([] if real else [transform])
-        return dist.TransformedDistribution(base, transforms) if transforms else base
+        if shape is None:
+            base = dist.MultivariateNormal(centre, scale_tril=tril)
+            return dist.TransformedDistribution(base, transforms) if transforms else base
+        base = dist.Normal(0.0, 1.0).expand([size]).to_event(1)
+        flow = [Spline(shape), LowerCholeskyAffine(centre, tril)]
+        return dist.TransformedDistribution(base, flow + transforms)
+
+    def _network(self, name: str, size: int) -> tuple[Any, Any, Any]:
+        """What the network makes of the earlier blocks, each in units of its own sd."""
+        context = []
+        for other, value in self.drawn.items():
+            if f"{name}:given:{other}" not in self.params:
+                continue
+            scale = self.params.get(f"{other}:log_scale")
+            unit = 1.0 if scale is None else jnp.exp(-jnp.ravel(stop_gradient(scale)))
+            context.append(value * unit)
+        hidden, out = self.params[f"{name}:hidden"], self.params[f"{name}:out"]
+        return network(hidden, out, jnp.concatenate(context), size)
 
     def _rows(self, value: Any, msg: Any) -> Any:
         for frame in msg["cond_indep_stack"]:
@@ -190,11 +289,6 @@ class _Replace(Messenger):
             if jnp.shape(value)[axis] != frame.size:
                 value = jnp.take(value, self.rows[frame.name], axis)
         return value
-
-
-def _unconstrain(site: Any) -> Any:
-    value = jnp.asarray(site["value"])
-    return jnp.asarray(_transform(site["name"], site["fn"]).inv(value), float)
 
 
 def _transform(name: str, prior: Any) -> Any:
@@ -206,7 +300,7 @@ def _transform(name: str, prior: Any) -> Any:
     return biject_to(prior.support)
 
 
-def _normal(fn: Any) -> Any:
+def underlying_normal(fn: Any) -> Any:
     """The normal behind a site's prior, whose location and scale its guide can follow."""
     wrappers = dist.ExpandedDistribution | dist.Independent | dist.MaskedDistribution
     while isinstance(fn, wrappers):

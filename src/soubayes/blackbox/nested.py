@@ -14,6 +14,8 @@ from numpyro.diagnostics import effective_sample_size, gelman_rubin
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 
+from soubayes.blackbox.blocks import is_scanned
+from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.posterior import DrawnPosterior, as_key
 from soubayes.blackbox.program import abstract_trace, checked_confidence, double_precision
 from soubayes.results import Table
@@ -69,6 +71,11 @@ def sample_sou(
     >>> bool(abs(posterior.mean("mu") - 0.8) < 0.2)  # 2 / (2 + gamma_mu)
     True
     """
+    least = {"replicates": (replicates, 2), "num_draws": (num_draws, 1), "moves": (moves, 1)}
+    least |= {"particles": (particles, 2), "inner_particles": (inner_particles, 2)}
+    for name, (number, smallest) in {**least, "temperatures": (temperatures, 1)}.items():
+        if number < smallest:
+            raise ValueError(f"{name} is {number}, but it must be at least {smallest}.")
     with double_precision():
         sites = abstract_trace(model, args, kwargs)
         grouped = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in (groups or {}).items()}
@@ -212,9 +219,9 @@ class _Levels:
 
         run = substitute(seed(self.model, random.key(0)), substitute_fn=place)
         sites = trace(run).get_trace(*self.args, **self.kwargs)
-        log_prior = sum(jacobians) + sum(_log_prob(sites[name]) for name in self.sites[k])
+        log_prior = sum(jacobians) + sum(site_log_prob(sites[name]) for name in self.sites[k])
         observed = [s for s in sites.values() if s["type"] == "sample" and s["is_observed"]]
-        return values, log_prior, -sum(_log_prob(site) for site in observed)
+        return values, log_prior, -sum(site_log_prob(site) for site in observed)
 
     def complete(self, earlier: dict[str, Any], k: int, key: Any) -> tuple[Any, Any, Any]:
         """log Z_k, and block k with all after it and their loss, by the particles of ``key``."""
@@ -379,6 +386,12 @@ def _check(gammas: Mapping[str, float], owner: Mapping[str, str], sites: Any) ->
             f"the model has {len(gammas)} blocks, {list(gammas)}, and nested sampling is for up to "
             "3. Join some with groups=, or use soubayes.fit."
         )
+    scanned = [name for name in owner if is_scanned(sites[name])]
+    if scanned:
+        raise ValueError(
+            f"{scanned} are drawn inside a scan, which nested sampling cannot enter. Use "
+            "soubayes.fit, or write the recursion as a Python loop."
+        )
     discrete = [name for name in owner if sites[name]["fn"].support.is_discrete]
     if discrete:
         raise ValueError(f"{discrete} are discrete; sum them out of the model.")
@@ -399,9 +412,3 @@ def _proposal_root(u: jax.Array, weights: jax.Array) -> jax.Array:
     covariance = (weights[:, None] * centred).T @ centred
     ridge = 1e-8 * jnp.trace(covariance) / size + 1e-20
     return 2.38 / jnp.sqrt(size) * jnp.linalg.cholesky(covariance + ridge * jnp.eye(size))
-
-
-def _log_prob(site: Any) -> jax.Array:
-    log_prob = site["fn"].log_prob(site["value"])
-    scale = 1.0 if site["scale"] is None else site["scale"]
-    return jnp.sum(scale * log_prob)

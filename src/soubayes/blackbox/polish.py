@@ -27,7 +27,6 @@ class Polished(NamedTuple):
 
     params: Any
     converged: bool
-    interrupted: bool
 
 
 def newton(
@@ -49,33 +48,30 @@ def newton(
     )
     x, damping = flat, max(1e-2, tol)
     value, gradient = _at(value_and_gradient, params)
-    try:
-        for step in range(MOST_STEPS):
-            curvature = np.asarray(hessian(unravel(x)))
-            curvature = 0.5 * (curvature + curvature.T)
-            while True:
-                try:
-                    factor = cho_factor(curvature + np.diag(damping / scale**2))
-                except LinAlgError:
-                    damping *= 4.0
-                    continue
-                move = -cho_solve(factor, gradient)
-                promised = -float(gradient @ move + 0.5 * move @ curvature @ move)
-                new_value, new_gradient = _at(value_and_gradient, unravel(x + move))
-                kept = (value - new_value) / promised if promised > 0 else -1.0
-                if kept > 1e-3 and np.all(np.isfinite(new_gradient)):
-                    break
-                if promised < tol or damping > MOST_DAMPING:  # nothing left, or only rounding
-                    return Polished(unravel(x), promised < tol, False)
+    for step in range(MOST_STEPS):
+        curvature = np.asarray(hessian(unravel(x)))
+        curvature = 0.5 * (curvature + curvature.T)
+        while True:
+            try:
+                factor = cho_factor(curvature + np.diag(damping / scale**2))
+            except LinAlgError:
                 damping *= 4.0
-            x, value, gradient = x + move, new_value, new_gradient
-            report(step + 1, value, promised)
-            if promised < tol and damping <= 1.0:
-                return Polished(unravel(x), True, False)
-            damping = max(damping / 8.0, tol) if kept > 0.75 else damping * (1 + (kept < 0.25))
-    except KeyboardInterrupt:
-        return Polished(unravel(x), False, True)
-    return Polished(unravel(x), False, False)
+                continue
+            move = -cho_solve(factor, gradient)
+            promised = -float(gradient @ move + 0.5 * move @ curvature @ move)
+            new_value, new_gradient = _at(value_and_gradient, unravel(x + move))
+            kept = (value - new_value) / promised if promised > 0 else -1.0
+            if kept > 1e-3 and np.all(np.isfinite(new_gradient)):
+                break
+            if promised < tol or damping > MOST_DAMPING:  # nothing left, or only rounding
+                return Polished(unravel(x), promised < tol)
+            damping *= 4.0
+        x, value, gradient = x + move, new_value, new_gradient
+        report(step + 1, value, promised)
+        if promised < tol and damping <= 1.0:
+            return Polished(unravel(x), True)
+        damping = max(damping / 8.0, tol) if kept > 0.75 else damping * (1 + (kept < 0.25))
+    return Polished(unravel(x), False)
 
 
 class mirrored(Messenger):

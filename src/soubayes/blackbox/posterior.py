@@ -12,7 +12,10 @@ from numpyro.infer import Predictive
 from numpyro.infer.util import log_likelihood
 
 from soubayes.blackbox.program import CHUNK, Program, double_precision
-from soubayes.results import Table, to_inference_data
+from soubayes.results import Table, coordinates, to_inference_data
+
+LARGE_SPREAD = 0.3  # of a log weight: about where errors of sds reach a tenth
+ABSURD = 1e100  # no objective in nats is as large: squares overflow soon after
 
 
 @dataclass(frozen=True, repr=False)
@@ -26,6 +29,26 @@ class DrawnPosterior:
     confidence: dict[str, float]
     owner: dict[str, str]  # latent site -> block, in the order of the model
     draws: dict[str, np.ndarray]
+
+    def __post_init__(self) -> None:
+        numbers = {"value": self.value, "value_se": self.value_se, "loss": self.expected_loss}
+        for name, number in numbers.items():
+            if not abs(number) < ABSURD:
+                raise ValueError(
+                    f"the {name} of the result is {number}, which is no answer: the objective has "
+                    "no minimum here, or the data or priors are far out of scale. Rescale the "
+                    "data, and check that the loss is bounded below."
+                )
+        for block, kl in self.kl.items():
+            if not np.isfinite(kl) and self.confidence[block] != 0:
+                raise ValueError(f"the KL of {block!r} is {kl}. Rescale the data or the prior.")
+        for name, values in self.draws.items():
+            if not np.all(np.isfinite(values)):
+                share = np.mean(~np.isfinite(values))
+                raise ValueError(
+                    f"{share:.1%} of the draws of {name!r} are not finite. Give it a prior with "
+                    "lighter tails, or a larger confidence."
+                )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,14 +87,13 @@ class DrawnPosterior:
             kl = self.kl[block] if block else np.nan
             mean, sd = np.ravel(self.mean(name)), np.ravel(self.sd(name))
             low, high = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))
-            for i, index in enumerate(np.ndindex(self.draws[name].shape[1:])):
-                label = name + (f"[{','.join(map(str, index))}]" if index else "")
+            for i, label in enumerate(coordinates(name, self.draws[name].shape[1:])):
                 rows.append((label, gamma, mean[i], sd[i], low[i], high[i], kl))
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
         return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
     def to_arviz(self) -> Any:
-        """The draws as an ArviZ InferenceData (extra ``plot``), value and KLs as attributes."""
+        """The draws for ArviZ (extra ``plot``), value and KLs as attributes."""
         return to_inference_data(
             self.draws,
             engine=type(self).__name__,
@@ -103,7 +125,8 @@ class SoUPosterior(DrawnPosterior):
     ``value_se``; it is the minimum over the guide's family and so lies above the exact minimum
     unless the family contains the exact answer. ``kl`` holds each block's KL in nats: ``inf`` for
     a point estimate, 0 for a block kept at its prior, the divergence that took the KL's place if
-    one did. ``integrand`` is L + sum_k gamma_k log(q_k / pi_k) at each of the ``draws``. Made by
+    one did. ``guide`` is the guide that was used, ``guide_reason`` why. ``integrand`` is
+    L + sum_k gamma_k log(q_k / pi_k) at each of the ``draws``. Made by
     `soubayes.fit`.
 
     >>> import numpyro, numpyro.distributions as dist
@@ -113,13 +136,15 @@ class SoUPosterior(DrawnPosterior):
     ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
     >>> posterior = fit(model, 2.0, confidence={"mu": 0.25})
     >>> posterior
-    SoUPosterior(value 1.52... ± ..., expected loss 1.0..., converged)
+    SoUPosterior(value 1.52... ± ..., expected loss 1.0..., conditional guide, converged)
     block  confidence    mean      sd    lower   upper      kl
        mu        0.25  1.6...  0.4...  0.8...  2.3...  1.7...
     """
 
     expected_loss_se: float
     converged: bool
+    guide: str
+    guide_reason: str
     history: Table
     params: dict[str, np.ndarray]
     integrand: np.ndarray
@@ -154,7 +179,20 @@ class SoUPosterior(DrawnPosterior):
             return _to_numpy(log_likelihood(self._program.plan.model, latent, *args, **kwargs))
 
     def _state(self) -> str:
-        return ", converged" if self.converged else ", NOT converged"
+        state = "converged" if self.converged else "NOT converged"
+        return f", {self.guide} guide, {state}"
+
+
+def too_small(posterior: SoUPosterior) -> bool:
+    """Whether the spread of the integrand, 0 at the exact answer, asks for a stronger guide.
+
+    In nats, or over the largest confidence if that is below 1: for equal confidences the integrand
+    over that confidence is a log weight.
+    """
+    gammas = [gamma for gamma in posterior.confidence.values() if 0 < gamma < float("inf")]
+    if not gammas or posterior._program.plan.divergence:
+        return False
+    return float(np.std(posterior.integrand)) > LARGE_SPREAD * min(1.0, max(gammas))
 
 
 def evaluate(
@@ -174,17 +212,27 @@ def evaluate(
             f"J is not finite in {share:.1%} of the draws from the fitted guide: it reaches where "
             "the loss is infinite. Constrain the site to where the loss is finite."
         )
-    root = np.sqrt(len(objective))
+    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is said by the result
+        means = {block: float(np.mean(values)) for block, values in kl.items()}
+        errors = {block: _standard_error(values) for block, values in kl.items()}
+        value_se, loss_se = _standard_error(objective), _standard_error(loss)
+    for block, error in errors.items():
+        if block not in program.fixed and means[block] < -5 * error - 1e-6:
+            raise ValueError(
+                f"the KL of {block!r} is {means[block]:.3g} ± {error:.1g}, and a KL is never "
+                "negative: the guide's draws do not come from its density, or what replaces the "
+                "KL is no divergence. A block whose guide is a Delta needs the confidence 0."
+            )
     fixed = {
         b: float("inf") if gammas[b] == 0 else 0.0
         for b in (*program.plan.point, *program.plan.prior)
     }
     return SoUPosterior(
         value=float(np.mean(objective)),
-        value_se=float(np.std(objective) / root),
+        value_se=value_se,
         expected_loss=float(np.mean(loss)),
-        expected_loss_se=float(np.std(loss) / root),
-        kl={block: fixed.get(block, float(np.mean(values))) for block, values in kl.items()},
+        expected_loss_se=loss_se,
+        kl={**means, **fixed},
         confidence=dict(gammas),
         owner=program.latent_blocks(*program.plan.arguments(arrays)),
         params=_to_numpy(params),
@@ -215,6 +263,10 @@ def _draw(
     ]
     joined = jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)
     return joined.objective, joined.loss, joined.kl, joined.values
+
+
+def _standard_error(values: np.ndarray) -> float:
+    return float(np.std(values) / np.sqrt(len(values)))
 
 
 def _to_numpy(tree: Any) -> Any:

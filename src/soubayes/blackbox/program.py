@@ -18,7 +18,7 @@ from numpyro.handlers import seed, trace
 
 from soubayes.blackbox.blocks import check_names, model_blocks
 from soubayes.blackbox.elbo import SoUELBO, Terms
-from soubayes.blackbox.guides import initial_params, make_guide
+from soubayes.blackbox.guides import initial_params, make_guide, unconstrained
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.polish import mirrored
 
@@ -41,11 +41,7 @@ class Plan(NamedTuple):
 
     def arguments(self, arrays: list[Any]) -> tuple[tuple, dict]:
         """The model's arguments with the arrays put back."""
-        structure, leaves = self.skeleton
-        waiting = iter(arrays)
-        return jax.tree.unflatten(
-            structure, [next(waiting) if leaf is _ARRAY else leaf for leaf in leaves]
-        )
+        return join_arguments(self.skeleton, arrays)
 
 
 _ARRAY = "an array"
@@ -61,6 +57,15 @@ def split_arguments(args: tuple, kwargs: dict, *, keep: bool = False) -> tuple[A
     arrays = [jnp.asarray(x) for x, array in zip(leaves, is_array, strict=True) if array]
     rest = tuple(_ARRAY if array else x for x, array in zip(leaves, is_array, strict=True))
     return (structure, rest), arrays
+
+
+def join_arguments(skeleton: Any, arrays: list[Any]) -> tuple[tuple, dict]:
+    """The arguments that `split_arguments` took apart."""
+    structure, leaves = skeleton
+    waiting = iter(arrays)
+    return jax.tree.unflatten(
+        structure, [next(waiting) if leaf is _ARRAY else leaf for leaf in leaves]
+    )
 
 
 def double_precision() -> AbstractContextManager:
@@ -80,7 +85,7 @@ class Program:
         self.guide: Callable | None = None if isinstance(plan.guide, str) else plan.guide
         # 0 and inf are structure: no number that a compiled program could be given
         self.fixed = {**dict.fromkeys(plan.point, 0.0), **dict.fromkeys(plan.prior, float("inf"))}
-        self.first = jax.jit(self._first)
+        self.prior_draws = jax.jit(self._prior_draws)
         self.window = jax.jit(self._window)
         self.draws = jax.jit(self._draws)
         self.fixed_value_and_gradient = jax.jit(self._fixed_value_and_gradient)
@@ -93,8 +98,16 @@ class Program:
         params: dict[str, Any] = {}
         units: dict[str, Any] = {}
         if isinstance(self.plan.guide, str):
-            params, units = self.first(key, gammas, arrays, spread)
             sites = self.latent_blocks(args, kwargs)
+            params, units = initial_params(
+                np.random.default_rng(np.asarray(random.key_data(key))),
+                abstract_trace(self.model, args, kwargs),
+                jax.tree.map(np.asarray, self.prior_draws(key, arrays)),
+                self.plan.guide,
+                sites,
+                {**{block: float(gamma) for block, gamma in gammas.items()}, **self.fixed},
+                spread=spread,
+            )
             point = frozenset(s for s, b in sites.items() if b in self.plan.point)
             prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
             self.guide = make_guide(self.model, params, point, prior)
@@ -114,18 +127,15 @@ class Program:
         units = {name: units.get(name, ones[name]) for name in params}
         return jax.tree.map(_strong, (params, units))
 
-    def _first(self, key: Any, gammas: Any, arrays: Any, spread: Any) -> Any:
+    def _prior_draws(self, key: Any, arrays: Any) -> Any:
+        """Draws of every latent site from the prior, unconstrained."""
         args, kwargs = self.plan.arguments(arrays)
-        return initial_params(
-            key,
-            self.model,
-            str(self.plan.guide),
-            dict(self.plan.groups),
-            {**gammas, **self.fixed},
-            args,
-            kwargs,
-            spread=spread,
-        )
+        names = self.latent_blocks(args, kwargs)
+
+        def once(key: Any) -> Any:
+            return unconstrained(trace(seed(self.model, key)).get_trace(*args, **kwargs), names)
+
+        return jax.vmap(once)(random.split(key, 64))
 
     def latent_blocks(self, args: Any, kwargs: Any) -> dict[str, str]:
         """The block of every latent site, in the order of the model."""

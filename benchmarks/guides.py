@@ -1,0 +1,343 @@
+"""Built-in guides against long NUTS runs on eight models, at confidence 1.
+
+`python benchmarks/guides.py nuts` writes benchmarks/guides_reference.json: means and sds of 4
+chains of 5,000 draws (funnels in their non-centred form, which has the same posterior).
+`python benchmarks/guides.py fit [guides]` fits every guide and NumPyro's AutoNormal, and prints for
+each the largest error of a mean in posterior sds, the smallest and largest ratio of sds, and the
+time. `... time` times NUTS as a user would run it; `... confidence` compares with the exact engine
+where one block has confidence 0.1 or 10; `... cost` finds where the cost of guides turns.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.contrib.control_flow import scan
+from numpyro.infer import MCMC, NUTS, SVI, TraceMeanField_ELBO
+from numpyro.infer.autoguide import AutoNormal
+from numpyro.infer.reparam import LocScaleReparam
+from scipy import stats
+
+from soubayes import Block, Model, fit, solve_exact
+
+REFERENCE = Path(__file__).with_name("guides_reference.json")
+GUIDES = ("conditional", "flow", "auto", "meanfield", "blockwise")
+
+
+class Case(NamedTuple):
+    model: Any
+    args: tuple
+    reference: Any  # the same posterior in coordinates that NUTS likes
+
+
+def schools(effect, error):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 20.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(10.0))
+    with numpyro.plate("schools", len(effect)):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("effect", dist.Normal(theta, error), obs=effect)
+
+
+def logistic(x, group, y):
+    tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+    mu = numpyro.sample("mu", dist.Normal(0.0, 1.5))
+    with numpyro.plate("groups", 10):
+        level = numpyro.sample("level", dist.Normal(mu, tau))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Bernoulli(logits=level[group] + x @ slope), obs=y)
+
+
+def linear(x, y):
+    sigma = numpyro.sample("sigma", dist.HalfNormal(1.0))
+    slope = numpyro.sample("slope", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(x @ slope, sigma), obs=y)
+
+
+def gaussian_process(x, y):
+    amplitude = numpyro.sample("amplitude", dist.HalfNormal(2.0))
+    length = numpyro.sample("length", dist.LogNormal(0.0, 0.7))
+    noise = numpyro.sample("noise", dist.HalfNormal(0.5))
+    square = ((x[:, None] - x) / length) ** 2
+    covariance = amplitude**2 * jnp.exp(-0.5 * square) + (noise**2 + 1e-8) * jnp.eye(len(x))
+    numpyro.sample("y", dist.MultivariateNormal(jnp.zeros(len(x)), covariance), obs=y)
+
+
+def mixture(x):
+    share = numpyro.sample("share", dist.Beta(2.0, 2.0))
+    centre = numpyro.sample("centre", dist.Normal(0.0, 2.0))
+    gap = numpyro.sample("gap", dist.LogNormal(0.0, 0.5))  # half the distance: orders the places
+    places = jnp.stack([centre - gap, centre + gap])
+    mixing = dist.Categorical(probs=jnp.stack([share, 1.0 - share]))
+    with numpyro.plate("rows", len(x)):
+        numpyro.sample("x", dist.MixtureSameFamily(mixing, dist.Normal(places, 1.0)), obs=x)
+
+
+def centred(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(2.0))
+    with numpyro.plate("groups", len(y)):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
+
+
+def noncentred(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 5.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(2.0))
+    with numpyro.plate("groups", len(y)):
+        z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+        numpyro.sample("y", dist.Normal(mu + tau * z, 1.0), obs=y)
+
+
+def autoregression(y):
+    phi = numpyro.sample("phi", dist.Uniform(-1.0, 1.0))
+    q = numpyro.sample("q", dist.HalfNormal(1.0))
+    s = numpyro.sample("s", dist.HalfNormal(1.0))
+
+    def step(z, y_t):
+        z = numpyro.sample("z", dist.Normal(phi * z, q))
+        numpyro.sample("y", dist.Normal(z, s), obs=y_t)
+        return z, None
+
+    scan(step, 0.0, y)
+
+
+def autoregression_of_innovations(y):
+    phi = numpyro.sample("phi", dist.Uniform(-1.0, 1.0))
+    q = numpyro.sample("q", dist.HalfNormal(1.0))
+    s = numpyro.sample("s", dist.HalfNormal(1.0))
+    e = numpyro.sample("e", dist.Normal(0.0, 1.0).expand([len(y)]).to_event(1))
+    z = jax.lax.scan(lambda z, e: (phi * z + q * e,) * 2, 0.0, e)[1]
+    numpyro.deterministic("z", z)
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.Normal(z, s), obs=y)
+
+
+def cases() -> dict[str, Case]:
+    rng = np.random.default_rng(2026)
+    effect = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+    error = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+    x2 = rng.normal(size=(200, 2))
+    group = np.repeat(np.arange(10), 20)
+    logit = rng.normal(0.3, 0.7, 10)[group] + x2 @ [1.0, -0.5]
+    yes = (rng.uniform(size=200) < 1 / (1 + np.exp(-logit))).astype(int)
+    shared = rng.normal(size=50)
+    pair = np.sqrt(0.9) * shared[:, None] + np.sqrt(0.1) * rng.normal(size=(50, 2))
+    target = pair @ [1.0, 0.5] + 0.7 * rng.normal(size=50)
+    grid = np.sort(rng.uniform(0, 6, 30))
+    wave = np.sin(1.5 * grid) + 0.3 * rng.normal(size=30)
+    points = np.concatenate([rng.normal(-1.5, 1.0, 60), rng.normal(1.5, 1.0, 40)])
+    groups = rng.normal(1.0, 0.7, 50) + rng.normal(size=50)
+    z, states = 0.0, []
+    for _ in range(50):
+        z = 0.8 * z + 0.6 * rng.normal()
+        states.append(z)
+    series = np.array(states) + 0.5 * rng.normal(size=50)
+
+    def theta(model, *names):
+        return numpyro.handlers.reparam(model, {n: LocScaleReparam(0.0) for n in names})
+
+    return {
+        "eight schools, centred": Case(schools, (effect, error), theta(schools, "theta")),
+        "hierarchical logistic": Case(logistic, (x2, group, yes), theta(logistic, "level")),
+        "linear, correlated": Case(linear, (pair, target), linear),
+        "GP regression": Case(gaussian_process, (grid, wave), gaussian_process),
+        "mixture": Case(mixture, (points,), mixture),
+        "50 groups, centred": Case(centred, (groups,), theta(centred, "theta")),
+        "50 groups, non-centred": Case(noncentred, (groups,), noncentred),
+        "AR(1), latent states": Case(autoregression, (series,), autoregression_of_innovations),
+    }
+
+
+def nuts(name: str, case: Case) -> dict:
+    start = time.process_time()
+    kernel = NUTS(case.reference, target_accept_prob=0.95)
+    sampler = MCMC(kernel, num_warmup=2000, num_samples=5000, num_chains=4, progress_bar=False)
+    with jax.enable_x64(True):
+        sampler.run(jax.random.key(1), *case.args, extra_fields=("diverging",))
+        draws = sampler.get_samples()
+        divergent = int(sampler.get_extra_fields()["diverging"].sum())
+    keep = [n for n in draws if not n.endswith("_decentered") and n != "e"]
+    moments = {
+        n: [np.round(np.mean(draws[n], 0), 5).tolist(), np.round(np.std(draws[n], 0), 5).tolist()]
+        for n in keep
+    }
+    seconds = time.process_time() - start
+    return {"moments": moments, "divergent": divergent, "seconds": round(seconds, 1)}
+
+
+def quick_nuts(case: Case) -> float:
+    """Seconds of CPU of an ordinary run: 4 chains of 1,000 draws after 1,000, as a user would."""
+    start = time.process_time()
+    sampler = MCMC(
+        NUTS(case.reference), num_warmup=1000, num_samples=1000, num_chains=4, progress_bar=False
+    )
+    with jax.enable_x64(True):
+        sampler.run(jax.random.key(2), *case.args)
+        jax.block_until_ready(sampler.get_samples())
+    return time.process_time() - start
+
+
+def errors(draws: dict, moments: dict) -> dict:
+    mean_error, ratios = [], []
+    for name, (mean, sd) in moments.items():
+        mean, sd = np.asarray(mean), np.asarray(sd)
+        mean_error.append(np.max(abs(np.mean(draws[name], axis=0) - mean) / sd))
+        ratios.append(np.ravel(np.std(draws[name], axis=0) / sd))
+    ratio = np.concatenate(ratios)
+    return {
+        "mean_error": float(max(mean_error)),
+        "least_ratio": float(ratio.min()),
+        "largest_ratio": float(ratio.max()),
+    }
+
+
+def auto_normal(case: Case) -> dict:
+    with jax.enable_x64(True):
+        guide = AutoNormal(case.model)
+        svi = SVI(case.model, guide, numpyro.optim.Adam(0.01), TraceMeanField_ELBO(num_particles=8))
+        result = svi.run(jax.random.key(0), 10_000, *case.args, progress_bar=False)
+        return guide.sample_posterior(
+            jax.random.key(1), result.params, *case.args, sample_shape=(20_000,)
+        )
+
+
+def run_guide(case: Case, kind: str) -> dict:
+    start = time.process_time()
+    extra: dict = {}
+    if kind == "AutoNormal":
+        draws = auto_normal(case)
+    else:
+        posterior = fit(case.model, *case.args, guide=kind)
+        draws = posterior.sample(20_000, random_state=5)
+        extra = {"value": posterior.value, "flatness": float(np.std(posterior.integrand))}
+        extra["used"] = posterior.guide
+    return {**extra, "seconds": time.process_time() - start, "draws": draws}
+
+
+def hierarchy(effect: np.ndarray, error: Any, mu_sd: float, tau_sd: float, gamma: float) -> Any:
+    """Exact moments of mu and tau with theta at confidence gamma, which is integrated by hand."""
+
+    def loss(mu, tau):
+        noise = gamma * np.broadcast_to(error, effect.shape) ** 2
+        variance = tau[..., None] ** 2 + noise
+        log_z = 0.5 * np.log(noise / variance) - (effect - mu[..., None]) ** 2 / (2 * variance)
+        return -gamma * log_z.sum(axis=-1)
+
+    priors = [Block("mu", stats.norm(0, mu_sd)), Block("tau", stats.halfnorm(scale=tau_sd))]
+    return solve_exact(Model(priors, loss), tolerance=1e-4)
+
+
+def exact_process(x: np.ndarray, y: np.ndarray, gamma: float) -> Any:
+    def loss(amplitude, length, noise):
+        square = ((x[:, None] - x) / length[..., None, None]) ** 2
+        covariance = (amplitude[..., None, None] ** 2) * np.exp(-0.5 * square)
+        covariance = covariance + (noise[..., None, None] ** 2 + 1e-8) * np.eye(len(x))
+        root = np.linalg.cholesky(covariance)
+        white = np.linalg.solve(root, np.broadcast_to(y[:, None], (*root.shape[:-1], 1)))[..., 0]
+        log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
+        return 0.5 * (white**2).sum(axis=-1) + log_det + 0.5 * len(x) * np.log(2 * np.pi)
+
+    priors = [
+        Block("amplitude", stats.halfnorm(scale=2.0)),
+        Block("length", stats.lognorm(0.7)),
+        Block("noise", stats.halfnorm(scale=0.5)),
+    ]
+    return solve_exact(Model(priors, loss), {"length": gamma}, tolerance=1e-3)
+
+
+def exact_mixture(x: np.ndarray, gamma: float) -> Any:
+    def loss(share, centre, gap):
+        low = np.log(share)[..., None] + stats.norm.logpdf(x, (centre - gap)[..., None])
+        high = np.log1p(-share)[..., None] + stats.norm.logpdf(x, (centre + gap)[..., None])
+        return -np.logaddexp(low, high).sum(axis=-1)
+
+    priors = [
+        Block("share", stats.beta(2, 2)),
+        Block("centre", stats.norm(0, 2)),
+        Block("gap", stats.lognorm(0.5)),
+    ]
+    return solve_exact(Model(priors, loss), {"share": gamma}, tolerance=1e-3)
+
+
+def exact_answers(found: dict[str, Case]) -> dict[str, tuple[str, Any]]:
+    """Models that the exact engine can solve: the block whose confidence moves, and how."""
+    return {
+        "eight schools, centred": (
+            "theta",
+            lambda gamma: hierarchy(*found["eight schools, centred"].args, 20.0, 10.0, gamma),
+        ),
+        "50 groups, centred": (
+            "theta",
+            lambda gamma: hierarchy(found["50 groups, centred"].args[0], 1.0, 5.0, 2.0, gamma),
+        ),
+        "mixture": ("share", lambda gamma: exact_mixture(*found["mixture"].args, gamma)),
+        "GP regression": (
+            "length",
+            lambda gamma: exact_process(*found["GP regression"].args, gamma),
+        ),
+    }
+
+
+def at_other_confidences(found: dict[str, Case], kinds: Any) -> None:
+    for name, (block, exact) in exact_answers(found).items():
+        for gamma in (0.1, 10.0):
+            answer = exact(gamma)
+            moments = {q: [answer.mean(q), answer.sd(q)] for q in answer.confidence}
+            for kind in kinds:
+                settings = {"guide": kind, "confidence": {block: gamma}}
+                posterior = fit(found[name].model, *found[name].args, **settings)
+                row = errors(posterior.sample(20_000, random_state=5), moments)
+                row |= {"used": posterior.guide, "gamma": gamma}
+                print(json.dumps({"model": name, "guide": kind, "block": block, **row}), flush=True)
+
+
+def cost() -> None:
+    """Seconds of CPU of a fit of one block of normal means, by its size: where the cost turns."""
+
+    def means(y):
+        tau = numpyro.sample("tau", dist.HalfNormal(1.0))
+        with numpyro.plate("rows", len(y)):
+            theta = numpyro.sample("theta", dist.Normal(0.0, tau))
+            numpyro.sample("y", dist.Normal(theta, 1.0), obs=y)
+
+    for size in (50, 100, 200, 400):
+        y = np.random.default_rng(size).normal(size=size) * 1.4
+        for kind in ("meanfield", "conditional", "flow"):
+            if kind == "flow" and size > 100:
+                continue
+            start = time.process_time()
+            fit(means, y, guide=kind, restarts=1)
+            first = time.process_time() - start
+            posterior = fit(means, y + 0.01, guide=kind, restarts=1)  # compiles nothing
+            again = time.process_time() - start - first
+            row = {"size": size, "guide": kind, "first": round(first, 1), "again": round(again, 1)}
+            print(json.dumps({**row, "value": posterior.value}), flush=True)
+
+
+if __name__ == "__main__":
+    verb, *wanted = sys.argv[1:]
+    found = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
+    if verb == "confidence":
+        at_other_confidences(cases(), wanted or ("auto", "flow"))
+    if verb == "cost":
+        cost()
+    for name, case in cases().items():
+        if verb == "nuts" and name not in found:
+            found[name] = nuts(name, case)
+            REFERENCE.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+        if verb == "time":
+            print(json.dumps({"model": name, "nuts_seconds": quick_nuts(case)}), flush=True)
+        if verb == "fit":
+            for kind in wanted or (*GUIDES, "AutoNormal"):
+                row = run_guide(case, kind)
+                row.update(errors(row.pop("draws"), found[name]["moments"]))
+                print(json.dumps({"model": name, "guide": kind, **row}), flush=True)

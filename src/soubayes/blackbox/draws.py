@@ -1,0 +1,199 @@
+"""Posterior draws with what is known at each: prior of every block, likelihood, coordinates."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MOST_RHAT = 1.1
+MOST_DIVERGENT = 0.01
+FEWEST_DRAWS = 400
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Draws of all chains, one after the other, with blocks in the order of the model.
+
+    ``values`` has coordinates on the real line, (draw, coordinate), and ``log_jacobian`` is what
+    takes the log density of a block to them; ``log_prior`` is the density of a block as it was
+    given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...).
+    """
+
+    names: tuple[str, ...]
+    values: dict[str, np.ndarray]
+    log_prior: dict[str, np.ndarray]
+    log_jacobian: dict[str, np.ndarray]
+    log_likelihood: np.ndarray
+    discrete: frozenset[str]
+    quantities: dict[str, np.ndarray]
+    chains: int
+
+    @property
+    def length(self) -> int:
+        """Draws of one chain."""
+        return len(self.log_likelihood) // self.chains
+
+    def chained(self, x: np.ndarray) -> np.ndarray:
+        """One number a draw, as (chain, draw)."""
+        return x.reshape(self.chains, self.length)
+
+
+def from_arviz(
+    data: Any, order: Sequence[str] | None, groups: Mapping[str, Iterable[str]]
+) -> Draws:
+    """The draws of an ArviZ object with the groups posterior, log_prior and log_likelihood."""
+    needed = ("posterior", "log_prior", "log_likelihood")
+    parts: dict[str, Any] = {name: getattr(data, name, None) for name in needed}
+    if parts["posterior"] is None:
+        raise ValueError(
+            f"draws is a {type(data).__name__} without the group 'posterior'. Give an ArviZ "
+            "object, or samples of a NumPyro model with the model and its arguments."
+        )
+    for name, part in parts.items():
+        if part is None:
+            raise ValueError(
+                f"the draws have no group {name!r}. "
+                "In PyMC add it with pm.compute_log_prior and pm.compute_log_likelihood; for a "
+                "NumPyro model pass the model and its arguments instead."
+            )
+    arrays = {
+        group: {str(name): np.asarray(part[name].values) for name in part.data_vars}
+        for group, part in parts.items()
+    }
+    statistics = getattr(data, "sample_stats", None)
+    if statistics is not None and "diverging" in statistics:
+        check_divergences(np.asarray(statistics["diverging"].values))
+    posterior, prior = arrays["posterior"], arrays["log_prior"]
+    missing = [name for name in prior if name not in posterior]
+    if missing:
+        raise ValueError(f"log_prior has {missing}, which the posterior does not have.")
+    chains, length = next(iter(posterior.values())).shape[:2]
+    values, log_prior, log_jacobian, discrete = {}, {}, {}, set()
+    for name, density in prior.items():
+        flat = posterior[name].reshape(chains * length, -1)
+        log_prior[name] = density.reshape(chains * length, -1).sum(axis=1)
+        if np.issubdtype(flat.dtype, np.integer) or flat.dtype == bool:
+            discrete.add(name)
+            values[name], log_jacobian[name] = flat, np.zeros(chains * length)
+            continue
+        columns = [_to_the_line(column) for column in flat.T.astype(float)]
+        values[name] = np.stack([column for column, _ in columns], axis=1)
+        log_jacobian[name] = np.sum([jacobian for _, jacobian in columns], axis=0)
+    likelihood = arrays["log_likelihood"].values()
+    total = sum(each.reshape(chains * length, -1).sum(axis=1) for each in likelihood)
+    quantities = {n: x.reshape((chains * length, *x.shape[2:])) for n, x in posterior.items()}
+    known = (values, log_prior, log_jacobian, np.asarray(total))
+    return joined(*known, discrete, quantities, chains, groups, order)
+
+
+def joined(
+    values: dict[str, np.ndarray],
+    log_prior: dict[str, np.ndarray],
+    log_jacobian: dict[str, np.ndarray],
+    log_likelihood: np.ndarray,
+    discrete: Iterable[str],
+    quantities: dict[str, np.ndarray],
+    chains: int,
+    groups: Mapping[str, Iterable[str]],
+    order: Sequence[str] | None,
+) -> Draws:
+    """Sites put together into blocks, checked."""
+    owner = {name: name for name in values}
+    for group, members in groups.items():
+        for name in [members] if isinstance(members, str) else members:
+            if name not in owner:
+                raise ValueError(
+                    f"groups puts {name!r} in {group!r}, but the draws have {list(values)}."
+                )
+            owner[name] = group
+    names = tuple(dict.fromkeys(owner.values()))
+    if order is None and len(names) > 1:
+        raise ValueError(
+            f"the draws have the blocks {sorted(names)} in no particular order, and the answer "
+            "depends on it: give order= with the blocks of the model, outermost first."
+        )
+    if order is not None and sorted(order) != sorted(names):
+        raise ValueError(f"order is {list(order)}, but the blocks are {sorted(names)}.")
+    names = names if order is None else tuple(order)
+    sites = {block: [name for name in owner if owner[name] == block] for block in names}
+    kinds = {block: {name in discrete for name in members} for block, members in sites.items()}
+    mixed = [block for block, kind in kinds.items() if len(kind) > 1]
+    if mixed:
+        raise ValueError(f"block {mixed[0]!r} has discrete and continuous sites; separate them.")
+    draws = Draws(
+        names,
+        {block: np.concatenate([values[n] for n in group], 1) for block, group in sites.items()},
+        {block: np.sum([log_prior[n] for n in group], 0) for block, group in sites.items()},
+        {block: np.sum([log_jacobian[n] for n in group], 0) for block, group in sites.items()},
+        log_likelihood,
+        frozenset(block for block, kind in kinds.items() if kind == {True}),
+        quantities,
+        chains,
+    )
+    _check(draws)
+    return draws
+
+
+def check_divergences(diverging: np.ndarray) -> None:
+    """Refuse draws of a sampler that often lost its way."""
+    share = float(np.mean(diverging))
+    if share > MOST_DIVERGENT:
+        raise ValueError(
+            f"{share:.1%} of the transitions diverged, so the draws miss a part of the posterior. "
+            "Sample again with a higher target acceptance or another parametrisation."
+        )
+
+
+def rhat(chains: np.ndarray) -> float:
+    """Split R-hat of (chain, draw)."""
+    half = chains.shape[1] // 2
+    parts = np.concatenate([chains[:, :half], chains[:, half : 2 * half]])
+    within = parts.var(axis=1, ddof=1).mean()
+    between = half * parts.mean(axis=1).var(ddof=1)
+    return float(np.sqrt(((half - 1) / half * within + between / half) / within))
+
+
+def _check(draws: Draws) -> None:
+    n = len(draws.log_likelihood)
+    if n < FEWEST_DRAWS:
+        raise ValueError(f"there are {n} draws, and densities need at least {FEWEST_DRAWS}.")
+    known = {**draws.log_prior, "the likelihood": draws.log_likelihood}
+    for name, numbers in {**known, **draws.values}.items():
+        if not np.all(np.isfinite(numbers)):
+            raise ValueError(
+                f"{name!r} has draws, or log densities at draws, that are not finite. Check that "
+                "the draws, the model and the data belong together."
+            )
+    for i, name in enumerate(draws.names):
+        if name in draws.discrete:
+            before = [b for b in draws.names[:i] if b not in draws.discrete]
+            if before and i < len(draws.names) - 1:
+                raise ValueError(
+                    f"{name!r} is discrete and comes after the continuous {before[-1]!r}, and no "
+                    "density of it can be estimated there. Sum it out of the model."
+                )
+            continue
+        for column in draws.values[name].T:
+            if np.ptp(column) <= 1e-12 * (1 + abs(column[0])):
+                raise ValueError(
+                    f"the draws of {name!r} are constant ({column[0]:.6g}), so there is no "
+                    "posterior to speak of. Leave it out, or check the sampler."
+                )
+            if (found := rhat(draws.chained(column))) > MOST_RHAT:
+                raise ValueError(
+                    f"the chains do not agree about {name!r} (R-hat {found:.2f}). Run them longer, "
+                    "or drop the chain that is stuck."
+                )
+
+
+def _to_the_line(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A coordinate on the real line, and the log of what its density has to be multiplied by.
+
+    The bounds of a variable are not known here, and any smooth map is correct. Draws that are all
+    positive are taken to their logs, draws between 0 and 1 to their logits, so that a density that
+    ends at a bound has no edge.
+    """
+    if np.all(x > 0) and np.all(x < 1):
+        return np.log(x) - np.log1p(-x), np.log(x) + np.log1p(-x)
+    return (np.log(x), np.log(x)) if np.all(x > 0) else (x, np.zeros(len(x)))

@@ -1,0 +1,108 @@
+"""What the flow guide adds to the conditional one: a spline for every coordinate, and a network.
+
+A block is loc(c) + scale(c) L s(e), with e standard normal, s a monotone spline for every
+coordinate, and c the earlier blocks. The conditional guide is the case s(e) = e with loc affine
+in c and scale constant, or following the prior. NumPyro's own flows cannot be conditioned on other
+sites.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import constraints
+from numpyro.distributions.transforms import Transform
+
+BINS = 8
+END = 5.0  # beyond this many standard deviations the spline is the identity
+LEAST = 1e-3  # of a bin's share, and of a slope
+HIDDEN = 16
+BENDS = 2
+MOST_LOG_SCALE = 4.0
+
+
+class Spline(Transform):
+    """Rational quadratic splines (Durkan et al. 2019), one for each coordinate of a vector.
+
+    ``shape`` has a row of 3 * BINS - 1 free numbers for each coordinate; zeros are the identity.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(self, shape: Any) -> None:
+        self.shape = shape
+
+    def __call__(self, x: Any) -> Any:
+        left, bottom, width, height, low, high = self._bin(x, of_values=False)
+        slope = height / width
+        t = jnp.clip((x - left) / width, 0.0, 1.0)
+        rise = slope * t**2 + low * t * (1 - t)
+        y = bottom + height * rise / (slope + (high + low - 2 * slope) * t * (1 - t))
+        return jnp.where(jnp.abs(x) < END, y, x)
+
+    def _inverse(self, y: Any) -> Any:
+        left, bottom, width, height, low, high = self._bin(y, of_values=True)
+        slope = height / width
+        above = jnp.clip(y - bottom, 0.0, height)
+        bend = above * (high + low - 2 * slope)
+        a, b, c = height * (slope - low) + bend, height * low - bend, -slope * above
+        root = jnp.sqrt(jnp.maximum(b**2 - 4 * a * c, 1e-30))
+        x = left + width * 2 * c / (-b - root)
+        return jnp.where(jnp.abs(y) < END, x, y)
+
+    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Any:
+        left, _, width, height, low, high = self._bin(x, of_values=False)
+        slope = height / width
+        t = jnp.clip((x - left) / width, 0.0, 1.0)
+        top = high * t**2 + 2 * slope * t * (1 - t) + low * (1 - t) ** 2
+        bottom = slope + (high + low - 2 * slope) * t * (1 - t)
+        each = 2 * jnp.log(slope) + jnp.log(top) - 2 * jnp.log(bottom)
+        return jnp.sum(jnp.where(jnp.abs(x) < END, each, 0.0), axis=-1)
+
+    def _bin(self, at: Any, of_values: bool) -> list[Any]:
+        """Left end, value there, width, height and both slopes of the bin that holds ``at``."""
+        widths, heights = (self.shape[:, i * BINS : (i + 1) * BINS] for i in (0, 1))
+        widths, heights = (2 * END * _shares(free) for free in (widths, heights))
+        x = jnp.cumsum(widths, axis=1) - widths - END
+        y = jnp.cumsum(heights, axis=1) - heights - END
+        # softplus, moved so that 0 is the slope 1
+        inner = LEAST + jax.nn.softplus(self.shape[:, 2 * BINS :] + np.log(np.expm1(1 - LEAST)))
+        ends = jnp.ones_like(inner[:, :1])
+        low, high = (jnp.concatenate(parts, axis=1) for parts in ([ends, inner], [inner, ends]))
+        knots = y if of_values else x
+        index = jnp.sum(at[..., None] >= knots[:, 1:], axis=-1)
+        here = jax.nn.one_hot(index, BINS, dtype=at.dtype)
+        return [jnp.sum(here * each, axis=-1) for each in (x, y, widths, heights, low, high)]
+
+    def tree_flatten(self) -> Any:
+        return (self.shape,), (("shape",), {})
+
+
+def initial_flow(key: np.random.Generator, size: int, context: int, chain: bool) -> dict[str, Any]:
+    """Parameters of a flow that is the identity, by the end of their names.
+
+    The correlations of a ``chain`` (a site of a scan) depend on its parameters, so its L moves with
+    the earlier blocks in BENDS directions.
+    """
+    params = {"spline": np.zeros((size, 3 * BINS - 1))}
+    if context:
+        params["hidden"] = key.normal(size=(HIDDEN, context + 1)) / np.sqrt(context + 1)
+        params["out"] = np.zeros((2 * size, HIDDEN))
+        if chain:
+            params["bend"] = np.zeros((BENDS, size, size))
+            along = key.normal(size=(BENDS, HIDDEN)) / np.sqrt(HIDDEN)
+            params["out"] = np.concatenate([params["out"], along])
+    return params
+
+
+def network(hidden: Any, out: Any, context: Any, size: int) -> tuple[Any, Any, Any]:
+    """A shift in sds and a change of log scale for every coordinate, and how far L bends."""
+    inside = jnp.tanh(hidden @ jnp.concatenate([context, jnp.ones(1)]))
+    shift, log_scale, along = jnp.split(out @ inside, [size, 2 * size])
+    return shift, MOST_LOG_SCALE * jnp.tanh(log_scale / MOST_LOG_SCALE), along
+
+
+def _shares(free: Any) -> Any:
+    return LEAST + (1 - BINS * LEAST) * jax.nn.softmax(free, axis=1)

@@ -1,0 +1,249 @@
+"""The posterior at other confidences by weights on draws at confidence 1."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from soubayes.blackbox.draws import Draws
+from soubayes.blackbox.ratios import PER_FEATURE, polynomials, ratios
+from soubayes.blackbox.sensitivity import known_draws, standard_error
+from soubayes.confidence import check_confidence
+from soubayes.results import Table, coordinates, pareto_khat, to_inference_data
+
+MOST_KHAT = 0.7
+LIGHT = (
+    10.0  # times the average: with no weight above it, a large k-hat is a poor fit to a short tail
+)
+FEWEST_EFFECTIVE = 100
+MOST_WEIGHT_ERROR = 0.2  # of the log weights, in standard deviations over the reweighted draws
+
+
+def reweight(
+    draws: Any,
+    confidence: Mapping[str, float],
+    model: Callable | None = None,
+    *args: Any,
+    order: Sequence[str] | None = None,
+    groups: Mapping[str, Iterable[str]] | None = None,
+    **kwargs: Any,
+) -> "Reweighted":
+    r"""The SoU posterior at other confidences, by weights on the draws of Bayes' posterior.
+
+    With :math:`r_k` as in `soubayes.sensitivity_from_draws`, Theorem 1 gives the weight
+
+    .. math:: \log w = \sum_k (1/\gamma_k - 1) r_k
+              + \sum_{k>1} (\gamma_k / \gamma_{k-1} - 1) \log C_k
+
+    with :math:`C_k(\theta_{<k})` the mean of the exponential of block k's part given the earlier
+    blocks: without it a block's weight would change what the earlier blocks believe. It is
+    estimated by a regression with a logarithmic link. Weights carry draws only so far: if PSIS
+    k-hat exceeds 0.7 and a weight ten times the average, if fewer than 100 draws are effective, or
+    if the weights themselves are uncertain, the answer is an error that says so.
+
+    Parameters
+    ----------
+    draws, model, args, kwargs, order, groups : as for `soubayes.sensitivity_from_draws`.
+    confidence : gamma of every block, greater than 0 and finite; absent means 1.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> mu = np.random.default_rng(0).normal(1.0, np.sqrt(0.5), 4000)
+    >>> doubted = reweight({"mu": mu}, {"mu": 0.7}, model, 2.0)
+    >>> bool(abs(doubted.mean("mu") - 2 / 1.7) < 0.05)
+    True
+    """
+    found = known_draws(draws, model, args, kwargs, order, groups)
+    gammas = check_confidence(confidence, list(found.names))
+    outside = {name: gamma for name, gamma in gammas.items() if not 0 < gamma < np.inf}
+    if outside:
+        raise ValueError(
+            f"confidence is {outside}, but weights need finite confidences greater than 0; fit it "
+            "with soubayes.fit."
+        )
+    estimate = ratios(found)
+    log_weight = _log_weights(found, gammas, estimate.best, simple=False)
+    others = [_log_weights(found, gammas, each, simple=False) for each in estimate.others.values()]
+    others.append(_log_weights(found, gammas, estimate.best, simple=True))
+    return _checked(found, gammas, log_weight, others)
+
+
+@dataclass(frozen=True)
+class Reweighted:
+    """Draws with weights, made by `soubayes.reweight`.
+
+    ``khat`` and ``effective`` are of the weights; ``weight_error`` is the standard deviation of
+    their logs between estimates, over the reweighted draws.
+
+    >>> from soubayes import Reweighted
+    >>> Reweighted.sample.__name__
+    'sample'
+    """
+
+    confidence: dict[str, float]
+    draws: dict[str, np.ndarray]
+    weights: np.ndarray
+    khat: float
+    effective: float
+    weight_error: float
+    _known: Draws
+    _other_weights: tuple[np.ndarray, ...]
+
+    def mean(self, name: str) -> Any:
+        """Posterior mean of a quantity."""
+        return _mean(self.weights, self._values(name))
+
+    def mean_se(self, name: str) -> Any:
+        """Standard error of the mean: of the draws, and of the weights."""
+        values = self._values(name)
+        mean = self.mean(name)
+        each = len(values) * self.weights[:, None] * (values - mean).reshape(len(values), -1)
+        error = standard_error(self._known, each).reshape(np.shape(mean))
+        first, second, simple, link = (_mean(w, values) for w in self._other_weights)
+        parts = (error, (first - second) / 2, simple - mean, link - mean)
+        return np.sqrt(sum(np.square(part) for part in parts))
+
+    def sd(self, name: str) -> Any:
+        """Posterior standard deviation of a quantity."""
+        values = self._values(name)
+        return np.sqrt(_mean(self.weights, (values - self.mean(name)) ** 2))
+
+    def quantile(self, name: str, p: ArrayLike) -> Any:
+        """Posterior quantiles of a quantity, coordinate by coordinate."""
+        values = self._values(name)
+        levels = np.asarray(p, float)
+        return np.quantile(values, levels, axis=0, weights=self.weights, method="inverted_cdf")
+
+    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+        """``n`` draws, by systematic resampling."""
+        rng = np.random.default_rng(random_state)
+        points = (np.arange(n) + rng.uniform()) / n
+        rows = np.minimum(np.searchsorted(np.cumsum(self.weights), points), len(self.weights) - 1)
+        rows = rng.permutation(rows)
+        return {name: values[rows] for name, values in self.draws.items()}
+
+    def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
+        """Resampled draws for ArviZ (extra ``plot``)."""
+        return to_inference_data(self.sample(n, random_state), engine="reweight", khat=self.khat)
+
+    def summary(self) -> Table:
+        """One row a coordinate: mean with its standard error, sd, central 90 % interval."""
+        rows: dict[str, list[Any]] = {
+            title: [] for title in ("quantity", "mean", "mean_se", "sd", "lower", "upper")
+        }
+        for name, values in self.draws.items():
+            low, high = (np.ravel(self.quantile(name, p)) for p in (0.05, 0.95))
+            parts = [np.ravel(f(name)) for f in (self.mean, self.mean_se, self.sd)]
+            for i, label in enumerate(coordinates(name, values.shape[1:])):
+                rows["quantity"].append(label)
+                for title, part in zip(("mean", "mean_se", "sd"), parts, strict=True):
+                    rows[title].append(part[i])
+                rows["lower"].append(low[i])
+                rows["upper"].append(high[i])
+        return Table(**rows)
+
+    def _values(self, name: str) -> np.ndarray:
+        if name not in self.draws:
+            raise ValueError(f"no {name!r} in the draws; they have {list(self.draws)}.")
+        return self.draws[name]
+
+
+def _log_weights(
+    draws: Draws, gammas: Mapping[str, float], r: Mapping[str, np.ndarray], simple: bool
+) -> np.ndarray:
+    """log w at every draw, from the last block to the first (see `reweight`)."""
+    total = np.zeros(len(draws.log_likelihood))
+    after = np.zeros(len(total))  # gamma_{k+1} log C_{k+1}, what the later blocks say
+    names = draws.names
+    for k in range(len(names) - 1, -1, -1):
+        gamma = gammas[names[k]]
+        part = (1 / gamma - 1) * r[names[k]]
+        total += part
+        if k == 0:
+            break
+        inside = part + after / gamma
+        if gamma == gammas[names[k - 1]] == 1 and not np.any(inside):
+            after = np.zeros(len(total))
+            continue
+        log_c = _log_mean_given(draws, names[:k], inside, simple)
+        total += (gamma / gammas[names[k - 1]] - 1) * log_c
+        after = gamma * log_c
+    return total - total.max()
+
+
+def _log_mean_given(
+    draws: Draws, names: tuple[str, ...], log_values: np.ndarray, simple: bool
+) -> np.ndarray:
+    """log E[e^value | earlier blocks], a polynomial of them, by a regression with a log link."""
+    n = len(log_values)
+    continuous = [draws.values[name] for name in names if name not in draws.discrete]
+    x = np.concatenate(continuous, axis=1) if continuous else np.empty((n, 0))
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    features = polynomials(np.clip(x, -4, 4), 2 if simple else 3, n // PER_FEATURE)
+    counted = [draws.values[name] for name in names if name in draws.discrete]
+    if counted:  # a regression of its own for every combination of discrete values
+        levels = np.unique(np.concatenate(counted, axis=1), axis=0, return_inverse=True)[1].ravel()
+        result = np.empty(n)
+        for level in np.unique(levels):
+            here = levels == level
+            result[here] = _log_link(features[here], log_values[here])
+        return result
+    return _log_link(features, log_values)
+
+
+def _log_link(features: np.ndarray, log_values: np.ndarray) -> np.ndarray:
+    """Fitted log means of e^value: Newton's method on the quasi-likelihood, which is concave."""
+    top = log_values.max()
+    values = np.exp(log_values - top)
+    coef = np.zeros(features.shape[1])
+    coef[0] = np.log(values.mean())
+    penalty = 1e-6 * len(values) * values.mean() * np.eye(len(coef))
+    penalty[0, 0] = 1e-12
+    for _ in range(100):
+        mean = np.exp(np.clip(features @ coef, -60, 30))
+        gradient = features.T @ (values - mean) - penalty @ coef
+        step = np.linalg.solve(features.T @ (mean[:, None] * features) + penalty, gradient)
+        coef = coef + step / max(1.0, np.abs(step).max())
+        if np.abs(step).max() < 1e-9:
+            break
+    return np.clip(features @ coef, -60, 30) + top
+
+
+def _checked(
+    draws: Draws, gammas: dict[str, float], log_weight: np.ndarray, others: list[np.ndarray]
+) -> Reweighted:
+    khat = pareto_khat(log_weight, "reweight")
+    weights = _normalised(log_weight)
+    effective = float(1 / np.sum(weights**2))
+    gaps = np.stack([other - log_weight for other in others])
+    gaps -= (gaps @ weights)[:, None]
+    error = float(np.sqrt(np.max(gaps**2 @ weights)))
+    trouble = []
+    if khat > MOST_KHAT and weights.max() * len(weights) > LIGHT:
+        trouble.append(f"PSIS k-hat is {khat:.2f}, above {MOST_KHAT}")
+    if effective < FEWEST_EFFECTIVE:
+        trouble.append(f"{effective:.0f} draws are effective, fewer than {FEWEST_EFFECTIVE}")
+    if error > MOST_WEIGHT_ERROR:
+        trouble.append(f"the log weights are uncertain by {error:.2f}, above {MOST_WEIGHT_ERROR}")
+    if trouble:
+        raise ValueError(
+            f"the draws do not reach the confidences {gammas}: {', and '.join(trouble)}. Fit it "
+            "with soubayes.fit."
+        )
+    known = tuple(_normalised(other) for other in others)
+    return Reweighted(gammas, draws.quantities, weights, khat, effective, error, draws, known)
+
+
+def _normalised(log_weight: np.ndarray) -> np.ndarray:
+    weights = np.exp(log_weight - log_weight.max())
+    return weights / weights.sum()
+
+
+def _mean(weights: np.ndarray, values: np.ndarray) -> Any:
+    return np.tensordot(weights, values, axes=1)

@@ -1,0 +1,290 @@
+"""Which prior a conclusion hangs on, from posterior draws that are there already."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from soubayes._optional import explain_missing_extra, require
+from soubayes.blackbox.draws import Draws, from_arviz
+from soubayes.blackbox.ratios import Ratios, ratios
+from soubayes.results import Table, coordinates
+
+MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
+LARGE = 0.1  # posterior sds by which a mean moves with a log confidence or a power of the prior
+
+
+def sensitivity_from_draws(
+    draws: Any,
+    model: Callable | None = None,
+    *args: Any,
+    order: Sequence[str] | None = None,
+    groups: Mapping[str, Iterable[str]] | None = None,
+    quantities: Mapping[str, np.ndarray] | Sequence[str] | None = None,
+    quantiles: Sequence[float] = (0.05, 0.95),
+    **kwargs: Any,
+) -> "Sensitivity":
+    r"""How a posterior moves with the confidence in each of its priors, from draws at confidence 1.
+
+    .. math:: \frac{d E[f]}{d \gamma_k} = -\mathrm{Cov}(f, r_k), \quad
+              r_k = \log p(\theta_k | \theta_{<k}, y) - \log \pi(\theta_k | \theta_{<k})
+
+    (Theorem 1 differentiated where all confidences are 1). Summed over the blocks :math:`r_k` is
+    the log likelihood and a constant, so the rows of a quantity add up to minus the derivative by
+    the power of the likelihood. That is the derivative of a mean; ArviZ's ``arviz_stats.psense``
+    reports a distance between distributions for the same change, which is another quantity.
+
+    Parameters
+    ----------
+    draws : a NumPyro ``MCMC`` object or its samples (site -> array), together with the model; or an
+        ArviZ object with the groups ``posterior``, ``log_prior`` (a variable each) and
+        ``log_likelihood``, written by any library.
+    model, args, kwargs : the NumPyro model and its arguments, for draws without prior and
+        likelihood.
+    order : the blocks of an ArviZ object, outermost first. Its variables have no order of their
+        own, and the order of the sources of uncertainty is part of a model; a NumPyro model has it.
+    groups : name -> sites that form one block.
+    quantities : what to report: names among the draws, or name -> values at every draw, (draw, ...)
+        or (chain, draw, ...). All draws by default.
+    quantiles : levels whose derivatives are reported beside those of mean and sd.
+
+    Returns
+    -------
+    Sensitivity : tables of derivatives and of blocks, with errors and a diagnosis in words.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     x = numpyro.sample("x", dist.Normal(mu, 1.0))
+    ...     numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
+    >>> rng = np.random.default_rng(0)  # y = 3: (mu, x) is normal
+    >>> mu = rng.normal(1.0, np.sqrt(2 / 3), 4000)
+    >>> x = rng.normal((mu + 3) / 2, np.sqrt(1 / 2))
+    >>> found = sensitivity_from_draws({"mu": mu, "x": x}, model, 3.0, quantities=["mu"])
+    >>> found.derivatives["block"].tolist()
+    ['mu', 'x']
+    >>> print(found.derivatives["mean"].round(1))  # more confidence in its prior lowers mu
+    [-0.8  0.4]
+    """
+    if not all(0 < p < 1 for p in quantiles):
+        raise ValueError(f"quantiles is {quantiles}, but each must lie between 0 and 1.")
+    found = known_draws(draws, model, args, kwargs, order, groups)
+    estimate = ratios(found)
+    wanted = _columns(found, quantities)
+    table = _derivatives(found, estimate, wanted, tuple(quantiles))
+    return Sensitivity(table, _blocks(found, estimate, wanted, table))
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """What `soubayes.sensitivity_from_draws` found.
+
+    ``derivatives`` has a row for each quantity and block: the derivatives of mean, sd and quantiles
+    by the block's confidence, in posterior sds of the quantity, each with its standard error.
+    ``blocks`` has a row for each block: its KL in nats with its standard error (NaN for a last
+    block whose density the draws do not give, a funnel for example), the largest change of a mean
+    or sd by its confidence and by the power of its prior, and a diagnosis: prior-data conflict if
+    both move a mean.
+
+    >>> Sensitivity(Table(block=["mu"]), Table(block=["mu"])).blocks["block"].tolist()
+    ['mu']
+    """
+
+    derivatives: Table
+    blocks: Table
+
+    def __repr__(self) -> str:
+        return f"{self.blocks}\n\n{self.derivatives}"
+
+    def plot(self, ax: Any = None) -> Any:
+        """The derivative of every mean by every confidence, with two standard errors."""
+        pyplot = require("matplotlib.pyplot", "Sensitivity.plot")
+        quantities = list(dict.fromkeys(self.derivatives["quantity"]))
+        blocks = list(self.blocks["block"])
+        if ax is None:
+            ax = pyplot.subplots(figsize=(6, 1 + 0.3 * len(quantities)), layout="constrained")[1]
+        for i, block in enumerate(blocks):
+            rows = self.derivatives["block"] == block
+            height = np.arange(len(quantities)) + (i - (len(blocks) - 1) / 2) * 0.7 / len(blocks)
+            mean, error = self.derivatives["mean"][rows], self.derivatives["mean_se"][rows]
+            ax.errorbar(mean, height, xerr=2 * error, fmt="o", ms=4, capsize=2, label=block)
+        ax.axvline(0.0, color="0.6", lw=1, zorder=0)
+        ax.set_yticks(range(len(quantities)), quantities)
+        ax.invert_yaxis()
+        ax.set_xlabel("change of the posterior mean by a confidence (posterior sds)")
+        ax.legend(title="confidence of", frameon=False)
+        return ax
+
+
+def known_draws(
+    draws: Any,
+    model: Callable | None,
+    args: tuple,
+    kwargs: Mapping[str, Any],
+    order: Sequence[str] | None,
+    groups: Mapping[str, Iterable[str]] | None,
+) -> Draws:
+    """Draws with prior and likelihood, from the model or from the ArviZ object."""
+    if model is None:
+        if args or kwargs:
+            raise ValueError("arguments of a model were given, but no model.")
+        if isinstance(draws, dict) or hasattr(draws, "get_samples"):
+            raise ValueError(
+                "these draws say nothing of priors and likelihood. Pass the NumPyro "
+                "model and its arguments as well, or an ArviZ object with log_prior."
+            )
+        return from_arviz(draws, order, groups or {})
+    if order is not None:
+        raise ValueError("order is for ArviZ objects; the order of a NumPyro model is its own.")
+    with explain_missing_extra("draws of a NumPyro model"):
+        from soubayes.blackbox.model_draws import from_model
+    return from_model(draws, model, args, dict(kwargs), groups or {})
+
+
+def covariances(draws: Draws, functions: np.ndarray, r: np.ndarray) -> tuple[Any, Any]:
+    """Covariances of (draw, function) with r, and their standard errors by batch means."""
+    each = (functions - functions.mean(axis=0)) * (r - r.mean())[:, None]
+    return each.mean(axis=0), standard_error(draws, each)
+
+
+def standard_error(draws: Draws, each: np.ndarray) -> np.ndarray:
+    """Standard errors of means of (draw, function), by means of batches within chains."""
+    size = max(1, int(np.sqrt(draws.length)))
+    count = draws.length // size
+    chains = each.reshape(draws.chains, draws.length, -1)[:, : count * size]
+    means = chains.reshape(draws.chains * count, size, -1).mean(axis=1)
+    return np.std(means, axis=0, ddof=1) / np.sqrt(len(means))
+
+
+def _derivatives(
+    draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], levels: tuple[float, ...]
+) -> Table:
+    titles = ["mean", "sd", *(f"q{100 * p:g}" for p in levels)]
+    values = np.stack(list(wanted.values()), axis=1)
+    sd = values.std(axis=0)
+    centred = (values - values.mean(axis=0)) / sd
+    functions = [centred, 0.5 * centred**2]  # d sd = d var / (2 sd)
+    for p in levels:
+        near = np.quantile(centred, [max(p - 0.03, 0.005), p, min(p + 0.03, 0.995)], axis=0)
+        share = min(p + 0.03, 0.995) - max(p - 0.03, 0.005)
+        # d Q = -d F(Q) / density(Q)
+        functions.append((centred > near[1]) * (near[2] - near[0]) / share)
+    columns: dict[str, Any] = {"quantity": [], "block": []}
+    columns |= {title + end: [] for title in titles for end in ("", "_se")}
+    parts = {}
+    for title, function in zip(titles, functions, strict=True):
+        for block in draws.names:
+            parts[title, block] = derivative(draws, estimate, block, function)
+    for i, quantity in enumerate(wanted):
+        for block in draws.names:
+            columns["quantity"].append(quantity)
+            columns["block"].append(block)
+            for title in titles:
+                value, error = parts[title, block]
+                columns[title].append(value[i])
+                columns[title + "_se"].append(error[i])
+    return Table(**columns)
+
+
+def derivative(
+    draws: Draws, estimate: Ratios, block: str, functions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """d E[f] / d gamma_k and its standard error: of the draws, and of the estimate of r_k."""
+    value, error = covariances(draws, functions, estimate.best[block])
+    other = {
+        name: covariances(draws, functions, each[block])[0]
+        for name, each in estimate.others.items()
+    }
+    split = (other["first half"] - other["second half"]) / 2
+    return -value, np.sqrt(error**2 + split**2 + (other["simple"] - value) ** 2)
+
+
+def _blocks(draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table: Table) -> Table:
+    values = np.stack(list(wanted.values()), axis=1)
+    standard = (values - values.mean(axis=0)) / values.std(axis=0)
+    rows: dict[str, list[Any]] = {
+        title: [] for title in ("block", "kl", "kl_se", "by_confidence", "by_prior", "diagnosis")
+    }
+    for block in draws.names:
+        kl, error = _kl(draws, estimate, block)
+        here = table["block"] == block
+        confidence = [_largest(table[t][here], table[f"{t}_se"][here]) for t in ("mean", "sd")]
+        prior = [
+            _largest(*covariances(draws, function, draws.log_prior[block]))
+            for function in (standard, 0.5 * standard**2)
+        ]
+        rows["block"].append(block)
+        rows["kl"].append(kl)
+        rows["kl_se"].append(error)
+        rows["by_confidence"].append(max(confidence))
+        rows["by_prior"].append(max(prior))
+        uncertain = float(np.max(table["mean_se"][here])) > LARGE
+        words = "too uncertain: draw more" if uncertain else _diagnosis(confidence, prior)
+        rows["diagnosis"].append(words)
+    return Table(**rows)
+
+
+def _kl(draws: Draws, estimate: Ratios, block: str) -> tuple[float, float]:
+    """The mean of r_k with its standard error, or NaN where no density is good enough for it."""
+    r = estimate.best[block]
+    if block != draws.names[-1]:
+        error = standard_error(draws, r[:, None])[0]
+        first, second, simple = (each[block].mean() for each in estimate.others.values())
+        error = np.sqrt(error**2 + (first - second) ** 2 / 4 + (simple - r.mean()) ** 2)
+        return float(r.mean()), float(error)
+    # the two estimates of the last block should differ by a constant, the log evidence
+    gap = r - estimate.last
+    if gap.std() > MOST_GAP:
+        return float("nan"), float("nan")
+    # fitting the draws raises their log density by half the variance that it brings
+    excess = 0.5 * (1.4826 * np.median(abs(gap - np.median(gap)))) ** 2
+    error = np.hypot(standard_error(draws, estimate.last[:, None])[0], excess)
+    return float(estimate.last.mean() - excess), float(error)
+
+
+def _largest(change: np.ndarray, error: np.ndarray) -> float:
+    """The largest change that is more than two standard errors."""
+    return float(np.max(np.where(abs(change) > 2 * error, abs(change), 0.0)))
+
+
+def _diagnosis(confidence: list[float], prior: list[float]) -> str:
+    """In words, as priorsense has it, from the largest changes of a mean and of an sd."""
+    if min(confidence[0], prior[0]) > LARGE:
+        return "prior-data conflict"
+    if min(max(confidence), max(prior)) > LARGE:
+        return "prior and data agree"
+    if max(prior) > LARGE:
+        return "strong prior or weak likelihood"
+    return "informed by the data" if max(confidence) > LARGE else "no sensitivity"
+
+
+def _columns(draws: Draws, quantities: Any) -> dict[str, np.ndarray]:
+    """Every scalar quantity with its label."""
+    if isinstance(quantities, str):
+        quantities = [quantities]
+    chosen = quantities if isinstance(quantities, Mapping) else {}
+    if quantities is None:
+        chosen = draws.quantities
+    elif not isinstance(quantities, Mapping):
+        unknown = [name for name in quantities if name not in draws.quantities]
+        if unknown:
+            raise ValueError(f"no {unknown[0]!r} in the draws; they have {list(draws.quantities)}.")
+        chosen = {name: draws.quantities[name] for name in quantities}
+    n = len(draws.log_likelihood)
+    found = {}
+    for name, given in chosen.items():
+        values = np.asarray(given, float)
+        if values.shape[:2] == (draws.chains, draws.length):
+            values = values.reshape(n, *values.shape[2:])
+        if len(values) != n:
+            raise ValueError(f"quantity {name!r} has {len(values)} draws, and there are {n}.")
+        for i, label in enumerate(coordinates(name, values.shape[1:])):
+            column = values.reshape(n, -1)[:, i]
+            if np.ptp(column) > 0:  # a constant moves with nothing
+                found[label] = column
+    if not found:
+        raise ValueError("every quantity is constant over the draws; name one that varies.")
+    return found
