@@ -81,7 +81,7 @@ def test_class_probabilities_and_their_uncertainty(classifier):
 def test_mean_weights_by_hand(classifier):
     X, _ = blobs(5, seed=2)
     x = (X - classifier._x_scaler.shift) / classifier._x_scaler.scale
-    for i, layer in enumerate(classifier._layers):
+    for i, layer in enumerate(classifier._network.layers):
         weight = layer["mean"] * unit_scales(layer)
         x = x @ weight[:-1] + weight[-1]
         x = np.maximum(x, 0) if i < 2 else x
@@ -98,7 +98,7 @@ def test_mean_weights_by_hand(classifier):
 def test_the_papers_three_models_are_settings(settings, n_local):
     X, y = curve(20)
     net = SoUNetRegressor(hidden=(3,), epochs=3, random_state=0, **settings).fit(X, y)
-    assert ("local_mean" in net._layers[0]) == bool(n_local)
+    assert ("local_mean" in net._network.layers[0]) == bool(n_local)
     assert (net.kl_["local"] > 0) == bool(n_local)
     assert net.architecture_.initial == (1, 3, 1)
 
@@ -155,6 +155,8 @@ def test_bad_settings_say_what_is_allowed():
         "epochs": [0],
         "validation_fraction": [1.0, 0.001],
         "noise_prior": [(0.0, 1.0), "weak"],
+        "confidence_weights": ["best", (), (1.0, 1.0), (1.0, -1.0)],
+        "input_shape": [(4,), 4],
     }
     for name, values in wrong.items():
         for value in values:
@@ -196,12 +198,14 @@ def test_plots_draw_what_was_fitted(regressor, classifier, tmp_path):
 
 
 def test_counts_refer_to_the_widths_before_removal(regressor):
-    initial, final = regressor.architecture_
-    assert initial == (1, 12, 8, 1)
-    assert final == (1, *(layer["mean"].shape[1] for layer in regressor._layers))
-    assert all(
-        len(set(kept)) == width for kept, width in zip(regressor._kept, final[1:], strict=False)
-    )
+    sizes = regressor.architecture_
+    widths = [layer["mean"].shape[1] for layer in regressor._network.layers]
+    assert sizes.initial == (1, 12, 8, 1)
+    assert sizes.final == (1, *widths)
+    units = regressor._network.kept.units
+    assert [len(set(kept)) for kept in units] == widths[:-1]
+    weights = [layer["mean"].size for layer in regressor._network.layers]
+    assert sizes.parameters == sizes.multiply_adds == (2 * 12 + 13 * 8 + 9, sum(weights))
     kept = [(np.abs(w) >= 1e-5).sum() for w in _effective(regressor)]
     np.testing.assert_allclose(
         regressor.weight_sparsity_(1e-5), 1 - np.array(kept) / [2 * 12, 13 * 8, 9]
@@ -214,7 +218,7 @@ def test_counts_refer_to_the_widths_before_removal(regressor):
 
 
 def _effective(net):
-    for layer in net._layers:
+    for layer in net._network.layers:
         scale = np.exp(layer["global_mean"] / 2 + np.exp(2 * layer["global_log_sd"]) / 8)
         if "local_mean" in layer:
             scale = scale * np.exp(layer["local_mean"] / 2 + np.exp(2 * layer["local_log_sd"]) / 8)

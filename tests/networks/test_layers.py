@@ -3,11 +3,10 @@
 import jax
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import signal, stats
 
-from noisy_network import noisy_layers
+from noisy_network import network, noisy_layers
 from soubayes.networks.layers import (
-    Spec,
     forward,
     kl_half_cauchy,
     kl_normal,
@@ -16,6 +15,9 @@ from soubayes.networks.layers import (
     unit_scales,
 )
 from soubayes.networks.prediction import draw_weights, forward_weights
+from soubayes.networks.structure import Conv, Pool, Spec
+
+NONE = np.arange(0)  # inputs of a gated layer where there is none
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.1])
@@ -62,9 +64,10 @@ def test_local_reparametrisation_has_the_moments_of_sampled_weights():
     layers = noisy_layers(spec)
     x = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 20_000)
-    local = np.asarray(jax.vmap(lambda key: forward(spec, layers, x, key))(keys))
+    local = np.asarray(jax.vmap(lambda key: forward(spec, layers, NONE, x, key))(keys))
     rng = np.random.default_rng(2)
-    direct = np.stack([forward_weights(spec, draw_weights(layers, rng), x) for _ in range(20_000)])
+    small = network(spec, layers)
+    direct = np.stack([forward_weights(small, draw_weights(layers, rng), x) for _ in range(20_000)])
     error = np.sqrt((local.var(axis=0) + direct.var(axis=0)) / 20_000)
     assert (np.abs(local.mean(axis=0) - direct.mean(axis=0)) < 5 * error).all()
     # log-normal scales have heavy tails: compare the spread by quartiles
@@ -84,10 +87,13 @@ def test_hidden_units_scale_their_bias_too():
         tau_nu = np.exp((layer.get("local_mean", 0) + layer["global_mean"]) / 2)
         by_hand = tau_nu * (by_hand @ layer["mean"][:-1] + layer["mean"][-1])
         by_hand = np.maximum(by_hand, 0) if i == 0 else by_hand
-    sampled = forward(spec, layers, x, jax.random.key(0))
+    sampled = forward(spec, layers, NONE, x, jax.random.key(0))
     np.testing.assert_allclose(sampled, by_hand, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(
-        forward_weights(spec, mean_weights(layers), x), by_hand, rtol=1e-4, atol=1e-5
+        forward_weights(network(spec, layers), mean_weights(layers), x),
+        by_hand,
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
@@ -103,3 +109,88 @@ def test_expected_scale_and_weights_against_draws():
         for part in ("local", "global")
     )
     np.testing.assert_allclose(unit_scales(layer), tau * nu, rtol=1e-6)
+
+
+def silent(layers):
+    """The layers with standard deviations so small that a draw is the mean."""
+    return [
+        {n: np.full_like(v, -20.0) if "log_sd" in n else v for n, v in layer.items()}
+        for layer in layers
+    ]
+
+
+def test_inputs_carry_their_own_scale():
+    spec = Spec((4, 3, 2), prune_inputs=True)
+    layers = silent(noisy_layers(spec))
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    t = np.exp(layers[0]["input_mean"] / 2)
+    first = np.exp((layers[0]["local_mean"] + layers[0]["global_mean"]) / 2) * (
+        (x * t) @ layers[0]["mean"][:-1] + layers[0]["mean"][-1]
+    )
+    by_hand = np.exp(layers[1]["global_mean"] / 2) * (
+        np.maximum(first, 0) @ layers[1]["mean"][:-1] + layers[1]["mean"][-1]
+    )
+    sampled = forward(spec, layers, np.arange(4), x, jax.random.key(0))
+    np.testing.assert_allclose(sampled, by_hand, rtol=1e-4, atol=1e-5)
+    kl = kl_terms(spec, layers)["local"]
+    parts = [
+        kl_half_cauchy(layers[0][f"{part}_mean"], layers[0][f"{part}_log_sd"], 1.0).sum()
+        for part in ("input", "local")
+    ]
+    assert float(kl) == pytest.approx(float(sum(parts)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [((6, 7, 2), (Conv(3, 3), Pool(2), Conv(4, 2), 3)), ((9, 2), (Conv(3, 4), Pool(2), 3))],
+    ids=["2-D", "1-D"],
+)
+def test_convolutions_against_correlation(shape, layout):
+    """Every channel by scipy.signal.correlate, pooling by hand, features in the order of places."""
+    spec = Spec((shape, *layout, 2))
+    layers = silent(noisy_layers(spec))
+    x = np.random.default_rng(1).normal(size=(5, *shape)).astype(np.float32)
+    hidden = x
+    for step, layer in zip(spec.steps, layers, strict=True):
+        scale = np.exp((layer.get("local_mean", 0) + layer["global_mean"]) / 2)
+        if step.kernel:
+            kernels = layer["mean"][:-1].reshape(*[step.kernel] * len(step.space), -1, step.units)
+            channels = [
+                [
+                    sum(
+                        signal.correlate(row[..., c], kernels[..., c, k], "valid")
+                        for c in range(row.shape[-1])
+                    )
+                    for k in range(step.units)
+                ]
+                for row in hidden
+            ]
+            hidden = np.moveaxis(np.array(channels), 1, -1)
+            hidden = np.maximum(scale * (hidden + layer["mean"][-1]), 0)
+            for axis in range(1, hidden.ndim - 1) if step.pool == 2 else ():
+                even = 2 * (hidden.shape[axis] // 2)
+                pairs = np.split(np.take(hidden, range(even), axis), even // 2, axis)
+                hidden = np.concatenate([p.max(axis, keepdims=True) for p in pairs], axis)
+        else:
+            hidden = hidden.reshape(len(x), -1) * np.exp(layer.get("input_mean", 0) / 2)
+            hidden = scale * (hidden @ layer["mean"][:-1] + layer["mean"][-1])
+            hidden = np.maximum(hidden, 0) if step is not spec.steps[-1] else hidden
+    flat = x.reshape(len(x), -1)
+    sampled = forward(spec, layers, np.arange(spec.reads), flat, jax.random.key(0))
+    np.testing.assert_allclose(sampled, hidden, rtol=1e-3, atol=1e-4)
+    direct = forward_weights(network(spec, layers), mean_weights(layers), flat)
+    np.testing.assert_allclose(direct, hidden, rtol=1e-3, atol=1e-4)
+
+
+def test_drawn_convolutions_have_the_moments_of_sampled_weights():
+    spec = Spec(((4, 4, 1), Conv(2, 2), 2), activation="tanh")
+    layers = noisy_layers(spec)
+    x = np.random.default_rng(1).normal(size=(2, 16)).astype(np.float32)
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    drawn = np.asarray(jax.vmap(lambda k: forward(spec, layers, np.arange(18), x, k))(keys))
+    rng, small = np.random.default_rng(2), network(spec, layers)
+    direct = np.stack([forward_weights(small, draw_weights(layers, rng), x) for _ in range(20_000)])
+    error = np.sqrt((drawn.var(axis=0) + direct.var(axis=0)) / 20_000)
+    assert (np.abs(drawn.mean(axis=0) - direct.mean(axis=0)) < 5 * error).all()
+    spread = [np.subtract(*np.quantile(v, [0.75, 0.25], axis=0)) for v in (drawn, direct)]
+    np.testing.assert_allclose(spread[0], spread[1], rtol=0.06)

@@ -4,10 +4,15 @@ import pytest
 
 from soubayes.networks import progress as module
 from soubayes.networks.progress import describe, progress
-from soubayes.networks.training import Run
+from soubayes.networks.state import Run
 
 RUN = Run(
-    {}, None, [], 3, [{"objective": 123.456789, "active_1": 12, "active_2": 7, "seconds": 0.5}]
+    {},
+    None,
+    None,
+    3,
+    [{"objective": 123.456789, "active_1": 12, "active_2": 7, "seconds": 0.5}],
+    [],
 )
 
 

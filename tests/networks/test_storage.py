@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+from damage import KINDS, damaged
 from soubayes import SoUNetClassifier, SoUNetRegressor
+from soubayes.networks.storage import read, write
 
 SMALL = {"hidden": (9, 6), "epochs": 5, "batch_size": 30, "random_state": 0}
 
@@ -53,6 +55,26 @@ def test_damaged_and_missing_files_are_named(tmp_path):
     path.write_bytes(b"not a network")
     with pytest.raises(ValueError, match="damaged"):
         SoUNetRegressor.load(path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_hundred_damaged_files_are_refused_or_equal(kind, tmp_path):
+    tree = {"layers": [{"mu": np.arange(6.0).reshape(2, 3), "on": np.array([True, False])}]}
+    path = tmp_path / "net.safetensors"
+    write(path, tree, {"kind": "SoUNetRegressor", "classes": ["ü", "b"]})
+    whole = read(path)
+    equal = 0
+    for data in damaged(path.read_bytes(), kind, 200):
+        path.write_bytes(data)
+        try:
+            again, info = read(path)
+        except ValueError as error:
+            assert path.name in str(error)  # noqa: PT017
+        else:
+            equal += 1
+            assert info == whole[1]
+            np.testing.assert_equal(again, whole[0])
+    assert equal <= 10
 
 
 @pytest.mark.parametrize("mode", ["mean", "draws"])

@@ -2,22 +2,23 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import jax
 import numpy as np
 import pytest
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import cross_val_score
 
 from soubayes import SoUNetRegressor
-from soubayes.networks import storage, training
-from soubayes.networks.feeding import data_mesh
-from soubayes.networks.layers import Spec
-from soubayes.networks.likelihoods import noise_prior
+from soubayes.networks import program, state, training
+from soubayes.networks.feeding import Chunk, data_mesh
+from soubayes.networks.layers import forward
+from soubayes.networks.likelihoods import gaussian_loss, noise_prior
+from soubayes.networks.structure import Spec
 
+NONE = np.arange(0)  # inputs of a gated layer where there is none
 SETTINGS = {"hidden": (6, 5), "epochs": 12, "batch_size": 25, "random_state": 0}
 
 
@@ -29,7 +30,7 @@ def curve(n=100, seed=0):
 
 def problem(n=100, local=1e-9):
     confidence = {"weights": 1.0, "local": local, "global": 1.0, "noise": 1.0}
-    return training.Problem(
+    return state.Problem(
         np.float32(n),
         {name: np.float32(value) for name, value in confidence.items()},
         noise_prior(1.0, np.array([0.01]), n, 1.0),
@@ -39,20 +40,24 @@ def problem(n=100, local=1e-9):
     )
 
 
+def batch(n=100, weight=1.0):
+    X, y = curve(n)
+    weights = np.broadcast_to(np.float32(weight), n)
+    return Chunk(X.astype(np.float32), y[:, None].astype(np.float32), weights)
+
+
 def test_gradients_are_finite_at_confidence_1e_9_in_float32():
     spec = Spec((1, 6, 5, 1))
-    X, y = curve()
-    X, y = X.astype(np.float32), y[:, None].astype(np.float32)
 
     @jax.jit
     @jax.value_and_grad
     def j(params):
-        return training.objective(
-            spec, params, X, y, jax.random.key(0), np.float32(1.0), problem()
+        return program.objective(
+            spec, params, NONE, batch(), jax.random.key(0), np.float32(1.0), problem()
         )[0]
 
     for extreme in (-30.0, 0.0, 20.0):
-        run = training.start(spec, problem(), seed=0)
+        run = state.start(spec, problem(), seed=0)
         for layer in run.params["layers"][:-1]:
             layer["local_mean"] = np.full_like(layer["local_mean"], extreme)
             layer["local_log_sd"] = np.full_like(layer["local_log_sd"], -40.0)
@@ -63,28 +68,33 @@ def test_gradients_are_finite_at_confidence_1e_9_in_float32():
 
 
 def test_objective_is_the_loss_plus_every_block_times_its_confidence():
-    spec, X, y = Spec((1, 4, 1)), *curve(20)
-    X, y = X.astype(np.float32), y[:, None].astype(np.float32)
-    params = training.start(spec, problem(20), seed=1).params
+    spec = Spec((1, 4, 1))
+    params = state.start(spec, problem(20), seed=1).params
     prob = problem(20, local=0.3)
-    kl = training.block_kl(spec, params, prob)
-    j, loss = training.objective(spec, params, X, y, jax.random.key(3), np.float32(0.5), prob)
+    kl = program.block_kl(spec, params, prob)
+    now = jax.random.key(3), np.float32(0.5)
+    j, loss = program.objective(spec, params, NONE, batch(20), *now, prob)
     by_hand = (
         float(loss)
         + sum((0.3 if name == "local" else 1.0) * float(value) for name, value in kl.items()) / 20
     )
     assert float(j) == pytest.approx(by_hand, rel=1e-5)
+    half = np.repeat([0.0, 2.0], 10)  # the second half of the rows alone
+    _, weighted = program.objective(spec, params, NONE, batch(20, half), *now, prob)
+    outputs = forward(spec, params["layers"], NONE, batch(20).X, now[0])
+    losses = gaussian_loss(outputs, batch(20).y, params["noise"], prob.noise)
+    assert float(weighted) == pytest.approx(float(losses[10:].mean()), rel=1e-5)
 
 
 def test_one_compilation_a_shape(monkeypatch):
     traces = []
-    original = training.objective
+    original = program.objective
 
     def counted(spec, params, *rest):
         traces.append(params["layers"][0]["mean"].shape)
         return original(spec, params, *rest)
 
-    monkeypatch.setattr(training, "objective", counted)
+    monkeypatch.setattr(program, "objective", counted)
     X, y = curve()
     settings = {**SETTINGS, "hidden": (7,), "compact": False}
     SoUNetRegressor(**settings).fit(X, y)
@@ -105,7 +115,7 @@ def test_same_seed_same_result_and_another_seed_another():
 def test_epochs_of_one_call_are_the_epochs_of_many(monkeypatch):
     X, y = curve()
     together = SoUNetRegressor(**SETTINGS).fit(X, y)
-    monkeypatch.setattr(training, "BLOCK_STEPS", 1)
+    monkeypatch.setattr(state, "BLOCK_STEPS", 1)
     apart = SoUNetRegressor(**SETTINGS).fit(X, y)
     np.testing.assert_allclose(
         together.history_["objective"], apart.history_["objective"], rtol=1e-4
@@ -113,23 +123,56 @@ def test_epochs_of_one_call_are_the_epochs_of_many(monkeypatch):
     np.testing.assert_array_equal(together.history_["epoch"], np.arange(1, 13))
 
 
-def test_ctrl_c_leaves_a_usable_estimator(monkeypatch):
+@pytest.fixture
+def interrupt(monkeypatch):
+    """A function that lets the next trainings run that many epochs and then presses Ctrl-C."""
     original = training.scan_chunk
-    calls = []
+    monkeypatch.setattr(state, "BLOCK_STEPS", 1)
 
-    def interrupted(*arguments):
-        calls.append(1)
-        if len(calls) == 6:
-            raise KeyboardInterrupt
-        return original(*arguments)
+    def after(epochs):
+        left = iter(range(epochs))
 
-    monkeypatch.setattr(training, "BLOCK_STEPS", 1)
-    monkeypatch.setattr(training, "scan_chunk", interrupted)
+        def interrupted(*arguments):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            return original(*arguments)
+
+        monkeypatch.setattr(training, "scan_chunk", interrupted)
+
+    return after
+
+
+def test_ctrl_c_is_raised_and_the_last_epoch_is_kept(interrupt, tmp_path):
     X, y = curve()
-    with pytest.warns(ConvergenceWarning, match="interrupted after 5 of 12 epochs"):
-        net = SoUNetRegressor(**SETTINGS).fit(X, y)
+    interrupt(5)
+    net = SoUNetRegressor(**SETTINGS, checkpoint=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        net.fit(X, y)
     assert (net.n_iter_, net.finished_, net.history_.n_rows) == (5, False, 5)
     assert np.isfinite(net.predict(X)).all()
+    interrupt(7)  # as many as are left: the checkpoint holds all five
+    net.fit(X, y)
+    interrupt(12)
+    whole = SoUNetRegressor(**SETTINGS).fit(X, y)
+    assert net.finished_
+    np.testing.assert_array_equal(net.predict(X), whole.predict(X))
+
+
+def test_ctrl_c_before_the_first_epoch_leaves_no_fit(interrupt):
+    X, y = curve()
+    interrupt(12)
+    net = SoUNetRegressor(**SETTINGS).fit(X, y)
+    interrupt(0)
+    with pytest.raises(KeyboardInterrupt):
+        net.fit(1000 * X, y)
+    with pytest.raises(NotFittedError):
+        net.predict(X)
+
+
+def test_ctrl_c_ends_a_cross_validation(interrupt):
+    interrupt(20)
+    with pytest.raises(KeyboardInterrupt):
+        cross_val_score(SoUNetRegressor(**SETTINGS), *curve(), cv=2)
 
 
 def test_a_diverging_training_stops_at_the_last_finite_epoch():
@@ -138,45 +181,6 @@ def test_a_diverging_training_stops_at_the_last_finite_epoch():
     with pytest.warns(ConvergenceWarning, match="Lower learning_rate"):
         net = SoUNetRegressor(**settings).fit(X, y)
     assert not net.finished_
-
-
-_VICTIM = """
-import sys, time
-import numpy as np
-from soubayes import SoUNetRegressor
-from soubayes.networks import base, training
-base.CHECKPOINT_SECONDS = 0.0
-training.BLOCK_STEPS = 1
-original = training.scan_chunk
-def scan_chunk(*arguments):
-    time.sleep(0.3)
-    return original(*arguments)
-training.scan_chunk = scan_chunk
-rng = np.random.default_rng(0)
-X = rng.uniform(-4, 4, (100, 1))
-y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=100)
-SoUNetRegressor(hidden=(6, 5), epochs=12, batch_size=25, random_state=0,
-                checkpoint=sys.argv[1]).fit(X, y)
-"""
-
-
-def test_a_killed_training_resumes_to_the_same_result(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "BLOCK_STEPS", 1)
-    folder = tmp_path / "run"
-    env = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # as in this process
-    victim = subprocess.Popen([sys.executable, "-c", _VICTIM, str(folder)], env=env)
-    deadline = time.monotonic() + 120
-    while not list(folder.glob("*.safetensors")) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    left = storage.read_checkpoint(folder)[0].epoch
-    resumed = SoUNetRegressor(**SETTINGS, checkpoint=folder).fit(*curve())
-    whole = SoUNetRegressor(**SETTINGS).fit(*curve())
-    assert 1 <= left < 12
-    np.testing.assert_array_equal(resumed.predict(curve()[0]), whole.predict(curve()[0]))
-    np.testing.assert_array_equal(resumed.history_["objective"], whole.history_["objective"])
-    assert [path.name for path in folder.iterdir()] == ["training.safetensors"]
 
 
 def test_a_checkpoint_of_another_training_is_refused(tmp_path):
@@ -196,7 +200,7 @@ import json
 import jax
 import numpy as np
 from soubayes import SoUNetRegressor
-from soubayes.networks import training
+from soubayes.networks import program, state, training
 seen = set()
 original = training.scan_chunk
 def scan_chunk(spec, mesh, *rest):
@@ -225,22 +229,25 @@ def test_several_devices_share_a_batch_and_agree_with_one():
     np.testing.assert_allclose(together, alone, rtol=1e-3, atol=1e-4)
 
 
+DEEP = Spec((30, 6, 5, 1))
+
+
 def half_dead_run():
     """Layer 1: units 1 and 3 know nothing; layer 2: no unit knows anything."""
-    spec = Spec((30, 6, 5, 1))
-    run = training.start(spec, problem(), seed=0)
+    run = state.start(DEEP, problem(), seed=0)
     for layer, dead in zip(run.params["layers"], ([1, 3], range(5)), strict=False):
         layer["mean"][:, list(dead)] = 0.0
     return run
 
 
 def schedule(free_scales=True):
-    return training.Schedule(10, 100, True, data_mesh(100), free_scales=free_scales)
+    stages = (state.Stage(0, 10, 1.0),)
+    return state.Schedule(stages, 100, 100, True, data_mesh(100), free_scales=free_scales)
 
 
 def test_compaction_cuts_parameters_and_moments_alike():
-    run = training.compact(half_dead_run(), schedule(), rows_left=0)
-    assert [units.tolist()[:4] for units in run.kept] == [[0, 2, 4, 5], [0]]
+    run = training.compact(DEEP, half_dead_run(), schedule(), rows_left=0)
+    assert [units.tolist()[:4] for units in run.kept.units] == [[0, 2, 4, 5], [0]]
     shapes = jax.tree.map(np.shape, run.params)
     assert shapes["layers"][1]["mean"] == (5, 1)  # never empty
     assert shapes == jax.tree.map(np.shape, run.moments.mu)
@@ -249,14 +256,14 @@ def test_compaction_cuts_parameters_and_moments_alike():
 
 def test_compaction_waits_until_it_pays():
     run = half_dead_run()
-    assert training.compact(run, schedule(), rows_left=1000) is run
-    assert len(training.compact(run, schedule(), rows_left=10**9).kept[0]) == 4
+    assert training.compact(DEEP, run, schedule(), rows_left=1000) is run
+    assert len(training.compact(DEEP, run, schedule(), rows_left=10**9).kept.units[0]) == 4
 
 
 def test_scales_that_pay_for_their_place_die_only_by_the_papers_rule():
     run = half_dead_run()
-    assert training.compact(run, schedule(free_scales=False), rows_left=0) is run
+    assert training.compact(DEEP, run, schedule(free_scales=False), rows_left=0) is run
     run.params["layers"][0]["local_mean"][2] = -15.0  # E[tau nu] = e^-7.5 < 1e-3
     run.params["layers"][0]["local_mean"][4] = -13.5  # e^-6.75 > 1e-3
-    cut = training.compact(run, schedule(free_scales=False), rows_left=0)
-    assert cut.kept[0].tolist() == [0, 1, 3, 4, 5]
+    cut = training.compact(DEEP, run, schedule(free_scales=False), rows_left=0)
+    assert cut.kept.units[0].tolist() == [0, 1, 3, 4, 5]

@@ -1,9 +1,9 @@
 """What the two estimators share: checks, fitting, reports, files."""
 
+import copy
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -11,102 +11,170 @@ from typing import Any, NamedTuple, Self
 import jax
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._optional import require
-from soubayes.networks import storage
+from soubayes.networks import path, storage, structure
+from soubayes.networks.compaction import Kept, size_of
 from soubayes.networks.feeding import (
-    RESIDENT_BYTES,
     ArraySource,
-    BatchSource,
-    Moments,
+    Chunk,
     Scaler,
     data_mesh,
+    flat,
     minibatches,
     placement,
 )
-from soubayes.networks.layers import Layer, Spec, active_counts, mean_weights, weight_counts
-from soubayes.networks.prediction import forward_weights, outputs_by_chunk
-from soubayes.networks.progress import progress
+from soubayes.networks.intake import Intake
+from soubayes.networks.layers import active_counts, mean_weights, weight_counts
+from soubayes.networks.prediction import Network, forward_weights, outputs_by_chunk
+from soubayes.networks.progress import Reporter, progress
 from soubayes.networks.settings import check_choice, check_settings
-from soubayes.networks.training import Problem, Run, Schedule, epochs_a_call, start, train
+from soubayes.networks.state import (
+    End,
+    Problem,
+    Run,
+    Schedule,
+    epochs_a_call,
+    stage_problem,
+    start,
+)
+from soubayes.networks.structure import Architecture, Spec
+from soubayes.networks.training import train, train_together
 from soubayes.results import Table
 
-CHECKPOINT_SECONDS = 20.0  # between two checkpoints of a long training
 FREE_CONFIDENCE = 1e-2  # below it tau costs nothing, and what a unit knows is free of its scale
 FEW_ROWS = 300
 LEAST_EPOCHS, LEAST_STEPS = 100, 15_000  # epochs=None
 
 
-class Architecture(NamedTuple):
-    """Layer sizes, inputs and outputs included, before and after training.
+class Plan(NamedTuple):
+    """What a call of `fit` is to train, on what, and how."""
 
-    >>> print(Architecture((1, 100, 100, 1), (1, 3, 2, 1)))
-    1–100–100–1 → 1–3–2–1
-    """
+    spec: Spec
+    problem: Problem
+    schedule: Schedule
+    run: Run
+    chunks: Callable[[int], Iterator[Chunk]]
+    validator: Callable[[dict[str, Any], Kept], dict[str, float]] | None
+    held_out: Chunk | None
+    info: dict[str, Any]
 
-    initial: tuple[int, ...]
-    final: tuple[int, ...]
 
-    def __str__(self) -> str:
-        return " → ".join("–".join(map(str, sizes)) for sizes in self)
-
-
-class BaseNet(BaseEstimator):
+class BaseNet(SelectorMixin, Intake):
     """Fitting and reporting; a subclass brings the loss, predictions and their units."""
 
     _WARMUP: float  # of networks with free scales and enough rows
 
     def fit(
-        self, X: Any, y: Any = None, *, X_val: ArrayLike | None = None, y_val: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        X_val: ArrayLike | None = None,
+        y_val: Any = None,
     ) -> Self:
-        """Train on arrays, memory maps, or an iterable of (X, y) batches given as X alone.
+        """Train on arrays, memory maps, or an iterable of batches given as X alone.
 
-        The iterable is walked once to learn sizes and scales, and then once an epoch. Memory maps
-        are read in chunks and never held whole. Rows of one's own to score every epoch on are
-        given as ``X_val`` and ``y_val``; with ``validation_fraction`` they are taken from X.
+        Parameters
+        ----------
+        X : array, memory map, or an iterable of batches ``(X, y)`` or ``(X, y, weight)``. The
+            iterable is walked once to learn sizes and scales, and then once an epoch. Memory maps
+            are read in chunks and never held whole.
+        y : targets; left out when X is an iterable of batches.
+        sample_weight : what multiplies the loss of every row; a weight of 2 counts as two equal
+            rows, a weight of 0 as none.
+        X_val, y_val : rows of one's own to score every epoch on; with ``validation_fraction`` they
+            are taken from X.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            On Ctrl-C. Whoever catches it finds the estimator at its last finished epoch, with
+            ``finished_`` False; with ``checkpoint`` the next call of `fit` goes on from there.
         """
+        plan = self._plan(X, y, sample_weight, X_val, y_val)
+        with progress(self.verbose, plan.schedule.epochs) as show:
+            report = Reporter(show, self.checkpoint, plan.info, plan.schedule.epochs)
+            try:
+                run, self.finished_ = train(
+                    plan.spec, plan.problem, plan.schedule, plan.run, self._rng_seed, plan.chunks,
+                    plan.validator, report,
+                )  # fmt: skip
+            except KeyboardInterrupt:
+                if report.last is not None:
+                    self.finished_ = False
+                    self._set_run(plan.spec, report.last, plan.held_out)
+                    report.write()
+                raise
+        self._set_run(plan.spec, run, plan.held_out)
+        return self
+
+    def _plan(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Plan:
+        """Checks, sizes and scales of the data; what there is to train, and how."""
         check_settings(self.get_params(deep=False))
-        source = self._source(X, y)
-        held_out = None
+        source = self._source(X, y, sample_weight)
         resumed = None if self.checkpoint is None else storage.read_checkpoint(self.checkpoint)
-        seed = self._seed(resumed)
-        if self.validation_fraction > 0:
-            held_out = self._hold_out(source, np.random.default_rng(seed))
-        n = self._survey(source)
+        self._rng_seed = seed = self._seed(resumed)
+        held_out, fraction = None, self._held_out_fraction(X_val is not None)
+        if fraction > 0:
+            held_out = self._hold_out(source, fraction, np.random.default_rng(seed))
+        self.__dict__.pop("_ends", None)  # an earlier fit does not go with the new scaling
+        n, weight = self._survey(source)
         if X_val is not None or y_val is not None:
             held_out = self._given_to_score(X_val, y_val)
         spec = self._spec()
-        problem = self._problem(n)
+        problem = self._problem(weight)
         _, batch = minibatches(n, self.batch_size)
-        epochs = self._n_epochs(n)
-        one_chunk = isinstance(source, ArraySource) and not source.streamed and held_out is None
+        values = path.confidences(self.confidence_weights)
+        stages = path.stages(values, self._n_epochs(n), rounded=self.epochs is None)
+        # an epoch of a path is not scored, only its networks are
+        validator = self._validator(spec, held_out if len(values) == 1 else None)
+        block = 1
+        if isinstance(source, ArraySource) and not source.streamed and validator is None:
+            lengths = [stage.stop - stage.start for stage in stages]
+            block = epochs_a_call(lengths, n, self.batch_size, spec.cost(*spec.whole)[0])
         schedule = Schedule(
-            epochs,
-            self.batch_size,
-            bool(self.compact),
-            data_mesh(batch),
-            epochs_a_call(epochs, n, self.batch_size, sum(spec.n_weights)) if one_chunk else 1,
+            stages, n, self.batch_size, bool(self.compact), data_mesh(batch), block,
             self._free_scales,
-        )
-        self._rng_seed = seed
+        )  # fmt: skip
         info = {"seed": seed, "fingerprint": self._fingerprint(n)}
         run = start(spec, problem, seed)
         if resumed is not None:
             run = self._resume(*resumed, info)
-        with progress(self.verbose, schedule.epochs) as show:
-            run, self.finished_ = train(
-                spec, problem, schedule, run, seed,
-                lambda epoch: self._chunks(source, seed, epoch, schedule),
-                self._validator(spec, held_out),
-                self._reporter(show, schedule, info),
-            )  # fmt: skip
-        history = storage.columns(run.rows[: run.epoch])
-        self._set_fitted(spec, jax.tree.map(np.asarray, run.params), run.kept, history)
-        return self
+        copies = placement(schedule.mesh)
+
+        def prepare(rows: Chunk) -> Chunk:
+            weights = (rows.weight / (weight / n)).astype(np.float32)
+            scaled = Chunk(self._x_scaler(flat(rows.X)), self._encode_y(rows.y), weights)
+            return jax.device_put(scaled, copies)
+
+        def chunks(epoch: int) -> Iterator[Chunk]:
+            return source.chunks(prepare, np.random.default_rng([seed, epoch]))
+
+        return Plan(spec, problem, schedule, run, chunks, validator, held_out, info)
+
+    def at(self, confidence: float) -> Self:
+        """The network of a path at one of its confidences, as an estimator of its own.
+
+        Parameters
+        ----------
+        confidence : one of the confidences of ``path_``.
+        """
+        check_is_fitted(self)
+        known = self.path_["confidence"]
+        places = np.flatnonzero(np.isclose(known, confidence, rtol=1e-9))
+        if not len(places):
+            raise ValueError(
+                f"the path has no network at confidence {confidence}; it has {known.tolist()}."
+            )
+        net = copy.copy(self)
+        net.confidence_weights = float(known[places[0]])
+        net._use(int(places[0]))
+        return net
 
     def weight_sparsity_(self, threshold: float = 1e-5) -> np.ndarray:
         """The part of each layer's effective weights, |E_q[w]|, below the threshold.
@@ -114,17 +182,17 @@ class BaseNet(BaseEstimator):
         Weights of removed units count as zeros: the parts are of the initial layer sizes.
         """
         check_is_fitted(self)
-        counts = np.array(weight_counts(self._layers, threshold))
-        return 1 - counts / self._network_spec.n_weights
+        counts = np.array(weight_counts(self._network.layers, threshold))
+        return 1 - counts / self._network.spec.n_weights
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file, which `load` reads without running code."""
         check_is_fitted(self)
         arrays, info = self._state()
         tree = {
-            "params": self._params,
-            "kept": self._kept,
+            "ends": storage.ends_tree(self._ends),
             "history": dict(self.history_),
+            "path": dict(self.path_),
             "x_shift": self._x_scaler.shift,
             "x_scale": self._x_scaler.scale,
             **arrays,
@@ -132,11 +200,13 @@ class BaseNet(BaseEstimator):
         settings = {k: v for k, v in self.get_params().items() if k not in _NOT_SAVED}
         info |= {
             "class": type(self).__name__,
-            "settings": settings,
+            "settings": settings | {"hidden": structure.to_json(self.hidden)},
             "seed": self._rng_seed,
             "n_features_in": self.n_features_in_,
+            "input_shape": self._input_shape,
             "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
             "finished": self.finished_,
+            "chosen": self._chosen,
         }
         storage.write(path, tree, info)
 
@@ -148,19 +218,20 @@ class BaseNet(BaseEstimator):
             raise ValueError(
                 f"{str(path)!r} holds a {info.get('class')}; use {info.get('class')}.load."
             )
-        settings = info["settings"]
-        settings["hidden"] = tuple(settings["hidden"])
-        if settings.get("noise_prior") is not None:
-            settings["noise_prior"] = tuple(settings["noise_prior"])
+        settings = {k: tuple(v) if isinstance(v, list) else v for k, v in info["settings"].items()}
+        settings["hidden"] = structure.from_json(info["settings"]["hidden"])
         net = cls(**settings)
         net._restore(tree, info)
         net.n_features_in_ = info["n_features_in"]
+        net._input_shape = tuple(info["input_shape"])
         if info["feature_names"]:
             net.feature_names_in_ = np.array(info["feature_names"], dtype=object)
         net._x_scaler = Scaler(tree["x_shift"], tree["x_scale"])
         net._rng_seed = info["seed"]
         net.finished_ = info["finished"]
-        net._set_fitted(net._spec(), tree["params"], tree["kept"], tree["history"])
+        net._set_fitted(net._spec(), storage.read_ends(tree), tree["history"])
+        net.path_ = Table(**tree["path"])
+        net._use(info["chosen"])
         return net
 
     def export_onnx(
@@ -174,6 +245,14 @@ class BaseNet(BaseEstimator):
         export = require("soubayes.networks.export", "export_onnx")
         export.export_onnx(self, Path(path), self._n_draws(n_draws, mode))
 
+    def plot_path(self, ax: Any = None) -> Any:
+        """Loss or error on the rows held out against multiply–adds, a point a confidence."""
+        return _plots().plot_path(self, ax)
+
+    def plot_inputs(self, ax: Any = None) -> Any:
+        """The inputs that are read, by the size of their weights: an image, or a bar a column."""
+        return _plots().plot_inputs(self, ax)
+
     def plot_history(self, ax: Any = None) -> Any:
         """Objective, active units and weight sparsity by epoch."""
         return _plots().plot_history(self, ax)
@@ -186,120 +265,45 @@ class BaseNet(BaseEstimator):
         """Predictions with their uncertainty at X."""
         return _plots().plot_predictive(self, X, y, ax)
 
-    def _source(self, X: Any, y: Any) -> ArraySource | BatchSource:
-        if y is None and not hasattr(X, "__array__") and not hasattr(X, "shape") and _pairs(X):
-            return BatchSource(X)
-        regression = hasattr(self, "noise_prior")
-        checked, target = validate_data(
-            self,
-            X,
-            y,
-            dtype="numeric",
-            ensure_min_samples=2,
-            multi_output=True,
-            y_numeric=regression,
-        )
-        if not regression:
-            check_classification_targets(target)
-            target = column_or_1d(target, warn=True)
-        streamed = isinstance(X, np.memmap) or checked.size * 4 > RESIDENT_BYTES
-        return ArraySource(checked, target, streamed=streamed)
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_ends")
 
-    def _hold_out(
-        self, source: ArraySource | BatchSource, rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        if isinstance(source, BatchSource):
-            raise ValueError(
-                "validation_fraction needs arrays: an iterable of batches cannot be split. "
-                "Hold batches out yourself and score them after fit."
-            )
-        n = len(source.X)
-        count = round(self.validation_fraction * n)
-        if not 1 <= count <= n - 2:
-            raise ValueError(
-                f"validation_fraction={self.validation_fraction} holds out {count} of {n} rows, "
-                "but at least 1 must be held out and 2 must remain."
-            )
-        order = rng.permutation(n)
-        source.rows = np.sort(order[count:])
-        return source.X[np.sort(order[:count])], source.y[np.sort(order[:count])]
-
-    def _given_to_score(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
-        if X is None or y is None or self.validation_fraction > 0:
-            raise ValueError(
-                "rows to score every epoch on are given as X_val and y_val, both, or taken from X "
-                f"by validation_fraction; here X_val is {'missing' if X is None else 'given'}, "
-                f"y_val is {'missing' if y is None else 'given'} and validation_fraction is "
-                f"{self.validation_fraction}."
-            )
-        return validate_data(self, X, y, reset=False, dtype="numeric", multi_output=True)
-
-    def _survey(self, source: ArraySource | BatchSource) -> int:
-        """Sizes, scales and labels, in one walk over the data."""
-        moments, digest, width = Moments(), hashlib.sha256(), None
-        checks = isinstance(source, BatchSource)
-
-        def targets() -> Iterator[np.ndarray]:
-            nonlocal width
-            for X, y in source.raw():
-                if checks:
-                    X = check_array(X, dtype="numeric", input_name="X")
-                    if len(X) != len(y):
-                        raise ValueError(f"a batch has {len(X)} rows of X but {len(y)} of y.")
-                    if width is not None and X.shape[1] != width:
-                        raise ValueError(f"batches have {width} and {X.shape[1]} features.")
-                    if hasattr(self, "noise_prior"):
-                        check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
-                width = X.shape[1]
-                moments.add(X)
-                digest.update(str(y.tolist()).encode() if y.dtype == object else y.tobytes())
-                yield y
-
-        self._survey_y(targets())
-        if width is None or moments.n < 2:
-            raise ValueError(
-                f"the batches hold {moments.n} rows in all, but at least 2 are needed."
-            )
-        self.n_features_in_ = width
-        self._x_scaler = self._scaler(moments)
-        digest.update(moments.mean.tobytes() + moments.sd.tobytes())
-        self._data_print = digest.hexdigest()
-        return moments.n
-
-    def _scaler(self, moments: Moments) -> Scaler:
-        choice = self.scale_inputs
-        if choice == "auto":
-            choice = "common" if moments.one_unit() else "columns"
-        if choice == "columns":
-            return Scaler(moments.mean, moments.sd)
-        if choice == "common":
-            low, span = moments.low.min(), moments.high.max() - moments.low.min()
-            return Scaler(np.array(low), np.array(span if span > 0 else 1.0))
-        return Scaler(np.zeros(()), np.ones(()))
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        mask = np.zeros(self.n_features_in_, bool)
+        mask[self.selected_inputs_] = True
+        return mask
 
     def _spec(self) -> Spec:
-        return Spec(
-            (self.n_features_in_, *map(int, self.hidden), self._n_outputs),
+        spec = Spec(
+            (self._input_shape or self.n_features_in_, *self.hidden, self._n_outputs),
             self.prior,
             float(self.local_scale),
             float(self.global_scale),
             bool(self.output_scale),
             self.activation,
+            bool(self.prune_inputs),
         )
+        if spec.prune_inputs and (spec.steps[0].kernel or spec.gate is None):
+            raise ValueError(
+                "prune_inputs is True, but it needs prior='horseshoe' and a dense first layer: a "
+                "convolution reads every input."
+            )
+        return spec
 
-    def _problem(self, n: int) -> Problem:
+    def _problem(self, n: float) -> Problem:
         settings = self.get_params(deep=False)
         confidence = {
             name.removeprefix("confidence_"): np.asarray(value, np.float32)
             for name, value in settings.items()
-            if name.startswith("confidence_")
+            if name.startswith("confidence_") and name != "confidence_weights"
         }
         warmup, speed = self._pace(n)
         numbers = (self.learning_rate, speed, max(warmup, 1e-9))
         optimiser = (np.asarray(value, np.float32) for value in numbers)
         return Problem(np.asarray(n, np.float32), confidence, self._noise(n), *optimiser)
 
-    def _pace(self, n: int) -> tuple[float, float]:
+    def _pace(self, n: float) -> tuple[float, float]:
         """Warm-up and speed of the scales; with few rows the KL terms weigh more, so go gently."""
         gentle = n < FEW_ROWS
         if self._free_scales:
@@ -340,69 +344,103 @@ class BaseNet(BaseEstimator):
             )
         return run
 
-    def _chunks(
-        self, source: ArraySource | BatchSource, seed: int, epoch: int, schedule: Schedule
-    ) -> Iterator[tuple[Any, Any]]:
-        copies = placement(schedule.mesh)
-        rng = np.random.default_rng([seed, epoch])
-        return source.chunks(
-            self._x_scaler, self._encode_y, rng, lambda X, y: jax.device_put((X, y), copies)
-        )
-
-    def _validator(self, spec: Spec, held_out: Any) -> Callable[[dict[str, Any]], dict[str, float]]:
+    def _validator(
+        self, spec: Spec, held_out: Chunk | None
+    ) -> Callable[[dict[str, Any], Kept], dict[str, float]] | None:
         if held_out is None:
-            return lambda params: {}
-        X, y = self._x_scaler(held_out[0]), self._encode_y(held_out[1])
+            return None
+        X, y = self._x_scaler(held_out.X), self._encode_y(held_out.y)
 
-        def validate(params: dict[str, Any]) -> dict[str, float]:
-            weights = mean_weights(jax.device_get(params["layers"]))
-            scores = self._score_outputs(forward_weights(spec, weights, X), y)
+        def validate(params: dict[str, Any], kept: Kept) -> dict[str, float]:
+            network = Network(spec, jax.device_get(params["layers"]), kept)
+            outputs = forward_weights(network, mean_weights(network.layers), X)
+            scores = self._score_outputs(outputs, y, held_out.weight)
             return {f"validation_{name}": value for name, value in scores.items()}
 
         return validate
 
-    def _reporter(
-        self, show: Callable[[Run], None], schedule: Schedule, info: dict[str, Any]
-    ) -> Callable[[Run], None]:
-        written = time.monotonic()
+    def _set_run(self, spec: Spec, run: Run, held_out: Chunk | None) -> None:
+        """The fitted state: the networks of the path and the one to use."""
+        ends = [end for end in run.ends if end.epoch <= run.epoch]
+        if not ends or ends[-1].epoch < run.epoch:  # interrupted within a stage
+            ends.append(End(jax.device_get(run.params), run.kept, run.epoch))
+        self._set_fitted(spec, ends, storage.columns(run.rows[: run.epoch]))
+        table: dict[str, Any] = {
+            "confidence": path.confidences(self.confidence_weights)[: len(ends)],
+            **path.describe(spec, ends),
+            "value": [
+                run.rows[end.epoch - 1]["objective"] if end.epoch else np.nan for end in ends
+            ],
+        }
+        chosen = len(ends) - 1
+        if held_out is not None and len(ends) > 1:
+            scores, losses = zip(
+                *(self._scores_of(i, held_out) for i in range(len(ends))), strict=True
+            )
+            table |= {f"validation_{k}": [score[k] for score in scores] for k in scores[0]}
+            seen = np.isfinite(losses[0])  # a label that was never seen says nothing
+            if seen.any():
+                losses, weight = [loss[seen] for loss in losses], held_out.weight[seen]
+                means, errors = path.mean_and_error(losses, weight)
+                table |= {"validation_loss": means, "validation_error": errors}
+                chosen = path.smallest_good(losses, table["multiply_adds"], weight)
+        self.path_ = Table(**table, chosen=np.arange(len(ends)) == chosen)
+        self._use(chosen)
 
-        def report(run: Run) -> None:
-            nonlocal written
-            show(run)
-            if self.checkpoint is None:
-                return
-            if run.epoch == schedule.epochs or time.monotonic() - written >= CHECKPOINT_SECONDS:
-                storage.write_checkpoint(self.checkpoint, run, info)
-                written = time.monotonic()
+    def _scores_of(self, number: int, rows: Chunk) -> tuple[dict[str, float], np.ndarray]:
+        """Scores of the mean weights of a path's network, and the loss of every row by draws."""
+        self._use(number)
+        weights = mean_weights(self._network.layers)
+        outputs = forward_weights(self._network, weights, self._x_scaler(rows.X))
+        scores = self._score_outputs(outputs, self._encode_y(rows.y), rows.weight)
+        return scores, -self.log_density(rows.X, rows.y)
 
-        return report
-
-    def _set_fitted(self, spec: Spec, params: Any, kept: Any, history: dict[str, Any]) -> None:
-        self._params, self._kept, self._network_spec = params, kept, spec
+    def _set_fitted(self, spec: Spec, ends: list[End], history: dict[str, Any]) -> None:
+        self._ends, self._spec_fitted = ends, spec
         self.history_ = Table(**history)
-        widths = [layer["mean"].shape[1] for layer in params["layers"]]
-        self.architecture_ = Architecture(spec.sizes, (spec.sizes[0], *widths))
-        self.active_units_ = np.array([int(count) for count in active_counts(params["layers"])])
         self.n_iter_ = len(history.get("epoch", ()))
-        if self.n_iter_:
-            last = {name: float(values[-1]) for name, values in history.items()}
-            self.value_, self.expected_loss_ = last["objective"], last["loss"]
-            self.kl_ = {k.removeprefix("kl_"): v for k, v in last.items() if k.startswith("kl_")}
 
-    @property
-    def _layers(self) -> list[Layer]:
-        return self._params["layers"]
+    def _use(self, number: int) -> None:
+        """Predict with this network of the path, and report on it."""
+        end, spec = self._ends[number], self._spec_fitted
+        self._chosen = number
+        self._params = end.params
+        self._network = Network(spec, end.params["layers"], end.kept)
+        self.architecture_ = Architecture.of(spec, *size_of(spec, end.kept))
+        self.active_units_ = np.array([int(count) for count in active_counts(self._network.layers)])
+        columns = self._network.columns
+        self.selected_inputs_ = np.arange(self.n_features_in_) if columns is None else columns
+        if not end.epoch:  # the first epoch diverged
+            return
+        last = {name: float(values[end.epoch - 1]) for name, values in self.history_.items()}
+        self.value_, self.expected_loss_ = last["objective"], last["loss"]
+        self.kl_ = {k.removeprefix("kl_"): v for k, v in last.items() if k.startswith("kl_")}
 
     def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[np.ndarray]:
         check_is_fitted(self)
-        checked = validate_data(self, X, reset=False, dtype="numeric")
-        return outputs_by_chunk(
-            self._network_spec, self._layers, checked, self._x_scaler, n_draws, self._rng_seed
-        )
+        checked = validate_data(self, self._flattened(X, reset=False), reset=False, dtype="numeric")
+        return outputs_by_chunk(self._network, checked, self._x_scaler, n_draws, self._rng_seed)
 
     def _n_draws(self, n_draws: int, mode: str) -> int | None:
         check_choice("mode", mode, ("draws", "mean"))
         return n_draws if mode == "draws" else None
+
+
+def fit_together(nets: list[Any], data: list[tuple[Any, Any, Any]]) -> None:
+    """Fit networks of one structure, one confidence each, on data (X, y, weight) of equal sizes."""
+    plans = [net._plan(*rows, None, None) for net, rows in zip(nets, data, strict=True)]
+    first = plans[0]
+    runs = train_together(
+        first.spec,
+        [stage_problem(plan.problem, plan.schedule, 0) for plan in plans],
+        first.schedule,
+        [plan.run for plan in plans],
+        [net._rng_seed for net in nets],
+        [jax.device_get(next(plan.chunks(0))) for plan in plans],
+    )
+    for net, plan, run in zip(nets, plans, runs, strict=True):
+        net.finished_ = True
+        net._set_run(plan.spec, run, None)
 
 
 _NOT_SAVED = ("random_state", "verbose", "checkpoint")
@@ -413,12 +451,3 @@ def _plots() -> Any:
     from soubayes.networks import plots
 
     return plots
-
-
-def _pairs(X: Any) -> bool:
-    """An iterable of (X, y) pairs rather than a nested list of numbers."""
-    if not hasattr(X, "__iter__"):
-        return False
-    if isinstance(X, list | tuple):
-        return bool(X) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in X)
-    return not isinstance(X, str | bytes | dict)

@@ -6,59 +6,113 @@ of its incoming weights from N(0, c^2) at the best scale c^2 = mean_j(m_j^2 + s_
     KL_k = (D/2) log mean_j(m_j^2 + s_j^2) - sum_j log s_j    (nats; D incoming weights)
 
 It does not change when (m, s) is multiplied and tau divided by the same number, and it falls to 0
-long before E[tau nu] does.
+long before E[tau nu] does. The same holds of an input with a scale of its own and its outgoing
+weights.
 """
 
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from soubayes.networks.layers import Layer
+from soubayes.networks.structure import Spec
 
 
-def unit_information(layers: list[Layer]) -> list[np.ndarray]:
-    """KL_k of every unit of every hidden layer, in nats."""
-    information = []
-    for layer in layers[:-1]:
-        mean, log_sd = np.asarray(layer["mean"], float), np.asarray(layer["log_sd"], float)
-        second = (mean**2 + np.exp(2 * log_sd)).mean(axis=0)
-        information.append(len(log_sd) * np.log(second) / 2 - log_sd.sum(axis=0))
-    return information
+class Kept(NamedTuple):
+    """Original numbers of what is still there."""
+
+    units: list[np.ndarray]  # of every hidden layer: units, or channels of a convolution
+    inputs: np.ndarray  # of the gated layer: columns of X, or features; empty if there is none
 
 
-def units_to_keep(measure: list[Any], threshold: float) -> list[np.ndarray]:
-    """Indices of the units above the threshold; a layer keeps its best unit whatever happens.
+def all_kept(spec: Spec) -> Kept:
+    """Everything, before training."""
+    return Kept([np.arange(step.units) for step in spec.steps[:-1]], np.arange(spec.reads))
 
-    >>> units_to_keep([[0.1, 5.0, 9.0], [0.2, 0.1]], threshold=3.0)
+
+def size_of(spec: Spec, kept: Kept) -> tuple[list[int], int]:
+    """Units of every layer, outputs included, and inputs of the gated layer."""
+    return [*map(len, kept.units), spec.steps[-1].units], len(kept.inputs)
+
+
+def columns_read(spec: Spec, kept: Kept) -> np.ndarray:
+    """Where the gated layer finds its inputs in what reaches it: X, or the channels that are left.
+
+    >>> from soubayes.networks.structure import Conv
+    >>> spec = Spec(((4, 1), Conv(3, 2), 5, 1))  # three places of three channels
+    >>> columns_read(spec, Kept([np.array([0, 2]), np.arange(5)], np.array([0, 5, 6])))
+    array([0, 3, 4], dtype=int32)
+    """
+    if not spec.gate:  # none, or X itself
+        return kept.inputs.astype(np.int32)
+    place, channel = np.divmod(kept.inputs, spec.steps[spec.gate - 1].units)
+    channels = kept.units[spec.gate - 1]
+    return (place * len(channels) + np.searchsorted(channels, channel)).astype(np.int32)
+
+
+def information(layer: Layer, axis: int = 0) -> np.ndarray:
+    """KL_k in nats of every unit of a layer (axis 0), or of every input (axis 1)."""
+    mean, log_sd = np.asarray(layer["mean"], float), np.asarray(layer["log_sd"], float)
+    if axis == 1:  # the bias is no input
+        mean, log_sd = mean[:-1], log_sd[:-1]
+    second = (mean**2 + np.exp(2 * log_sd)).mean(axis=axis)
+    return log_sd.shape[axis] * np.log(second) / 2 - log_sd.sum(axis=axis)
+
+
+def survivors(
+    spec: Spec, kept: Kept, units: list[Any], inputs: Any, threshold: float
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Places, among what is there now, of the units and inputs whose measure passes the threshold.
+
+    A layer keeps its best unit, and the gated layer its best input, whatever happens. A channel
+    goes with its last feature, and a feature with its channel.
+
+    >>> spec = Spec((1, 3, 2, 1))
+    >>> units, _ = survivors(spec, all_kept(spec), [[0.1, 5.0, 9.0], [0.2, 0.1]], [], 3.0)
+    >>> units
     [array([1, 2]), array([0])]
     """
-    kept = []
-    for values in map(np.asarray, measure):
-        alive = np.flatnonzero(values > threshold)
-        kept.append(alive if len(alive) else np.array([np.argmax(values)]))
-    return kept
+    alive = [_above(values, threshold) for values in units]
+    if spec.gate is None:
+        return list(map(np.flatnonzero, alive)), np.arange(0)
+    reads = _above(inputs, threshold)
+    if spec.gate:
+        channels = kept.units[spec.gate - 1]
+        owner = np.searchsorted(channels, kept.inputs % spec.steps[spec.gate - 1].units)
+        if not (reads & alive[spec.gate - 1][owner]).any():
+            alive[spec.gate - 1][owner[reads]] = True
+        reads = reads & alive[spec.gate - 1][owner]
+        alive[spec.gate - 1] = np.isin(np.arange(len(channels)), owner[reads])
+    return list(map(np.flatnonzero, alive)), np.flatnonzero(reads)
 
 
-def size_after(layers: list[Layer], kept: list[np.ndarray]) -> int:
-    """The number of weights that would remain."""
-    inputs, outputs = layers[0]["mean"].shape[0] - 1, layers[-1]["mean"].shape[1]
-    sizes = [inputs, *map(len, kept), outputs]
-    return sum((a + 1) * b for a, b in pairwise(sizes))
+def _above(values: Any, threshold: float) -> np.ndarray:
+    values = np.asarray(values, float)
+    alive = values > threshold
+    alive[np.argmax(values)] |= not alive.any()
+    return alive
 
 
-def remove_units(layers: list[Layer], kept: list[np.ndarray]) -> list[Layer]:
-    """The layers (or any tree of their shapes: gradients, moments) with only the kept units."""
+def remove(
+    spec: Spec, layers: list[Layer], units: list[np.ndarray], inputs: np.ndarray
+) -> list[Layer]:
+    """The layers (or any tree of their shapes: gradients, moments) with only these places."""
     smaller = []
-    for i, layer in enumerate(layers):
-        inputs = len(layer["mean"]) - 1
-        rows = np.append(kept[i - 1] if i else np.arange(inputs), inputs)
-        columns = kept[i] if i < len(kept) else np.arange(layer["mean"].shape[1])
+    for i, (step, layer) in enumerate(zip(spec.steps, layers, strict=True)):
+        rows = np.arange(len(layer["mean"]) - 1)
+        if i == spec.gate:
+            rows = inputs
+        elif i:
+            # a row for every entry of a patch, channels last; dense layers have patches of one
+            rows = rows.reshape(-1, len(layers[i - 1]["mean"][0]))[:, units[i - 1]].ravel()
+        columns = units[i] if i < len(units) else np.arange(step.units)
+        with_bias = np.append(rows, len(layer["mean"]) - 1)
+        cut = {"input": rows, "local": columns}
         smaller.append(
             {
-                name: value[np.ix_(rows, columns)]
+                name: value[np.ix_(with_bias, columns)]
                 if value.ndim == 2
-                else value[columns]
+                else value[cut[name.split("_")[0]]]
                 if value.ndim == 1
                 else value
                 for name, value in layer.items()

@@ -1,10 +1,12 @@
 """The scikit-learn estimators: SoUNetRegressor and SoUNetClassifier."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin, RegressorMixin
 
 from soubayes.networks.base import BaseNet
@@ -23,10 +25,21 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     Parameters
     ----------
-    hidden : units of every hidden layer before training.
+    hidden : units of every hidden layer before training; convolutions `Conv` and `Pool` may come
+        before the first dense layer.
+    input_shape : shape of a row, (length, channels) or (height, width, channels), for convolutions
+        on a flat X; X of shape (rows, height, width, channels) brings its own.
+    prune_inputs : give every column of X a scale t ~ C+(0, b_0) of the local block, so that inputs
+        are dropped too.
     prior : "horseshoe" (tau and nu as above) or "normal", w ~ N(0, 1/dim(w_k)): the standard BNN.
     confidence_local : gamma_tau. 1e-9 is the paper's SoU-SGL, 1 the horseshoe BNN.
-    confidence_global, confidence_weights, confidence_noise : gamma of nu, beta and phi.
+    confidence_weights : gamma of beta, the dial between a small and an accurate network: a number
+        (the paper's is 1), or several, which make a path in one training, or "auto", the path 0.03,
+        0.1, 0.3, 1. With rows to score on (`validation_fraction`, ``X_val``; "auto" holds out a
+        tenth of the rows when there are none) the estimator is the smallest network of the path
+        whose loss there is within one standard error of the lowest, else the one of the highest
+        confidence.
+    confidence_global, confidence_noise : gamma of nu and phi.
     local_scale, global_scale : b_0 and b_g of the half-Cauchy priors.
     noise_prior : (a0, b0) of phi in units of y; None is Gamma(1, 0.01 var(y)), which hardly pulls.
     output_scale : give the output layer a scale kappa ~ C+(0, 1) (a departure from the
@@ -53,7 +66,11 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     ----------
     history_ : a Table with a row an epoch.
     active_units_ : units of every hidden layer with E[tau nu] >= 1e-3.
-    architecture_ : sizes of all layers, initial and final.
+    architecture_ : sizes of all layers, multiply–adds of a row and parameters, before and after.
+    selected_inputs_ : columns of X that the network reads; `get_support`, `transform` and
+        `get_feature_names_out` are scikit-learn's.
+    path_ : a Table with a row a confidence: units, multiply–adds, parameters, J (``value``) and the
+        scores on the rows held out; `at` gives the network of a row.
     value_, expected_loss_, kl_ : J, E_q[loss] and what every block cost in nats, after training.
     n_iter_, finished_ : epochs done, and whether all were.
 
@@ -72,17 +89,19 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (200, 200),
+        hidden: tuple[Any, ...] = (200, 200),
         *,
         prior: str = "horseshoe",
         confidence_local: float = 1e-9,
         confidence_global: float = 1.0,
-        confidence_weights: float = 1.0,
+        confidence_weights: float | Sequence[float] | str = 1.0,
         confidence_noise: float = 1.0,
         local_scale: float = 1.0,
         global_scale: float = 0.1,
         noise_prior: tuple[float, float] | None = None,
         output_scale: bool = True,
+        input_shape: tuple[int, ...] | None = None,
+        prune_inputs: bool = False,
         scale_inputs: str | None = "auto",
         activation: str = "relu",
         epochs: int | None = None,
@@ -106,6 +125,8 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         self.global_scale = global_scale
         self.noise_prior = noise_prior
         self.output_scale = output_scale
+        self.input_shape = input_shape
+        self.prune_inputs = prune_inputs
         self.scale_inputs = scale_inputs
         self.activation = activation
         self.epochs = epochs
@@ -137,6 +158,19 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         variance = np.broadcast_to(self._noise_variance(), epistemic.shape)
         return Uncertainty(np.sqrt(variance), epistemic, np.sqrt(variance + epistemic**2))
 
+    def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
+        """log p(y | x) of every row, averaged over posterior draws; summed over outputs."""
+        y = np.asarray(y, float).reshape(len(np.asarray(y)), -1)
+        variance = np.atleast_1d(self._noise_variance())
+        parts, start = [], 0
+        for outputs in self._outputs(X, n_draws):
+            mean = self._y_scaler.undo(outputs)
+            squares = (y[start : start + mean.shape[1]] - mean) ** 2 / variance
+            start += mean.shape[1]
+            logs = -(squares + np.log(2 * np.pi * variance)).sum(axis=-1) / 2
+            parts.append(logsumexp(logs, axis=0) - np.log(n_draws))
+        return np.concatenate(parts)
+
     def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
         """n posterior draws of the function at X; shape (n, rows) or (n, rows, outputs)."""
         parts = [self._to_y(draws) for draws in self._outputs(X, n)]
@@ -167,26 +201,28 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     def _survey_y(self, chunks: Any) -> None:
         moments = Moments()
-        for y in chunks:
+        for y, weight in chunks:
             y = np.asarray(y, float)
             self._flat_y = y.ndim == 1
-            moments.add(y.reshape(len(y), -1))
+            moments.add(y.reshape(len(y), -1), weight)
         self._y_scaler = Scaler(moments.mean, moments.sd)
         self._n_outputs = len(moments.mean)
 
     def _encode_y(self, y: np.ndarray) -> np.ndarray:
         return self._y_scaler(np.asarray(y, float).reshape(len(y), -1))
 
-    def _noise(self, n: int) -> Any:
+    def _noise(self, n: float) -> Any:
         variance = self._y_scaler.scale**2
         a0, b0 = (1.0, 0.01 * variance) if self.noise_prior is None else self.noise_prior
         prior = noise_prior(a0, b0 / variance, n, self.confidence_noise)
         self._noise_shape = float(prior.shape)
         return prior
 
-    def _score_outputs(self, outputs: np.ndarray, y: np.ndarray) -> dict[str, float]:
-        residual = (outputs - y) * self._y_scaler.scale
-        return {"rmse": float(np.sqrt((residual**2).mean()))}
+    def _score_outputs(
+        self, outputs: np.ndarray, y: np.ndarray, weight: np.ndarray
+    ) -> dict[str, float]:
+        squares = ((outputs - y) * self._y_scaler.scale) ** 2
+        return {"rmse": float(np.sqrt(np.average(squares.mean(axis=1), weights=weight)))}
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays = {"y_shift": self._y_scaler.shift, "y_scale": self._y_scaler.scale}
@@ -221,15 +257,17 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     def __init__(
         self,
-        hidden: tuple[int, ...] = (200, 200),
+        hidden: tuple[Any, ...] = (200, 200),
         *,
         prior: str = "horseshoe",
         confidence_local: float = 1e-9,
         confidence_global: float = 1.0,
-        confidence_weights: float = 1.0,
+        confidence_weights: float | Sequence[float] | str = 1.0,
         local_scale: float = 1.0,
         global_scale: float = 0.1,
         output_scale: bool = True,
+        input_shape: tuple[int, ...] | None = None,
+        prune_inputs: bool = False,
         scale_inputs: str | None = "auto",
         activation: str = "relu",
         epochs: int | None = None,
@@ -251,6 +289,8 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self.local_scale = local_scale
         self.global_scale = global_scale
         self.output_scale = output_scale
+        self.input_shape = input_shape
+        self.prune_inputs = prune_inputs
         self.scale_inputs = scale_inputs
         self.activation = activation
         self.epochs = epochs
@@ -274,6 +314,13 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         probabilities = self.predict_proba(X, n_draws=n_draws, mode=mode)
         return self.classes_[probabilities.argmax(axis=1)]
 
+    def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
+        """log p(y | x) of every row, averaged over posterior draws; -inf for a label never seen."""
+        codes = self._encode_y(np.asarray(y))
+        p = self.predict_proba(X, n_draws=n_draws)[np.arange(len(codes)), codes]
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(codes < 0, 0.0, p))
+
     def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
         """Mean entropy of the draws (aleatoric), mutual information (epistemic), their sum."""
         aleatoric, total = [], []
@@ -290,7 +337,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     def _survey_y(self, chunks: Any) -> None:
         found: list[np.ndarray] = []
-        for y in chunks:
+        for y, _ in chunks:
             found = [np.unique(np.concatenate([*found, np.unique(y)]))]
         self.classes_ = found[0]
         self._n_outputs = len(self.classes_)
@@ -303,11 +350,13 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         return np.where(self.classes_[codes] == y, codes, -1).astype(np.int32)  # -1: never seen
 
-    def _noise(self, n: int) -> None:
+    def _noise(self, n: float) -> None:
         return None
 
-    def _score_outputs(self, outputs: np.ndarray, y: np.ndarray) -> dict[str, float]:
-        return {"accuracy": float((outputs.argmax(axis=1) == y).mean())}
+    def _score_outputs(
+        self, outputs: np.ndarray, y: np.ndarray, weight: np.ndarray
+    ) -> dict[str, float]:
+        return {"accuracy": float(np.average(outputs.argmax(axis=1) == y, weights=weight))}
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         labels = self.classes_

@@ -1,5 +1,6 @@
-"""ONNX: the fitted network as a graph of MatMul, Add and activations, scaling folded in."""
+"""ONNX: the fitted network as a graph of standard nodes; draws are one more axis of it."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from soubayes._files import atomic_path
+from soubayes.networks.compaction import columns_read
 from soubayes.networks.layers import mean_weights
 from soubayes.networks.prediction import drawn
+from soubayes.networks.structure import Step
 
 _OPSET = 18
 _NODE = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
@@ -17,34 +20,20 @@ _NODE = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
 
 def export_onnx(net: Any, path: Path, n_draws: int | None) -> None:
     """Write the mean-weight network (n_draws=None) or the average of posterior draws."""
-    weights = network_weights(net, n_draws)
-    nodes, tensors, value = [], [], "X"
-    for i, weight in enumerate(weights):
-        tensors += [
-            numpy_helper.from_array(weight[:, :-1].astype(np.float32), f"weight_{i}"),
-            numpy_helper.from_array(weight[:, -1:].astype(np.float32), f"bias_{i}"),
-        ]
-        nodes.append(helper.make_node("MatMul", [value, f"weight_{i}"], [f"product_{i}"]))
-        nodes.append(helper.make_node("Add", [f"product_{i}", f"bias_{i}"], [f"sum_{i}"]))
-        value = f"sum_{i}"
-        if i < len(weights) - 1:
-            nodes.append(helper.make_node(_NODE[net.activation], [value], [f"unit_{i}"]))
-            value = f"unit_{i}"
+    graph = Graph()
+    value = _outputs(net, graph, network_weights(net, n_draws))
     classifier = hasattr(net, "classes_")
     result = "probabilities" if classifier else "mean"
     if classifier:
-        nodes.append(helper.make_node("Softmax", [value], ["draws"], axis=-1))
-        value = "draws"
-    tensors.append(numpy_helper.from_array(np.array([0]), "draw_axis"))
-    nodes.append(helper.make_node("ReduceMean", [value, "draw_axis"], [result], keepdims=0))
-    sizes = net.architecture_.final
-    outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, ["rows", sizes[-1]])]
+        value = graph.add("Softmax", value, axis=-1)
+    graph.add("ReduceMean", value, graph.hold(np.array([0])), keepdims=0, name=result)
+    shape = ["rows", net._n_outputs]
+    outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)]
     if classifier:
-        outputs.append(_label(net.classes_, nodes, tensors))
-    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["rows", sizes[0]])]
-    graph = helper.make_graph(nodes, type(net).__name__, inputs, outputs, tensors)
+        outputs.append(_label(net.classes_, graph))
+    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["rows", net.n_features_in_])]
     model = helper.make_model(
-        graph,
+        helper.make_graph(graph.nodes, type(net).__name__, inputs, outputs, graph.tensors),
         opset_imports=[helper.make_opsetid("", _OPSET)],
         ir_version=8,
         producer_name="soubayes",
@@ -55,21 +44,107 @@ def export_onnx(net: Any, path: Path, n_draws: int | None) -> None:
 
 
 def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
-    """Weights of shape (draws, inputs + 1, units) that act on X and give y in their own units."""
-    layers = net._layers
+    """Weights of shape (draws, inputs + 1, units), with y in its own units.
+
+    The scaling of X is folded into the first layer, unless that is a convolution.
+    """
+    network = net._network
     if n_draws is None:
-        draws = [mean_weights(layers)]
+        draws = [mean_weights(network.layers)]
     else:
-        draws = list(drawn(layers, n_draws, net._rng_seed))
+        draws = list(drawn(network.layers, n_draws, net._rng_seed))
     weights = [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
-    weights[0] = net._x_scaler.fold(weights[0])
+    if not network.spec.steps[0].kernel:
+        weights[0] = net._x_scaler.of(network.columns).fold(weights[0])
     if hasattr(net, "_y_scaler"):
         weights[-1] *= net._y_scaler.scale
         weights[-1][:, -1] += net._y_scaler.shift
     return weights
 
 
-def _label(classes: np.ndarray, nodes: list[Any], tensors: list[Any]) -> Any:
+@dataclass
+class Graph:
+    """Nodes and tensors in the making; `add` and `hold` return the name of a value."""
+
+    nodes: list[Any] = field(default_factory=list)
+    tensors: list[Any] = field(default_factory=list)
+
+    def add(self, operation: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """One more node."""
+        name = name or f"value_{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operation, list(inputs), [name], **attributes))
+        return name
+
+    def hold(self, values: np.ndarray) -> str:
+        """A constant; floating numbers become float32."""
+        values = values.astype(np.float32) if values.dtype.kind == "f" else values
+        name = f"tensor_{len(self.tensors)}"
+        self.tensors.append(numpy_helper.from_array(values, name))
+        return name
+
+
+def _outputs(net: Any, graph: Graph, weights: list[np.ndarray]) -> str:
+    """Nodes from X to the outputs of the network, (draws, rows, outputs)."""
+    network, value, draws = net._network, "X", len(weights[0])
+    if network.columns is not None:
+        value = graph.add("Gather", value, graph.hold(network.columns.astype(np.int64)), axis=1)
+    if network.spec.steps[0].kernel:
+        value = _channels_first(net, graph)
+    for i, (step, weight) in enumerate(zip(network.spec.steps, weights, strict=True)):
+        if step.kernel:
+            value = _convolution(graph, value, step, weight, groups=draws if i else 1)
+        else:
+            if i and network.spec.steps[i - 1].kernel:
+                value = _features(graph, value, draws, network)
+            value = graph.add("MatMul", value, graph.hold(weight[:, :-1]))
+            value = graph.add("Add", value, graph.hold(weight[:, -1:]))
+        if i < len(weights) - 1:
+            value = graph.add(_NODE[network.spec.activation], value)
+    return value
+
+
+def _channels_first(net: Any, graph: Graph) -> str:
+    """Scaled rows of X as (rows, channels, height, width)."""
+    inputs = net.n_features_in_
+    shift, scale = (np.broadcast_to(v, inputs) for v in (net._x_scaler.shift, net._x_scaler.scale))
+    value = graph.add("Div", graph.add("Sub", "X", graph.hold(shift)), graph.hold(scale))
+    space = net._network.spec.steps[0].space
+    value = graph.add("Reshape", value, graph.hold(np.array([0, *space, -1])))
+    axes = [0, len(space) + 1, *range(1, len(space) + 1)]
+    return graph.add("Transpose", value, perm=axes)
+
+
+def _convolution(graph: Graph, value: str, step: Step, weight: np.ndarray, groups: int) -> str:
+    """All draws in one convolution: channels of draw d are the d-th group."""
+    draws, _, channels = weight.shape
+    kernel = [step.kernel] * len(step.space)
+    kernels = weight[:, :-1].reshape(draws, *kernel, -1, channels)
+    last = kernels.ndim - 1
+    kernels = kernels.transpose(0, last, last - 1, *range(1, last - 1))
+    kernels = kernels.reshape(draws * channels, -1, *kernel)
+    bias = graph.hold(weight[:, -1].ravel())
+    value = graph.add("Conv", value, graph.hold(kernels), bias, group=groups, kernel_shape=kernel)
+    if step.pool == 1:
+        return value
+    size = [step.pool] * len(step.space)
+    return graph.add("MaxPool", value, kernel_shape=size, strides=size)
+
+
+def _features(graph: Graph, value: str, draws: int, network: Any) -> str:
+    """(rows, draws x channels, height, width) as (draws, rows, features that are read)."""
+    dense = next(i for i, step in enumerate(network.spec.steps) if step.positions)
+    places = network.spec.steps[dense].positions
+    value = graph.add("Reshape", value, graph.hold(np.array([0, draws, -1, places])))
+    value = graph.add("Transpose", value, perm=[1, 0, 3, 2])
+    features = places * len(network.kept.units[dense - 1])
+    value = graph.add("Reshape", value, graph.hold(np.array([draws, -1, features])))
+    if network.spec.gate is None:
+        return value
+    read = columns_read(network.spec, network.kept).astype(np.int64)
+    return graph.add("Gather", value, graph.hold(read), axis=2)
+
+
+def _label(classes: np.ndarray, graph: Graph) -> Any:
     """Nodes that pick the most probable class; integers and text keep their labels."""
     if classes.dtype.kind in "iub":
         labels, kind = classes.astype(np.int64), TensorProto.INT64
@@ -77,7 +152,6 @@ def _label(classes: np.ndarray, nodes: list[Any], tensors: list[Any]) -> Any:
         labels, kind = classes.astype(np.float32), TensorProto.FLOAT
     else:
         labels, kind = classes.astype(str).astype(object), TensorProto.STRING
-    tensors.append(numpy_helper.from_array(labels, "classes"))
-    nodes.append(helper.make_node("ArgMax", ["probabilities"], ["number"], axis=1, keepdims=0))
-    nodes.append(helper.make_node("Gather", ["classes", "number"], ["label"]))
+    number = graph.add("ArgMax", "probabilities", axis=1, keepdims=0)
+    graph.add("Gather", graph.hold(labels), number, name="label")
     return helper.make_tensor_value_info("label", kind, ["rows"])

@@ -1,19 +1,28 @@
 """Data as chunks: arrays in memory, memory maps, iterables of batches; their scaling and devices.
 
-A source is walked once to learn its size and scale (`survey`) and then once an epoch. A chunk is a
-pair of float32 arrays that one compiled scan goes through in minibatches. An array that fits is a
-single chunk that stays on the device; nothing else is ever held whole.
+A source is walked once to learn its size and scale (`survey`) and then once an epoch. A chunk is
+rows of X, of y and their weights, which one compiled scan goes through in minibatches. An array
+that fits is a single chunk that stays on the device; nothing else is ever held whole.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from sklearn.utils.validation import _check_sample_weight
 
 RESIDENT_BYTES = 2**30  # as float32; larger arrays and memory maps are read in chunks
 CHUNK_BYTES = 2**25
+
+
+class Chunk(NamedTuple):
+    """Some rows: inputs, targets, and a weight for each row."""
+
+    X: Any
+    y: Any
+    weight: Any
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,12 @@ class Scaler:
         folded[..., -1, :] -= shift @ folded[..., :-1, :]
         return folded
 
+    def of(self, columns: np.ndarray | None) -> "Scaler":
+        """The scaling of some of the columns."""
+        if columns is None or not self.shift.ndim:
+            return self
+        return Scaler(self.shift[columns], self.scale[columns])
+
     @property
     def foldable(self) -> bool:
         """Whether float32 keeps the digits of data that are not centred first."""
@@ -46,22 +61,29 @@ class Scaler:
 
 
 class Moments:
-    """Mean, variance and range of every column, merged chunk by chunk (Chan et al.'s update)."""
+    """Mean, variance and range of every column, merged chunk by chunk (Chan et al.'s update).
+
+    Rows count by their weights, which are positive and are added up in units of the first one.
+    """
 
     def __init__(self) -> None:
-        self.n, self.mean, self._squares = 0, np.zeros(()), np.zeros(())
+        self.rows, self._total, self._unit = 0, 0.0, 1.0
+        self.mean, self._squares = np.zeros(()), np.zeros(())
         self.low, self.high = np.array(np.inf), np.array(-np.inf)
 
-    def add(self, values: np.ndarray) -> None:
+    def add(self, values: np.ndarray, weight: np.ndarray) -> None:
         """Take in the rows of one chunk."""
         values = np.asarray(values, float)
-        n, mean = len(values), values.mean(axis=0)
-        squares = ((values - mean) ** 2).sum(axis=0)
-        total = self.n + n
+        if not self.rows:
+            self._unit = weight[0]
+        share = weight / self._unit
+        here, total = share.sum(), self._total + share.sum()
+        mean = share @ values / here
         gap = mean - self.mean
-        self._squares = self._squares + squares + gap**2 * self.n * n / total
-        self.mean = self.mean + gap * n / total
-        self.n = total
+        self._squares = self._squares + share @ (values - mean) ** 2
+        self._squares = self._squares + gap**2 * (self._total * here / total)
+        self.mean = self.mean + gap * (here / total)
+        self.rows, self._total = self.rows + len(values), total
         self.low = np.minimum(self.low, values.min(axis=0))
         self.high = np.maximum(self.high, values.max(axis=0))
 
@@ -73,9 +95,14 @@ class Moments:
         )
 
     @property
+    def weight(self) -> float:
+        """The sum of the weights."""
+        return float(self._total * self._unit)
+
+    @property
     def sd(self) -> np.ndarray:
         """Standard deviations, 1 where a column is constant."""
-        sd = np.sqrt(self._squares / self.n)
+        sd = np.sqrt(self._squares / self._total)
         # a constant column can leave rounding of its mean behind
         return np.where(sd > 1e-12 * np.abs(self.mean), sd, 1.0)
 
@@ -86,28 +113,29 @@ class ArraySource:
 
     X: np.ndarray
     y: np.ndarray
-    rows: np.ndarray | None = None  # the training rows, when some are held out
+    weight: np.ndarray
+    rows: np.ndarray | None = None  # the training rows, when some are held out or weigh nothing
     streamed: bool = False
     _resident: Any = field(default=None, repr=False)
 
-    def raw(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def raw(self) -> Iterator[Chunk]:
         """Views of the data as they are, in order."""
         for block in self._blocks():
-            yield self.X[block], self.y[block]
+            yield self[block]
 
-    def chunks(
-        self, scale_x: Any, encode_y: Any, rng: np.random.Generator, put: Any
-    ) -> Iterator[tuple[Any, Any]]:
-        """Scaled chunks of one epoch; minibatches are shuffled later, inside a chunk."""
+    def chunks(self, prepare: Any, rng: np.random.Generator) -> Iterator[Chunk]:
+        """Prepared chunks of one epoch; minibatches are shuffled later, inside a chunk."""
         if self._resident is None and not self.streamed:
-            rows = slice(None) if self.rows is None else self.rows
-            self._resident = put(scale_x(self.X[rows]), encode_y(self.y[rows]))
+            self._resident = prepare(self[slice(None) if self.rows is None else self.rows])
         if not self.streamed:
             yield self._resident
             return
         blocks = list(self._blocks())
         for i in rng.permutation(len(blocks)):
-            yield put(scale_x(self.X[blocks[i]]), encode_y(self.y[blocks[i]]))
+            yield prepare(self[blocks[i]])
+
+    def __getitem__(self, rows: Any) -> Chunk:
+        return Chunk(self.X[rows], self.y[rows], self.weight[rows])
 
     def _blocks(self) -> Iterator[Any]:
         per_chunk = max(1, CHUNK_BYTES // (4 * max(1, self.X.shape[1])))
@@ -119,9 +147,9 @@ class ArraySource:
 
 @dataclass
 class BatchSource:
-    """An iterable of (X, y) batches that can be walked again every epoch."""
+    """An iterable of batches, (X, y) or (X, y, weight), that can be walked again every epoch."""
 
-    batches: Iterable[tuple[Any, Any]]
+    batches: Iterable[tuple[Any, ...]]
 
     def __post_init__(self) -> None:
         if iter(self.batches) is self.batches:
@@ -131,21 +159,38 @@ class BatchSource:
                 "starts anew."
             )
 
-    def raw(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def raw(self) -> Iterator[Chunk]:
         """The batches as NumPy arrays, in their own order."""
-        for pair in self.batches:
-            if not isinstance(pair, tuple | list) or len(pair) != 2:
+        for parts in self.batches:
+            if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
                 raise TypeError(
-                    f"a batch must be a pair (X, y) of arrays, not {type(pair).__name__}."
+                    "a batch must be (X, y) or (X, y, weight), all arrays, "
+                    f"not {type(parts).__name__}."
                 )
-            yield np.asarray(pair[0]), np.asarray(pair[1])
+            X, y = np.asarray(parts[0]), np.asarray(parts[1])
+            if len(X) != len(y):
+                raise ValueError(f"a batch has {len(X)} rows of X but {len(y)} of y.")
+            if len(parts) == 2:
+                yield Chunk(X, y, np.ones(len(X)))
+                continue
+            weight = check_weight(parts[2], X)
+            counted = weight > 0
+            if counted.any():
+                yield Chunk(X[counted], y[counted], weight[counted])
 
-    def chunks(
-        self, scale_x: Any, encode_y: Any, rng: np.random.Generator, put: Any
-    ) -> Iterator[tuple[Any, Any]]:
-        """Scaled batches of one epoch, in their own order."""
-        for X, y in self.raw():
-            yield put(scale_x(X), encode_y(y))
+    def chunks(self, prepare: Any, rng: np.random.Generator) -> Iterator[Chunk]:
+        """Prepared batches of one epoch, in their own order."""
+        yield from map(prepare, self.raw())
+
+
+def flat(X: Any) -> Any:
+    """Rows of any shape as rows of columns; a memory map stays one."""
+    return X.reshape(len(X), -1) if X.ndim > 2 else X
+
+
+def check_weight(weight: Any, X: np.ndarray) -> np.ndarray:
+    """The weights of the rows of X in float64; ones for None."""
+    return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
 
 
 def minibatches(n: int, batch_size: int) -> tuple[int, int]:

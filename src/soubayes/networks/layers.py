@@ -1,117 +1,154 @@
 """The model: layers whose units carry a scale, a factorised posterior, and its KL terms.
 
 Unit k of a hidden layer computes s_k (h . beta_k + b_k) with s_k = tau_k nu (supplement A.4, the
-non-centred form), beta ~ N(0, I), tau_k ~ C+(0, b_0), nu ~ C+(0, b_g). The posterior is fully
-factorised: normal on beta, log tau^2 and log nu^2. Standard deviations are stored as logarithms:
-a float32 softplus underflows to 0 and its logarithm to -inf.
+non-centred form), beta ~ N(0, I), tau_k ~ C+(0, b_0), nu ~ C+(0, b_g). In the gated layer (columns
+of X, or features of a convolution) h_j comes multiplied by a scale of its own, t_j ~ C+(0, b_0).
+The posterior is fully factorised: normal on beta, log tau^2, log t^2 and log nu^2. Standard
+deviations are stored as logarithms: a float32 softplus underflows to 0 and its logarithm to -inf.
 
 A layer is a dict of arrays. `mean` and `log_sd` have shape (inputs + 1, units), the last row being
-the bias; `local_*` has shape (units,), `global_*` is a scalar. A layer without `local_mean` has no
-tau; one without `global_mean` has no nu either and its prior standard deviation is 1/sqrt(dim).
+the bias; `local_*` has shape (units,), `input_*` (inputs,), `global_*` is a scalar. A layer without
+`local_mean` has no tau; one without `global_mean` has no nu either and its prior standard deviation
+is 1/sqrt(dim).
 """
 
-from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from soubayes.networks.structure import Spec, Step
+
 Layer = dict[str, Any]  # NumPy arrays, or JAX arrays while training
 
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "elu": jax.nn.elu}  # all map 0 to 0
 ACTIVE_SCALE = 1e-3  # the paper's rule (Table 3): a unit is active when E[tau nu] >= 1e-3
 _INITIAL_LOG_SD = -5.0
+_SCALES = ("input_mean", "local_mean", "global_mean")
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
-
-
-@dataclass(frozen=True)
-class Spec:
-    """What does not change while a network trains; hashable, so that it can steer compilation.
-
-    >>> Spec(sizes=(1, 100, 100, 1)).n_hidden
-    2
-    """
-
-    sizes: tuple[int, ...]  # inputs, hidden widths before any removal, outputs
-    prior: str = "horseshoe"
-    local_scale: float = 1.0
-    global_scale: float = 0.1
-    output_scale: bool = True
-    activation: str = "relu"
-
-    @property
-    def n_hidden(self) -> int:
-        """The number of hidden layers."""
-        return len(self.sizes) - 2
-
-    @property
-    def n_weights(self) -> list[int]:
-        """Weights of every layer before any removal, biases included."""
-        return [(inputs + 1) * units for inputs, units in pairwise(self.sizes)]
 
 
 def init_layers(spec: Spec, rng: np.random.Generator) -> list[Layer]:
     """Means N(0, 2/inputs), biases 0, standard deviations e^-5, all scales 1."""
     layers = []
-    for i, (inputs, units) in enumerate(pairwise(spec.sizes)):
-        mean = np.zeros((inputs + 1, units), np.float32)
-        mean[:-1] = rng.normal(scale=np.sqrt(2 / inputs), size=(inputs, units))
+    for i, step in enumerate(spec.steps):
+        mean = np.zeros((step.inputs + 1, step.units), np.float32)
+        mean[:-1] = rng.normal(scale=np.sqrt(2 / step.inputs), size=(step.inputs, step.units))
         layer: Layer = {"mean": mean, "log_sd": np.full_like(mean, _INITIAL_LOG_SD)}
         output = i == spec.n_hidden
+        scales: dict[str, tuple[int, ...]] = {}
+        if i == spec.gate:
+            scales["input"] = (step.inputs,)
         if spec.prior == "horseshoe" and not output:
-            layer["local_mean"] = np.zeros(units, np.float32)
-            layer["local_log_sd"] = np.full(units, _INITIAL_LOG_SD, np.float32)
+            scales["local"] = (step.units,)
         if spec.output_scale if output else spec.prior == "horseshoe":
-            layer["global_mean"] = np.zeros((), np.float32)
-            layer["global_log_sd"] = np.full((), _INITIAL_LOG_SD, np.float32)
+            scales["global"] = ()
+        for part, shape in scales.items():
+            layer[f"{part}_mean"] = np.zeros(shape, np.float32)
+            layer[f"{part}_log_sd"] = np.full(shape, _INITIAL_LOG_SD, np.float32)
         layers.append(layer)
     return layers
 
 
-def forward(spec: Spec, layers: list[Layer], x: jax.Array, key: jax.Array) -> jax.Array:
-    """Outputs under one draw of the posterior a row, by the local reparametrisation.
+def forward(
+    spec: Spec, layers: list[Layer], inputs: Any, x: jax.Array, key: jax.Array
+) -> jax.Array:
+    """Outputs under draws of the posterior; `inputs` are the columns that the gated layer reads.
 
-    Pre-activations are drawn instead of weights: given its scale, h . beta_k is normal with mean
-    h . m_k and variance h^2 . s_k^2. Scales are drawn once a call.
+    Dense layers: one draw a row by the local reparametrisation, that is pre-activations are drawn
+    instead of weights: given its scale, h . beta_k is normal with mean h . m_k and variance
+    h^2 . s_k^2. A convolution uses its weights at many places, whose pre-activations are not
+    independent: its weights are drawn. Weights of convolutions and scales are drawn once a call.
     """
     activation = ACTIVATIONS[spec.activation]
-    stops = np.cumsum([layer["mean"].shape[1] for layer in layers])
+    dense = [0 if step.kernel else layer["mean"].shape[1] for step, layer in _pairs(spec, layers)]
+    stops = np.cumsum(dense)
     # one call for everything, two rows of it for the scales: random calls are slow to compile
     noise = jax.random.normal(key, (len(x) + 2, stops[-1]), jnp.float32)
-    scales = draw_scales(layers, noise[:2].ravel())
-    ones = jnp.ones((len(x), 1), jnp.float32)
+    shared = noise[:2].ravel()
+    drawn = _drawn_once(spec, layers)
+    if drawn > shared.size:
+        shared = jax.random.normal(jax.random.fold_in(key, 1), (drawn,), jnp.float32)
+    scales, gates, shared = draw_scales(layers, shared)
     noises = jnp.split(noise[2:], stops[:-1], axis=1)
-    for i, (layer, scale, unit) in enumerate(zip(layers, scales, noises, strict=True)):
-        # a column of ones instead of a row for the bias: slicing the weights would copy them
-        x = jnp.concatenate([x, ones], axis=1)
-        centre = x @ layer["mean"]
-        variance = (x * x) @ jnp.exp(2 * layer["log_sd"])
-        x = (centre + jnp.sqrt(variance) * unit) * scale
+    for i, (step, layer) in enumerate(_pairs(spec, layers)):
+        if step.kernel:
+            size = layer["mean"].size
+            beta = layer["mean"] + jnp.exp(layer["log_sd"]) * shared[:size].reshape(
+                layer["mean"].shape
+            )
+            shared = shared[size:]
+            x = pooled(convolved(x, beta, step) * scales[i], step.pool)
+        else:
+            x = x.reshape(len(x), -1)
+            x = x if i != spec.gate else x[:, inputs] * gates[i]
+            # a column of ones instead of a row for the bias: slicing the weights would copy them
+            x = jnp.concatenate([x, jnp.ones((len(x), 1), jnp.float32)], axis=1)
+            centre = x @ layer["mean"]
+            variance = (x * x) @ jnp.exp(2 * layer["log_sd"])
+            x = (centre + jnp.sqrt(variance) * noises[i]) * scales[i]
         if i < len(layers) - 1:
             x = activation(x)
     return x
 
 
-def draw_scales(layers: list[Layer], noise: Any) -> list[Any]:
-    """A draw of tau_k nu for the units of every layer, from standard normal noise."""
-    scales: list[Any] = [1.0] * len(layers)
-    used = 0
+def convolved(x: Any, weight: Any, step: Step) -> Any:
+    """Patches times weights (entries + 1, channels), for JAX and NumPy; rows may come flat."""
+    xp = weight.__array_namespace__()
+    side, sizes = step.kernel, [length - step.kernel + 1 for length in step.space]
+    x = x.reshape(len(x), *step.space, -1)
+    views = [x]
+    for axis, size in enumerate(sizes, start=1):
+        cut = [slice(None)] * axis
+        views = [v[(*cut, slice(o, o + size))] for v in views for o in range(side)]
+    patches = xp.concatenate(views, axis=-1).reshape(-1, len(weight) - 1)
+    return (patches @ weight[:-1] + weight[-1]).reshape(len(x), *sizes, -1)
+
+
+def pooled(x: Any, size: int) -> Any:
+    """The largest value of every square or stretch; what is left over at the end is not read."""
+    if size == 1:
+        return x
+    xp = x.__array_namespace__()
+    for axis in range(1, x.ndim - 1):
+        count = x.shape[axis] // size
+        x = x[(*[slice(None)] * axis, slice(count * size))]
+        x = x.reshape(*x.shape[:axis], count, size, *x.shape[axis + 1 :])
+        x = xp.max(x, axis=axis + 1)
+    return x
+
+
+def draw_scales(layers: list[Layer], noise: Any) -> tuple[list[Any], list[Any], Any]:
+    """A draw of tau_k nu and of t_j for every layer, from standard normal noise; the noise left."""
+    drawn: dict[str, list[Any]] = {"unit": [1.0] * len(layers), "input": [1.0] * len(layers)}
     for i, layer in enumerate(layers):
-        for part in ("local", "global"):
+        for part in ("input", "local", "global"):
             if f"{part}_mean" in layer:
                 mean, sd = layer[f"{part}_mean"], jnp.exp(layer[f"{part}_log_sd"])
-                draw = noise[used : used + mean.size].reshape(mean.shape)
-                scales[i] = scales[i] * jnp.exp((mean + sd * draw) / 2)
-                used += mean.size
-    return scales
+                draw = jnp.exp((mean + sd * noise[: mean.size].reshape(mean.shape)) / 2)
+                noise = noise[mean.size :]
+                kind = "input" if part == "input" else "unit"
+                drawn[kind][i] = drawn[kind][i] * draw
+    return drawn["unit"], drawn["input"], noise
+
+
+def _drawn_once(spec: Spec, layers: list[Layer]) -> int:
+    """How many numbers a call draws for all rows together."""
+    scales = sum(v.size for layer in layers for name, v in layer.items() if name in _SCALES)
+    return scales + sum(layer["mean"].size for step, layer in _pairs(spec, layers) if step.kernel)
+
+
+def _pairs(spec: Spec, layers: list[Layer]) -> list[tuple[Step, Layer]]:
+    return list(zip(spec.steps, layers, strict=True))
 
 
 def mean_weights(layers: list[Layer]) -> list[Any]:
-    """The effective weights E_q[w] = E[tau] E[nu] E[beta] (supplement A.4)."""
-    return [layer["mean"] * unit_scales(layer) for layer in layers]
+    """The effective weights E_q[w] = E[t] E[tau] E[nu] E[beta] (supplement A.4)."""
+    return [
+        layer["mean"] * unit_scales(layer) * _with_bias(input_scales(layer)) for layer in layers
+    ]
 
 
 def unit_scales(layer: Layer) -> Any:
@@ -120,21 +157,42 @@ def unit_scales(layer: Layer) -> Any:
     scale = xp.ones(layer["mean"].shape[1], dtype=xp.float32)
     for part in ("local", "global"):
         if f"{part}_mean" in layer:
-            sd = xp.exp(layer[f"{part}_log_sd"])
-            scale = scale * xp.exp(layer[f"{part}_mean"] / 2 + sd**2 / 8)
+            scale = scale * _expected(layer, part)
     return scale
 
 
+def input_scales(layer: Layer) -> Any:
+    """E_q[t_j] of every input; 1 where they have no scales."""
+    if "input_mean" in layer:
+        return _expected(layer, "input")
+    xp = layer["mean"].__array_namespace__()
+    return xp.ones(len(layer["mean"]) - 1, dtype=xp.float32)
+
+
+def _expected(layer: Layer, part: str) -> Any:
+    """E[exp(u / 2)] of a normal u."""
+    xp = layer["mean"].__array_namespace__()
+    sd = xp.exp(layer[f"{part}_log_sd"])
+    return xp.exp(layer[f"{part}_mean"] / 2 + sd**2 / 8)
+
+
+def _with_bias(scale: Any) -> Any:
+    """A column to multiply weights with, whose last row, the bias, has no scale."""
+    xp = scale.__array_namespace__()
+    return xp.concatenate([scale, xp.ones(1, dtype=xp.float32)])[:, None]
+
+
 def kl_terms(spec: Spec, layers: list[Layer]) -> dict[str, jax.Array]:
-    """KL(q || prior) in nats of the three blocks: weights (beta), local (tau), global (nu)."""
+    """KL(q || prior) in nats of the three blocks: weights (beta), local (tau, t), global (nu)."""
     total = {name: jnp.zeros((), jnp.float32) for name in ("weights", "local", "global")}
     for i, layer in enumerate(layers):
-        sd = 1.0 if "global_mean" in layer else float(1 / np.sqrt(spec.sizes[i] + 1))
+        sd = 1.0 if "global_mean" in layer else float(1 / np.sqrt(spec.steps[i].inputs + 1))
         total["weights"] += kl_normal(layer["mean"], layer["log_sd"], sd).sum()
-        if "local_mean" in layer:
-            total["local"] += kl_half_cauchy(
-                layer["local_mean"], layer["local_log_sd"], spec.local_scale
-            ).sum()
+        for part in ("input", "local"):
+            if f"{part}_mean" in layer:
+                total["local"] += kl_half_cauchy(
+                    layer[f"{part}_mean"], layer[f"{part}_log_sd"], spec.local_scale
+                ).sum()
         if "global_mean" in layer:
             output = i == spec.n_hidden
             total["global"] += kl_half_cauchy(

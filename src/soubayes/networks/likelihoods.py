@@ -22,8 +22,8 @@ class NoisePrior(NamedTuple):
     kl_constant: np.ndarray  # what KL(Gamma(a, b) || Gamma(a0, b0)) holds besides b
 
 
-def noise_prior(a0: float, b0: np.ndarray, n: int, confidence: float) -> NoisePrior:
-    """The constants for n rows under the confidence gamma_phi."""
+def noise_prior(a0: float, b0: np.ndarray, n: float, confidence: float) -> NoisePrior:
+    """The constants for n rows (their total weight) under the confidence gamma_phi."""
     b0 = np.asarray(b0, float)
     a = a0 + n / (2 * confidence)
     constant = (a - a0) * digamma(a) - gammaln(a) + gammaln(a0) - a0 * np.log(b0) - a

@@ -27,8 +27,8 @@ def plot_history(net: Any, ax: Any = None) -> Any:
     if (history["loss"] > 0).all():
         objective.set_yscale("log")
     objective.set_ylabel("nats")
-    for i, width in enumerate(net.architecture_.initial[1:-1], start=1):
-        units.plot(history["epoch"], history[f"active_{i}"], label=f"layer {i} of {width}")
+    for i, step in enumerate(net._network.spec.steps[:-1], start=1):
+        units.plot(history["epoch"], history[f"active_{i}"], label=f"layer {i} of {step.units}")
         sparsity.plot(history["epoch"], history[f"sparsity_{i}"], label=f"layer {i}")
     units.set_ylim(bottom=0)
     units.set_ylabel("active units")
@@ -50,7 +50,7 @@ def plot_architecture(net: Any, ax: Any = None) -> Any:
     Many inputs are shown as at most 40, the ones with the largest weights.
     """
     ax = ax if ax is not None else plt.subplots(figsize=(6, 4), layout="constrained")[1]
-    weights = [w[:-1] for w in mean_weights(net._layers)]
+    weights = _connections(net._network)
     strength = np.abs(weights[0]).sum(axis=1)
     shown = np.sort(np.argsort(-strength, kind="stable")[:_MOST_INPUTS])
     hidden_inputs = len(strength) - len(shown)
@@ -65,9 +65,14 @@ def plot_architecture(net: Any, ax: Any = None) -> Any:
         ax.add_collection(
             LineCollection(lines, colors=colors, alpha=size[rows, columns], linewidths=1.0)
         )
-    for i, (before, after) in enumerate(zip(*net.architecture_, strict=True)):
+    whole = [len(strength), *(step.units for step in net._network.spec.steps)]
+    if net._network.spec.gate == 0:
+        whole[0] = net.n_features_in_
+    left = [len(strength), *(weight.shape[1] for weight in weights)]
+    for i, (before, after) in enumerate(zip(whole, left, strict=True)):
         ax.plot(np.full(len(heights[i]), i), heights[i], "o", color="black", ms=4, zorder=3)
-        text = f"{after} of {before}" if 0 < i < len(weights) else f"{after}"
+        hidden = 0 < i < len(weights)
+        text = f"{after} of {before}" if hidden or before > after else f"{after}"
         ax.annotate(text, (i, 1.08), ha="center", annotation_clip=False)
     names = [f"layer {i}" for i in range(1, len(weights))]
     first = "inputs" if not hidden_inputs else f"inputs\n({len(shown)} shown)"
@@ -76,6 +81,75 @@ def plot_architecture(net: Any, ax: Any = None) -> Any:
     ax.set_xlim(-0.3, len(weights) + 0.3)
     ax.set_ylim(-0.05, 1.15)
     ax.spines[:].set_visible(False)
+    return ax
+
+
+def _connections(network: Any) -> list[np.ndarray]:
+    """Effective weights between units; between channels their size over offsets and places."""
+    matrices = []
+    for i, weight in enumerate(mean_weights(network.layers)):
+        step, weight = network.spec.steps[i], np.asarray(weight[:-1])
+        if step.kernel:
+            by_offset = weight.reshape(step.kernel ** len(step.space), -1, weight.shape[1])
+            weight = np.sqrt((by_offset**2).sum(axis=0))
+        elif step.positions:
+            channels = network.kept.units[i - 1]
+            owner = np.searchsorted(channels, network.kept.inputs % network.spec.steps[i - 1].units)
+            squares = np.zeros((len(channels), weight.shape[1]))
+            np.add.at(squares, owner, weight**2)
+            weight = np.sqrt(squares)
+        matrices.append(weight)
+    return matrices
+
+
+def plot_path(net: Any, ax: Any = None) -> Any:
+    """Error on the rows held out against multiply–adds, a point a confidence; the chosen is ringed.
+
+    Without rows held out, the objective J takes the place of the error.
+    """
+    ax = ax if ax is not None else plt.subplots(figsize=(6, 4), layout="constrained")[1]
+    path = net.path_
+    names = {
+        "validation_accuracy": ("error on held-out rows (%)", lambda v: 100 * (1 - v)),
+        "validation_rmse": ("RMSE on held-out rows", lambda v: v),
+        "value": ("objective J (nats)", lambda v: v),
+    }
+    name = next(name for name in names if name in path)
+    label, of = names[name]
+    size, score = path["multiply_adds"], of(path[name])
+    ax.plot(size, score, "o-", color="tab:blue")
+    for x, y, confidence in zip(size, score, path["confidence"], strict=True):
+        ax.annotate(f"{confidence:g}", (x, y), xytext=(6, 5), textcoords="offset points")
+    ax.plot(size[net._chosen], score[net._chosen], "o", ms=13, mfc="none", color="tab:red")
+    ax.set_xscale("log")
+    ax.set(xlabel="multiply–adds of a row", ylabel=label)
+    return ax
+
+
+def plot_inputs(net: Any, ax: Any = None) -> Any:
+    """Root mean square of each input's effective weights: an image, or a bar a column of X."""
+    weights = np.asarray(mean_weights(net._network.layers)[0][:-1])
+    if net._network.spec.steps[0].kernel:
+        raise ValueError("plot_inputs draws the inputs of a dense layer, not of a convolution.")
+    size = np.zeros(net.n_features_in_)
+    size[net.selected_inputs_] = np.sqrt((weights**2).mean(axis=1))
+    shape = net._input_shape[:2] if len(net._input_shape) > 2 else ()
+    ax = ax if ax is not None else plt.subplots(figsize=(5, 4), layout="constrained")[1]
+    if shape:
+        shown = np.where(net.get_support(), size, np.nan).reshape(*shape, -1).max(axis=-1)
+        ax.set_facecolor("0.9")
+        drawn = ax.imshow(shown, cmap="viridis")
+        ax.figure.colorbar(drawn, ax=ax, label="size of the input's weights")
+        ax.set_xticks([])
+        ax.set_yticks([])
+    else:
+        ax.bar(np.arange(len(size)), size, color="tab:blue")
+        names = getattr(net, "feature_names_in_", None)
+        if names is not None:
+            labels = [str(name).replace("$", r"\$") for name in names]
+            ax.set_xticks(range(len(names)), labels, rotation=90)
+        ax.set(xlabel="column of X", ylabel="size of the input's weights")
+    ax.set_title(f"{len(net.selected_inputs_)} of {net.n_features_in_} inputs are read")
     return ax
 
 

@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from soubayes.networks.compaction import Kept, columns_read
 from soubayes.networks.feeding import Scaler
-from soubayes.networks.layers import Layer, Spec, mean_weights
+from soubayes.networks.layers import Layer, convolved, mean_weights, pooled
+from soubayes.networks.structure import Spec
 
 _ROWS = 16_384  # whose outputs are held for all draws at once
 _PIECE = 1024  # rows that stay in the processor's cache
@@ -32,21 +34,33 @@ class Uncertainty(NamedTuple):
     total: np.ndarray
 
 
+class Network(NamedTuple):
+    """A trained network: the posterior of its layers, and what is left of the structure."""
+
+    spec: Spec
+    layers: list[Layer]
+    kept: Kept
+
+    @property
+    def columns(self) -> np.ndarray | None:
+        """The columns of X that are read, None for all."""
+        return self.kept.inputs if self.spec.gate == 0 else None
+
+
 def outputs_by_chunk(
-    spec: Spec,
-    layers: list[Layer],
-    X: np.ndarray,
-    scaler: Scaler,
-    n_draws: int | None,
-    seed: int,
+    network: Network, X: np.ndarray, scaler: Scaler, n_draws: int | None, seed: int
 ) -> Iterator[np.ndarray]:
     """Outputs of shape (draws, rows, outputs) for chunks of rows; mean weights for None.
 
     A draw is one set of weights for all rows, so what is said of a row never depends on others.
     """
-    fold = scaler.foldable
+    layers = network.layers
+    scaler = scaler.of(network.columns)
+    # a scaling that is folded into the weights costs nothing a row; patches have no place for it
+    fold = scaler.foldable and not network.spec.steps[0].kernel
     for start in range(0, len(X), _ROWS):
         x = X[start : start + _ROWS]
+        x = x if network.columns is None else x[:, network.columns]
         x = x.astype(np.float32, copy=False) if fold else scaler(x)
         draws = iter([mean_weights(layers)]) if n_draws is None else drawn(layers, n_draws, seed)
         outputs = []
@@ -54,20 +68,41 @@ def outputs_by_chunk(
             if fold:
                 group = [[scaler.fold(w[0]).astype(np.float32), *w[1:]] for w in group]
             pieces = [
-                _group_outputs(spec, group, x[i : i + _PIECE]) for i in range(0, len(x), _PIECE)
+                _group_outputs(network, group, x[i : i + _PIECE]) for i in range(0, len(x), _PIECE)
             ]
             outputs.append(np.concatenate(pieces, axis=1))
         yield np.concatenate(outputs)
 
 
-def _group_outputs(spec: Spec, group: list[list[np.ndarray]], x: np.ndarray) -> np.ndarray:
+def _group_outputs(network: Network, group: list[list[np.ndarray]], x: np.ndarray) -> np.ndarray:
     """Outputs (draws, rows, outputs) of several networks; their first layers are one product."""
     first = np.concatenate([weights[0] for weights in group], axis=1)
-    hidden = _ACTIVATIONS[spec.activation](x @ first[:-1] + first[-1])
-    parts = np.split(hidden, len(group), axis=1)
-    return np.stack(
-        [forward_weights(spec, w[1:], part) for w, part in zip(group, parts, strict=True)]
-    )
+    parts = np.split(_layer(network, 0, first, x), len(group), axis=-1)
+    return np.stack([_from(network, 1, w[1:], part) for w, part in zip(group, parts, strict=True)])
+
+
+def forward_weights(network: Network, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Outputs of the ordinary network with these weights, on scaled rows of all columns."""
+    x = x if network.columns is None else x[:, network.columns]
+    return _from(network, 0, weights, x)
+
+
+def _from(network: Network, number: int, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
+    for i, weight in enumerate(weights, start=number):
+        x = _layer(network, i, weight, x)
+    return x
+
+
+def _layer(network: Network, i: int, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
+    step, gate = network.spec.steps[i], network.spec.gate
+    if step.kernel:
+        x = pooled(convolved(x, weight, step), step.pool)
+    else:
+        x = x.reshape(len(x), -1)
+        if i and i == gate:
+            x = x[:, columns_read(network.spec, network.kept)]
+        x = x @ weight[:-1] + weight[-1]
+    return x if i == network.spec.n_hidden else _ACTIVATIONS[network.spec.activation](x)
 
 
 def drawn(layers: list[Layer], n_draws: int, seed: int) -> Iterator[list[np.ndarray]]:
@@ -77,7 +112,7 @@ def drawn(layers: list[Layer], n_draws: int, seed: int) -> Iterator[list[np.ndar
 
 
 def draw_weights(layers: list[Layer], rng: np.random.Generator) -> list[np.ndarray]:
-    """One draw of all weights, w = tau nu beta."""
+    """One draw of all weights, w = t tau nu beta."""
     weights = []
     for layer in layers:
         weight = _draw(layer["mean"], layer["log_sd"], rng)
@@ -85,17 +120,11 @@ def draw_weights(layers: list[Layer], rng: np.random.Generator) -> list[np.ndarr
             if f"{part}_mean" in layer:
                 log_square = _draw(layer[f"{part}_mean"], layer[f"{part}_log_sd"], rng)
                 weight = weight * np.exp(log_square / 2)
+        if "input_mean" in layer:
+            log_square = _draw(layer["input_mean"], layer["input_log_sd"], rng)
+            weight[:-1] *= np.exp(log_square / 2)[:, None]
         weights.append(weight)
     return weights
-
-
-def forward_weights(spec: Spec, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
-    """Outputs of the ordinary network with these weights."""
-    for i, weight in enumerate(weights):
-        x = x @ weight[:-1] + weight[-1]
-        if i < len(weights) - 1:
-            x = _ACTIVATIONS[spec.activation](x)
-    return x
 
 
 def softmax(outputs: np.ndarray) -> np.ndarray:

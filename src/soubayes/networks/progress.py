@@ -1,17 +1,46 @@
-"""The progress bar: with rich when it is installed, else a line of text now and then."""
+"""What happens after every epoch: a progress bar, and a checkpoint now and then."""
 
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
 
-from soubayes.networks.training import Run
+from soubayes.networks import storage
+from soubayes.networks.state import Run
+
+CHECKPOINT_SECONDS = 20.0  # between two checkpoints of a long training
+
+
+class Reporter:
+    """Called after every epoch: shows it, keeps it, and writes a checkpoint now and then."""
+
+    def __init__(
+        self, show: Callable[[Run], None], folder: Any, info: dict[str, Any], epochs: int
+    ) -> None:
+        self.last: Run | None = None
+        self._show, self._folder, self._info, self._epochs = show, folder, info, epochs
+        self._written = time.monotonic()
+
+    def __call__(self, run: Run) -> None:
+        self.last = run
+        self._show(run)
+        if run.epoch == self._epochs or time.monotonic() - self._written >= CHECKPOINT_SECONDS:
+            self.write()
+
+    def write(self) -> None:
+        """The last finished epoch to the checkpoint, if there is to be one."""
+        if self._folder is not None and self.last is not None:
+            storage.write_checkpoint(self._folder, self.last, self._info)
+            self._written = time.monotonic()
 
 
 @contextmanager
 def progress(verbose: int, epochs: int) -> Iterator[Callable[[Run], None]]:
-    """A function to call after every epoch; shows objective, active units and speed.
+    """With rich a bar, else a line of text now and then: objective, active units and speed.
+
+    Gives the function to call after every epoch.
 
     >>> with progress(0, 10) as show:
     ...     pass

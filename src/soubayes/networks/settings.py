@@ -8,6 +8,7 @@ import numpy as np
 
 from soubayes.confidence import check_gamma
 from soubayes.networks.layers import ACTIVATIONS
+from soubayes.networks.structure import Conv, Pool
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -19,7 +20,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     ValueError: epochs is 0, but it must be None or a whole number of at least 1.
     """
     for name, value in settings.items():
-        if name.startswith("confidence_"):
+        if name == "confidence_weights":
+            _check_path(value)
+        elif name.startswith("confidence_"):
             check_gamma(name.removeprefix("confidence_"), value, allow_inf=False)
         elif name in _CHOICES:
             check_choice(name, value, _CHOICES[name])
@@ -27,6 +30,25 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             allowed, holds = _RULES[name]
             if not holds(value):
                 raise ValueError(f"{name} is {value!r}, but it must be {allowed}.")
+
+
+def _check_path(value: Any) -> None:
+    """A number, several different ones, or "auto"."""
+    if isinstance(value, str):
+        if value != "auto":
+            raise ValueError(
+                f"confidence_weights is {value!r}, but it must be a number greater than 0, several "
+                "of them, or 'auto'."
+            )
+        return
+    values = np.atleast_1d(np.asarray(value, object)).tolist()
+    for number in values:
+        check_gamma("weights", number, allow_inf=False)
+    if not values or len(set(values)) < len(values):
+        raise ValueError(
+            f"confidence_weights is {value!r}, but a path must hold different numbers, at least "
+            "one."
+        )
 
 
 def check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
@@ -47,6 +69,12 @@ def _part(value: Any) -> bool:
     return isinstance(value, Real) and 0 <= float(value) <= 1
 
 
+def _layer(value: Any) -> bool:
+    if isinstance(value, Conv):
+        return _count(value.channels) and _count(value.kernel)
+    return _count(value.size) if isinstance(value, Pool) else _count(value)
+
+
 _SEVERAL = (tuple, list)
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "prior": ("horseshoe", "normal"),
@@ -55,8 +83,12 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 _RULES: dict[str, tuple[str, Any]] = {
     "hidden": (
-        "a tuple of one or more widths of at least 1",
-        lambda v: isinstance(v, _SEVERAL) and len(v) > 0 and all(map(_count, v)),
+        "a tuple of one or more widths of at least 1, Conv or Pool",
+        lambda v: isinstance(v, _SEVERAL) and len(v) > 0 and all(map(_layer, v)),
+    ),
+    "input_shape": (
+        "None, or the shape of a row: (length, channels) or (height, width, channels)",
+        lambda v: v is None or (isinstance(v, _SEVERAL) and len(v) > 1 and all(map(_count, v))),
     ),
     "noise_prior": (
         "None or two numbers greater than 0, shape and rate of the noise precision's Gamma prior",

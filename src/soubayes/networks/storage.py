@@ -3,6 +3,7 @@
 Reading runs no code, and every file is replaced as a whole, so that a kill leaves the old one.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -13,9 +14,10 @@ import optax
 
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.networks.training import Run
+from soubayes.networks.compaction import Kept
+from soubayes.networks.state import End, Run
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def write(path: str | os.PathLike[str], tree: Any, info: dict[str, Any]) -> None:
@@ -24,7 +26,8 @@ def write(path: str | os.PathLike[str], tree: Any, info: dict[str, Any]) -> None
     tensors = {name: np.array(value, order="C") for name, value in _flatten(tree).items()}
     text = json.dumps({"format": _FORMAT, **info})
     with atomic_path(path) as temporary:
-        numpy_io.save_file(tensors, temporary, metadata={"soubayes": text})
+        checked = {"soubayes": text, "checksum": _checksum(text, tensors)}
+        numpy_io.save_file(tensors, temporary, metadata=checked)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
@@ -35,8 +38,9 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            info = json.loads((file.metadata() or {})["soubayes"])
-    except (safetensors.SafetensorError, KeyError, json.JSONDecodeError) as error:
+            metadata = file.metadata()
+            info = json.loads(metadata["soubayes"])
+    except Exception as error:  # of whatever kind damage provokes in the readers
         raise ValueError(
             f"{str(path)!r} is not a network saved by soubayes, or it is damaged: {error}"
         ) from error
@@ -45,6 +49,8 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
             f"{str(path)!r} has format {info.get('format')!r}, but this version of soubayes reads "
             f"format {_FORMAT}. Load it with the version that wrote it."
         )
+    if metadata.get("checksum") != _checksum(metadata["soubayes"], tensors):
+        raise ValueError(f"{str(path)!r} is damaged: its content does not match its checksum.")
     return _unflatten(tensors), info
 
 
@@ -54,8 +60,9 @@ def write_checkpoint(folder: str | os.PathLike[str], run: Run, info: dict[str, A
     tree = {
         "params": run.params,
         "moments": moments,
-        "kept": run.kept,
+        "kept": run.kept._asdict(),
         "history": columns(run.rows[: run.epoch]),
+        "ends": ends_tree([end for end in run.ends if end.epoch <= run.epoch]),
     }
     write(_checkpoint_file(folder), tree, {**info, "epoch": run.epoch})
 
@@ -68,7 +75,20 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> tuple[Run, dict[str, Any]
     moments = optax.ScaleByAdamState(**tree["moments"])
     history = tree["history"]
     rows = [{name: history[name][i] for name in history} for i in range(info["epoch"])]
-    return Run(tree["params"], moments, tree["kept"], info["epoch"], rows), info
+    ends = read_ends(tree)
+    return Run(tree["params"], moments, Kept(**tree["kept"]), info["epoch"], rows, ends), info
+
+
+def ends_tree(ends: list[End]) -> list[dict[str, Any]]:
+    """Networks as a tree to write."""
+    return [{"params": end.params, "kept": end.kept._asdict(), "epoch": end.epoch} for end in ends]
+
+
+def read_ends(tree: dict[str, Any]) -> list[End]:
+    """The networks of a tree that was read; a list without entries leaves nothing behind."""
+    return [
+        End(end["params"], Kept(**end["kept"]), int(end["epoch"])) for end in tree.get("ends", [])
+    ]
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
@@ -78,6 +98,15 @@ def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 def _checkpoint_file(folder: str | os.PathLike[str]) -> Path:
     return Path(folder) / "training.safetensors"
+
+
+def _checksum(text: str, tensors: dict[str, np.ndarray]) -> str:
+    """SHA-256 of everything that is read back."""
+    total = hashlib.sha256(text.encode())
+    for name, value in sorted(tensors.items()):
+        total.update(f"{name} {value.dtype.str} {value.shape}".encode())
+        total.update(value.tobytes())
+    return total.hexdigest()
 
 
 def _flatten(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:

@@ -1,0 +1,173 @@
+"""What `fit` is given: checks, shapes, rows held out, and scales, in one walk over the data."""
+
+import hashlib
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_array, column_or_1d, validate_data
+
+from soubayes.networks import path
+from soubayes.networks.feeding import (
+    RESIDENT_BYTES,
+    ArraySource,
+    BatchSource,
+    Chunk,
+    Moments,
+    Scaler,
+    check_weight,
+    flat,
+)
+
+
+class Intake(BaseEstimator):
+    """The part of an estimator that takes in data; a subclass brings what it asks of y."""
+
+    def _source(self, X: Any, y: Any, sample_weight: Any) -> ArraySource | BatchSource:
+        if y is None and not hasattr(X, "__array__") and not hasattr(X, "shape") and _batches(X):
+            if sample_weight is not None:
+                raise ValueError(
+                    "sample_weight was given beside batches, which bring their own weights: let "
+                    "every batch be (X, y, weight)."
+                )
+            self._input_shape = self._given_shape()
+            return BatchSource(X)
+        X = self._flattened(X, reset=True)
+        regression = hasattr(self, "noise_prior")
+        checked, target = validate_data(
+            self,
+            X,
+            y,
+            dtype="numeric",
+            ensure_min_samples=2,
+            multi_output=True,
+            y_numeric=regression,
+        )
+        if not regression:
+            check_classification_targets(target)
+            target = column_or_1d(target, warn=True)
+        streamed = isinstance(X, np.memmap) or checked.size * 4 > RESIDENT_BYTES
+        weight = check_weight(sample_weight, checked)
+        counted = np.flatnonzero(weight)
+        if len(counted) < 2:
+            raise ValueError(f"{len(counted)} rows have a weight above 0, but 2 are needed.")
+        rows = counted if len(counted) < len(weight) else None
+        return ArraySource(checked, target, weight, rows, streamed)
+
+    def _given_shape(self) -> tuple[int, ...]:
+        return () if self.input_shape is None else tuple(map(int, self.input_shape))
+
+    def _flattened(self, X: Any, *, reset: bool) -> Any:
+        """X with columns only; `reset` remembers the shape of a row, else it must agree.
+
+        The shape of a row that is columns and no more is ().
+        """
+        shape = tuple(np.shape(X)[1:]) if hasattr(X, "shape") else ()
+        if reset:
+            self._input_shape = shape if len(shape) > 1 else self._given_shape()
+        elif len(shape) > 1 and shape != self._input_shape:
+            raise ValueError(
+                f"rows of X have the shape {shape}, but the network was trained on "
+                f"{self._input_shape or self.n_features_in_}."
+            )
+        return flat(X) if len(shape) > 1 else X
+
+    def _held_out_fraction(self, given: bool) -> float:
+        if self.validation_fraction == 0 and isinstance(self.confidence_weights, str) and not given:
+            return path.HELD_OUT
+        return float(self.validation_fraction)
+
+    def _hold_out(
+        self, source: ArraySource | BatchSource, fraction: float, rng: np.random.Generator
+    ) -> Chunk:
+        if isinstance(source, BatchSource):
+            raise ValueError(
+                "validation_fraction needs arrays: an iterable of batches cannot be split. "
+                "Hold rows out yourself and give them as X_val and y_val."
+            )
+        rows = np.arange(len(source.X)) if source.rows is None else source.rows
+        n = len(rows)
+        count = round(fraction * n)
+        if not 1 <= count <= n - 2:
+            raise ValueError(
+                f"validation_fraction={fraction} holds out {count} of {n} rows, "
+                "but at least 1 must be held out and 2 must remain."
+            )
+        order = rng.permutation(rows)
+        source.rows = np.sort(order[count:])
+        return source[np.sort(order[:count])]
+
+    def _given_to_score(self, X: Any, y: Any) -> Chunk:
+        if X is None or y is None or self.validation_fraction > 0:
+            raise ValueError(
+                "rows to score every epoch on are given as X_val and y_val, both, or taken from X "
+                f"by validation_fraction; here X_val is {'missing' if X is None else 'given'}, "
+                f"y_val is {'missing' if y is None else 'given'} and validation_fraction is "
+                f"{self.validation_fraction}."
+            )
+        X = self._flattened(X, reset=False)
+        X, y = validate_data(self, X, y, reset=False, dtype="numeric", multi_output=True)
+        return Chunk(X, y, np.ones(len(X)))
+
+    def _survey(self, source: ArraySource | BatchSource) -> tuple[int, float]:
+        """Rows and their total weight; sizes, scales and labels; in one walk over the data."""
+        moments, digest, width = Moments(), hashlib.sha256(), None
+        checks = isinstance(source, BatchSource)
+
+        def targets() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            nonlocal width
+            for X, y, weight in source.raw():
+                if checks:
+                    X = self._flattened(X, reset=width is None)
+                    X = check_array(X, dtype="numeric", input_name="X")
+                    if width is not None and X.shape[1] != width:
+                        raise ValueError(f"batches have {width} and {X.shape[1]} features.")
+                    if hasattr(self, "noise_prior"):
+                        check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
+                width = X.shape[1]
+                moments.add(X, weight)
+                digest.update(str(y.tolist()).encode() if y.dtype == object else y.tobytes())
+                digest.update(weight.tobytes())
+                yield y, weight
+
+        self._survey_y(targets())
+        if width is None or moments.rows < 2:
+            raise ValueError(
+                f"the batches hold {moments.rows} rows in all, but at least 2 are needed."
+            )
+        self.n_features_in_ = width
+        if self._input_shape and prod(self._input_shape) != width:
+            raise ValueError(
+                f"input_shape is {self._input_shape}, which makes {prod(self._input_shape)} "
+                f"numbers a row, but X has {width} columns."
+            )
+        self._x_scaler = self._scaler(moments)
+        digest.update(moments.mean.tobytes() + moments.sd.tobytes())
+        self._data_print = digest.hexdigest()
+        return moments.rows, moments.weight
+
+    def _scaler(self, moments: Moments) -> Scaler:
+        choice = self.scale_inputs
+        if choice == "auto":
+            choice = "common" if moments.one_unit() else "columns"
+        if choice == "columns":
+            return Scaler(moments.mean, moments.sd)
+        if choice == "common":
+            low, span = moments.low.min(), moments.high.max() - moments.low.min()
+            return Scaler(np.array(low), np.array(span if span > 0 else 1.0))
+        return Scaler(np.zeros(()), np.ones(()))
+
+
+def _batches(X: Any) -> bool:
+    """An iterable of (X, y) or (X, y, weight) rather than a nested list of numbers."""
+    if not hasattr(X, "__iter__"):
+        return False
+    if isinstance(X, list | tuple):
+        return bool(X) and all(
+            isinstance(parts, tuple) and len(parts) in (2, 3) and hasattr(parts[0], "__len__")
+            for parts in X
+        )
+    return not isinstance(X, str | bytes | dict)

@@ -1,0 +1,82 @@
+"""A path of confidences in one training: its stages, its table, and the choice of a network.
+
+Training starts at the lowest confidence in the weights. Every later stage starts from the network
+of the one before, raises the confidence gradually, and takes a part of its epochs. Raising the
+confidence only removes units, so the networks of a path are ordered from large to small.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from soubayes.networks.compaction import size_of
+from soubayes.networks.state import End, Stage
+from soubayes.networks.structure import Spec
+
+CONFIDENCES = (0.03, 0.1, 0.3, 1.0)  # of confidence_weights="auto"
+HELD_OUT = 0.1  # of the rows, when "auto" is given nothing to score on
+LATER, ALL_LATER = 0.5, 1.5  # epochs of a later stage, and of all of them, over the first one's
+ROUND = 20  # default numbers of epochs are multiples of it, so that several fit into one call
+
+
+def confidences(setting: Any) -> tuple[float, ...]:
+    """The confidences of a setting of `confidence_weights`, lowest first.
+
+    >>> confidences(0.5), confidences([1, 0.1]), len(confidences("auto"))
+    ((0.5,), (0.1, 1.0), 4)
+    """
+    if isinstance(setting, str):
+        return CONFIDENCES
+    return tuple(sorted(float(value) for value in np.atleast_1d(setting)))
+
+
+def stages(values: Sequence[float], epochs: int, rounded: bool) -> tuple[Stage, ...]:
+    """Epochs of every confidence; `rounded` to multiples of ROUND where nobody asked for a number.
+
+    >>> stages([0.1, 1.0], 100, rounded=False)
+    (Stage(start=0, stop=100, confidence=0.1), Stage(start=100, stop=150, confidence=1.0))
+    """
+    share = min(LATER, ALL_LATER / max(1, len(values) - 1))
+    later = max(1, int(share * epochs))
+    if rounded:
+        epochs, later = (-(-count // ROUND) * ROUND for count in (epochs, later))
+    stops = epochs + later * np.arange(len(values))
+    starts = [0, *stops[:-1].tolist()]
+    return tuple(map(Stage, starts, stops.tolist(), values))
+
+
+def describe(spec: Spec, ends: Sequence[End]) -> dict[str, list[Any]]:
+    """Columns of a path's table that the networks themselves tell."""
+    rows = []
+    for end in ends:
+        units, reads = size_of(spec, end.kept)
+        adds, parameters = spec.cost(units, reads)
+        counts = {f"units_{i}": count for i, count in enumerate(units[:-1], start=1)}
+        inputs = {"inputs": reads} if spec.gate is not None else {}
+        rows.append({**inputs, **counts, "multiply_adds": adds, "parameters": parameters})
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def smallest_good(losses: Sequence[np.ndarray], sizes: Sequence[int], weight: np.ndarray) -> int:
+    """The smallest network whose mean loss is within one standard error of the lowest.
+
+    >>> losses = [np.array([1.0, 1.4]), np.array([1.1, 1.4]), np.array([3.0, 3.0])]
+    >>> smallest_good(losses, [300, 200, 100], np.ones(2))
+    1
+    """
+    means, errors = mean_and_error(losses, weight)
+    best = int(np.argmin(means))
+    good = np.flatnonzero(means <= means[best] + errors[best]).tolist()
+    return min(good, key=lambda i: sizes[i])
+
+
+def mean_and_error(
+    losses: Sequence[np.ndarray], weight: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weighted means of the rows' losses and their standard errors."""
+    share = weight / weight.sum()
+    table = np.array(losses, float)
+    means = table @ share
+    spread = ((table - means[:, None]) ** 2) @ share**2
+    return means, np.sqrt(spread)

@@ -1,0 +1,148 @@
+"""The compiled part of training: minibatches in a scan, the objective, Adam.
+
+The optimiser sees J/n = mean loss of a minibatch + sum_k gamma_k KL_k / n (eq. 5 over n).
+Adam's step is multiplied for the scales: pruning is the scales' random walk to 0, and without the
+multiplier it takes ten times as many epochs as the fit.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from soubayes.networks.feeding import Chunk, placement
+from soubayes.networks.layers import active_counts, forward, kl_terms, weight_counts
+from soubayes.networks.likelihoods import categorical_loss, gaussian_kl, gaussian_loss
+from soubayes.networks.state import Problem
+from soubayes.networks.structure import Spec
+
+BLOCKS = ("weights", "local", "global")
+WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
+RISE = 0.3  # the confidence of a later stage is reached after this part of it
+HOLD = 0.5  # the learning rate is held for this part of a stage, then falls along a cosine
+
+
+def _scan(
+    spec: Spec,
+    mesh: jax.sharding.Mesh,
+    params: dict[str, Any],
+    moments: Any,
+    inputs: jax.Array,
+    chunk: Chunk,
+    order: jax.Array,
+    keys: jax.Array,
+    times: jax.Array,
+    problem: Problem,
+) -> tuple[dict[str, Any], Any, jax.Array, jax.Array]:
+    """Take the minibatches `order` (epochs, steps, batch) of a chunk.
+
+    `keys` (epochs, steps, 2) are their noise, `times` (epochs, steps) their parts of the run. Also
+    returns the mean loss and the summary of every epoch.
+    """
+    batch = order.shape[-1]
+
+    def step(state: Any, now: Any) -> Any:
+        params, moments = state
+        rows, key_data, t = now
+        key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
+        if batch % mesh.size == 0:
+            rows = jax.lax.with_sharding_constraint(rows, placement(mesh, "rows"))
+        loss_and_slope = jax.value_and_grad(partial(objective, spec), has_aux=True)
+        (_, loss), slope = loss_and_slope(
+            params, inputs, Chunk(*(part[rows] for part in chunk)), key, t, problem
+        )
+        direction, moments = _ADAM.update(slope, moments)
+        rate = problem.learning_rate * _decay(t)
+        params = jax.tree.map(
+            lambda p, d, speed: p - rate * speed * d,
+            params,
+            direction,
+            _speeds(params, problem.scale_speed),
+        )
+        return (params, moments), loss
+
+    def epoch(state: Any, now: Any) -> Any:
+        state, losses = jax.lax.scan(step, state, now)
+        return state, (losses.mean(), _summary(spec, state[0], problem))
+
+    (params, moments), (loss, summary) = jax.lax.scan(
+        epoch, (params, moments), (order, keys, times)
+    )
+    return params, moments, loss, summary
+
+
+scan_chunk = jax.jit(_scan, static_argnames=("spec", "mesh"))
+
+
+@partial(jax.jit, static_argnames=("spec", "mesh"))
+def scan_together(
+    spec: Spec, mesh: jax.sharding.Mesh, inputs: jax.Array, times: jax.Array, *members: Any
+) -> tuple[dict[str, Any], Any, jax.Array, jax.Array]:
+    """`scan_chunk` for several networks of one shape; `members` have one more axis, the first."""
+
+    def one(params: Any, moments: Any, chunk: Any, order: Any, keys: Any, problem: Any) -> Any:
+        return _scan(spec, mesh, params, moments, inputs, chunk, order, keys, times, problem)
+
+    return jax.vmap(one)(*members)
+
+
+def objective(
+    spec: Spec,
+    params: dict[str, Any],
+    inputs: jax.Array,
+    batch: Chunk,
+    key: jax.Array,
+    t: jax.Array,
+    problem: Problem,
+) -> tuple[jax.Array, jax.Array]:
+    """(J/n on a minibatch with the KL terms warming up, the mean loss alone).
+
+    Weights of rows have the mean 1 over all rows, and n is the sum of the weights as given.
+    """
+    outputs = forward(spec, params["layers"], inputs, batch.X, key)
+    if problem.noise is None:
+        losses = categorical_loss(outputs, batch.y)
+    else:
+        losses = gaussian_loss(outputs, batch.y, params["noise"], problem.noise)
+    loss = (batch.weight * losses).mean()
+    kl = block_kl(spec, params, problem)
+    confidence = dict(problem.confidence)
+    confidence["weights"] *= problem.rise ** (1 - jnp.minimum(1.0, t / RISE))
+    penalty = sum(confidence[name] * value for name, value in kl.items())
+    return loss + jnp.minimum(1.0, t / problem.warmup) * penalty / problem.weight, loss
+
+
+def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, jax.Array]:
+    """KL in nats of every block: weights, local, global and, in regression, noise."""
+    terms = kl_terms(spec, params["layers"])
+    kl = {name: terms[name] for name in BLOCKS}
+    if problem.noise is not None:
+        kl["noise"] = gaussian_kl(params["noise"], problem.noise)
+    return kl
+
+
+def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> jax.Array:
+    """KL of the blocks, active units and weights above the threshold, as one vector to fetch."""
+    layers = params["layers"]
+    kl = block_kl(spec, params, problem)
+    counts = [*active_counts(layers), *weight_counts(layers, WEIGHT_THRESHOLD)]
+    return jnp.stack([jnp.asarray(value, jnp.float32) for value in [*kl.values(), *counts]])
+
+
+def _decay(t: jax.Array) -> jax.Array:
+    past = jnp.clip((t - HOLD) / (1 - HOLD), 0.0, 1.0)
+    return 0.01 + 0.99 * (1 + jnp.cos(jnp.pi * past)) / 2
+
+
+def _speeds(params: dict[str, Any], scale_speed: Any) -> dict[str, Any]:
+    """scale_speed for t, tau and nu of hidden layers, 1 for everything else."""
+    speeds = jax.tree.map(lambda _: 1.0, params)
+    for layer in speeds["layers"]:
+        moving = ("input",) if layer is speeds["layers"][-1] else ("input", "local", "global")
+        layer |= {name: scale_speed for name in layer if name.startswith(moving)}
+    return speeds
+
+
+_ADAM = optax.scale_by_adam()

@@ -1,0 +1,128 @@
+"""The state of a training: numbers of its objective, its stages, and what a checkpoint holds."""
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from soubayes.networks.compaction import Kept, all_kept
+from soubayes.networks.feeding import minibatches
+from soubayes.networks.layers import init_layers
+from soubayes.networks.likelihoods import NoisePrior, init_noise
+from soubayes.networks.structure import Spec
+
+BLOCK_STEPS, BLOCK_FLOPS = 200, 2e10  # what one compiled call may hold of small epochs
+
+
+class Problem(NamedTuple):
+    """Numbers of the objective and the optimiser; traced, so changing them compiles nothing."""
+
+    weight: np.ndarray  # of all rows together: their number where rows have no weights
+    confidence: dict[str, np.ndarray]
+    noise: NoisePrior | None  # None: a classifier
+    learning_rate: np.ndarray
+    scale_speed: np.ndarray
+    warmup: np.ndarray
+    rise: np.ndarray = np.ones(
+        (), np.float32
+    )  # what confidence["weights"] begins a stage at, over itself
+
+
+class End(NamedTuple):
+    """The network at the end of a stage, in NumPy."""
+
+    params: dict[str, Any]
+    kept: Kept
+    epoch: int
+
+
+class Run(NamedTuple):
+    """Everything that a training needs to go on: what a checkpoint holds."""
+
+    params: dict[str, Any]  # {"layers": [...], "noise": {...}}
+    moments: Any  # Adam's state, of the same shapes
+    kept: Kept
+    epoch: int
+    rows: list[dict[str, Any]]  # the history; shared by all Runs of a training, longest last
+    ends: list[End]  # the network at the end of every stage so far, shared likewise
+
+
+class Stage(NamedTuple):
+    """Epochs at one confidence in the weights; a path has several, each begun where one ended."""
+
+    start: int
+    stop: int
+    confidence: float
+
+    def part(self, epoch: Any) -> Any:
+        """How much of the stage is over at an epoch."""
+        return (epoch - self.start) / (self.stop - self.start)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long, in what portions, and whether dead units are removed."""
+
+    stages: tuple[Stage, ...]
+    rows: int
+    batch_size: int
+    compact: bool
+    mesh: jax.sharding.Mesh
+    block: int = 1  # epochs a compiled call; more than 1 only when the data are one chunk
+    free_scales: bool = True  # whether tau is free, so that information tells who is dead
+
+    @property
+    def epochs(self) -> int:
+        """Of all stages."""
+        return self.stages[-1].stop
+
+    def stage(self, epoch: int) -> int:
+        """The number of the stage that an epoch belongs to."""
+        return next(i for i, stage in enumerate(self.stages) if epoch < stage.stop)
+
+
+def start(spec: Spec, problem: Problem, seed: int) -> Run:
+    """A run before its first epoch."""
+    params: dict[str, Any] = {"layers": init_layers(spec, np.random.default_rng(seed))}
+    if problem.noise is not None:
+        params["noise"] = init_noise(problem.noise)
+    moments = optax.ScaleByAdamState(
+        count=np.zeros((), np.int32),
+        mu=jax.tree.map(np.zeros_like, params),
+        nu=jax.tree.map(np.zeros_like, params),
+    )
+    return Run(params, moments, all_kept(spec), 0, [], [])
+
+
+def stage_problem(problem: Problem, schedule: Schedule, epoch: int) -> Problem:
+    """The numbers of the objective in the stage that an epoch belongs to.
+
+    The confidence of a later stage rises from that of the one before; its KL terms do not warm up.
+    """
+    number = schedule.stage(epoch)
+    now = schedule.stages[number].confidence
+    weights = np.asarray(now, np.float32)
+    problem = problem._replace(confidence={**problem.confidence, "weights": weights})
+    if not number:
+        return problem
+    rise = np.asarray(schedule.stages[number - 1].confidence / now, np.float32)
+    return problem._replace(warmup=np.asarray(1e-9, np.float32), rise=rise)
+
+
+def epochs_a_call(epochs: list[int], n: int, batch_size: int, weights: int) -> int:
+    """As many epochs as are worth one compiled call: at most 200 steps or about a second.
+
+    It divides the number of epochs of every stage, so that all calls have one shape.
+
+    >>> epochs_a_call([5000, 300], n=300, batch_size=100, weights=10_000)
+    50
+    >>> epochs_a_call([100], n=60_000, batch_size=100, weights=200_000)
+    1
+    """
+    steps, _ = minibatches(n, batch_size)
+    most = min(BLOCK_STEPS // steps, int(BLOCK_FLOPS / (12 * weights * n)))
+    shared = gcd(*epochs)
+    return max((k for k in range(1, most + 1) if shared % k == 0), default=1)

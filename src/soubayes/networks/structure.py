@@ -1,0 +1,241 @@
+"""What a network looks like: its layers before training, and what a size of it costs.
+
+A convolution is a dense layer that reads patches: its weights have a row for every entry of a patch
+(offset first, channel last) and a column for every channel that it writes.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution: `channels` to write, and the side of its `kernel`; no padding, stride 1.
+
+    >>> Conv(20, 5)
+    Conv(channels=20, kernel=5)
+    """
+
+    channels: int
+    kernel: int
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The largest value of every `size` by `size` square (or stretch) of the convolution before it.
+
+    >>> Pool(2)
+    Pool(size=2)
+    """
+
+    size: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """A layer with weights, in sizes before any removal."""
+
+    inputs: int  # entries that a unit reads: all features, or those of a patch
+    units: int
+    kernel: int = 0  # 0: dense
+    space: Shape = ()  # of what a convolution reads: (length,) or (height, width)
+    pool: int = 1
+    positions: int = 0  # of a dense layer that reads a convolution
+
+    @property
+    def places(self) -> int:
+        """How often the weights are used on one row."""
+        return prod(side - self.kernel + 1 for side in self.space) if self.kernel else 1
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What does not change while a network trains; hashable, so that it can steer compilation.
+
+    >>> Spec((1, 100, 100, 1)).n_hidden
+    2
+    >>> Spec(((28, 28, 1), Conv(20, 5), Pool(2), Conv(50, 5), Pool(2), 500, 10)).sizes
+    (784, 20, 50, 800, 500, 10)
+    """
+
+    layout: tuple[Any, ...]  # inputs (a number or a shape), hidden layers, outputs
+    prior: str = "horseshoe"
+    local_scale: float = 1.0
+    global_scale: float = 0.1
+    output_scale: bool = True
+    activation: str = "relu"
+    prune_inputs: bool = False
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The layers with weights, first to last."""
+        return _steps(self.layout)
+
+    @property
+    def n_hidden(self) -> int:
+        """The number of hidden layers with weights."""
+        return len(self.steps) - 1
+
+    @property
+    def n_inputs(self) -> int:
+        """The number of columns of X."""
+        return prod(_shape(self.layout[0]))
+
+    @property
+    def n_weights(self) -> list[int]:
+        """Weights of every layer before any removal, biases included."""
+        return [(step.inputs + 1) * step.units for step in self.steps]
+
+    @property
+    def gate(self) -> int | None:
+        """The layer whose inputs have scales of their own, and are dropped one by one.
+
+        Columns of X with `prune_inputs`; the features of the last convolution, if there is one.
+        """
+        if self.prior != "horseshoe":
+            return None
+        if self.prune_inputs:
+            return 0
+        return next((i for i, step in enumerate(self.steps) if step.positions), None)
+
+    @property
+    def sizes(self) -> Shape:
+        """Inputs, units or channels of every layer, and the features between them; outputs."""
+        return self.sizes_of(*self.whole)
+
+    @property
+    def whole(self) -> tuple[list[int], int]:
+        """Units of every layer and inputs of the gated one, before any removal."""
+        return [step.units for step in self.steps], self.reads
+
+    @property
+    def reads(self) -> int:
+        """Inputs of the gated layer before any removal; 0 if there is none."""
+        return 0 if self.gate is None else self.steps[self.gate].inputs
+
+    def sizes_of(self, units: list[int], reads: int) -> Shape:
+        """As `sizes`, for so many units a layer and so many inputs of the gated layer."""
+        shown = [self.n_inputs]
+        for i, count in enumerate(units):
+            if i == self.gate == 0:
+                shown = [reads]
+            elif i == self.gate:
+                shown.append(reads)
+            shown.append(count)
+        return tuple(shown)
+
+    def cost(self, units: list[int], reads: int) -> tuple[int, int]:
+        """Multiply–adds of one row, and parameters, biases included in both.
+
+        >>> lenet = Spec(((28, 28, 1), Conv(20, 5), Pool(2), Conv(50, 5), Pool(2), 500, 10))
+        >>> lenet.cost([5, 10, 16, 10], reads=76)  # 5-10-76-16
+        (156922, 2792)
+        """
+        adds = parameters = 0
+        before = self.steps[0].inputs // max(1, self.steps[0].kernel ** len(self.steps[0].space))
+        for i, (step, count) in enumerate(zip(self.steps, units, strict=True)):
+            if i == self.gate:
+                rows = reads
+            else:
+                rows = before * max(1, step.kernel ** len(step.space), step.positions)
+            weights = (rows + 1) * count
+            adds += weights * step.places
+            parameters += weights
+            before = count
+        return adds, parameters
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """Layer sizes, inputs and outputs included, and their cost, before and after training.
+
+    Features of a convolution that a dense layer reads stand between the two. Multiply–adds are
+    those of one row; biases are counted in both.
+
+    >>> lenet = Spec(((28, 28, 1), Conv(20, 5), Pool(2), Conv(50, 5), Pool(2), 500, 10))
+    >>> small = Architecture.of(lenet, [5, 10, 16, 10], reads=76)
+    >>> print(small)
+    784–20–50–800–500–10 → 784–5–10–76–16–10
+    >>> small.multiply_adds, small.parameters
+    ((2308230, 156922), (431080, 2792))
+    """
+
+    initial: Shape
+    final: Shape
+    multiply_adds: tuple[int, int]
+    parameters: tuple[int, int]
+
+    @classmethod
+    def of(cls, spec: Spec, units: list[int], reads: int) -> "Architecture":
+        """The architecture of a spec that ended with so many units and inputs of the gate."""
+        costs = spec.cost(*spec.whole), spec.cost(units, reads)
+        adds, parameters = zip(*costs, strict=True)
+        return cls(spec.sizes, spec.sizes_of(units, reads), adds, parameters)
+
+    def __str__(self) -> str:
+        return " → ".join("–".join(map(str, sizes)) for sizes in (self.initial, self.final))
+
+
+def to_json(hidden: Any) -> list[Any]:
+    """Hidden layers as plain numbers and lists.
+
+    >>> from_json(to_json((Conv(20, 5), Pool(2), 500)))
+    (Conv(channels=20, kernel=5), Pool(size=2), 500)
+    """
+    return [
+        ["conv", part.channels, part.kernel]
+        if isinstance(part, Conv)
+        else ["pool", part.size]
+        if isinstance(part, Pool)
+        else int(part)
+        for part in hidden
+    ]
+
+
+def from_json(parts: list[Any]) -> tuple[Any, ...]:
+    """The hidden layers that `to_json` was given."""
+    kinds = {"conv": Conv, "pool": Pool}
+    return tuple(kinds[part[0]](*part[1:]) if isinstance(part, list) else part for part in parts)
+
+
+def _shape(inputs: Any) -> Shape:
+    return tuple(inputs) if isinstance(inputs, tuple) else (inputs,)
+
+
+def _steps(layout: tuple[Any, ...]) -> tuple[Step, ...]:
+    shape, steps = _shape(layout[0]), []
+    for part in layout[1:]:
+        if isinstance(part, Conv):
+            steps.append(_convolution(part, shape))
+            shape = (*(side - part.kernel + 1 for side in shape[:-1]), part.channels)
+        elif isinstance(part, Pool):
+            if not steps or not steps[-1].kernel or steps[-1].pool > 1 or min(shape) < part.size:
+                raise ValueError(
+                    f"hidden has {part} where it reads {shape}, but a Pool must follow a Conv "
+                    "whose output is at least as large as it."
+                )
+            steps[-1] = replace(steps[-1], pool=part.size)
+            shape = (*(side // part.size for side in shape[:-1]), shape[-1])
+        else:
+            after_conv = bool(steps) and steps[-1].kernel > 0
+            positions = prod(shape[:-1]) if after_conv else 0
+            steps.append(Step(prod(shape), int(part), positions=positions))
+            shape = (int(part),)
+    return tuple(steps)
+
+
+def _convolution(part: Conv, shape: Shape) -> Step:
+    if len(shape) not in (2, 3):
+        raise ValueError(
+            f"hidden has {part} where it reads {shape}, but a Conv reads (length, channels) or "
+            "(height, width, channels): give X of shape (rows, height, width, channels), or "
+            "input_shape, and put every Conv before the first dense layer."
+        )
+    if min(shape[:-1]) < part.kernel:
+        raise ValueError(f"hidden has {part}, whose kernel is larger than what it reads, {shape}.")
+    inputs = part.kernel ** (len(shape) - 1) * shape[-1]
+    return Step(inputs, part.channels, part.kernel, shape[:-1])

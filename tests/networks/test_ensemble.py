@@ -1,0 +1,132 @@
+"""Networks trained together are networks trained alone; mixtures, stacking and the ensemble."""
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from soubayes import SoUNetEnsemble, SoUNetRegressor
+from soubayes.networks.base import fit_together
+from soubayes.networks.ensemble import FACTORS, Mixture, stacking_weights
+
+SETTINGS = {"hidden": (6,), "epochs": 12, "batch_size": 20, "learning_rate": 0.02}
+
+
+def table(n=80, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 3))
+    return X, X[:, 0] + np.abs(X[:, 1]) + 0.3 * rng.normal(size=n)
+
+
+def test_networks_trained_together_are_networks_trained_alone():
+    X, y = table()
+    cases = [(0.1, slice(0, 60)), (1.0, slice(20, 80))]
+
+    def nets():
+        return [
+            SoUNetRegressor(**SETTINGS, confidence_weights=c, random_state=i)
+            for i, (c, _) in enumerate(cases)
+        ]
+
+    together = nets()
+    fit_together(together, [(X[rows], y[rows], None) for _, rows in cases])
+    for net, alone, (_, rows) in zip(together, nets(), cases, strict=True):
+        alone.fit(X[rows], y[rows])
+        np.testing.assert_allclose(net.predict(X), alone.predict(X), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            net.history_["objective"], alone.history_["objective"], rtol=1e-4
+        )
+        assert net.architecture_ == alone.architecture_
+        assert net.finished_
+
+
+def test_a_diverging_ensemble_is_an_error():
+    net = SoUNetRegressor(**{**SETTINGS, "learning_rate": 1e4})
+    with pytest.raises(FloatingPointError, match="lower learning_rate"):
+        SoUNetEnsemble(net, confidences=(0.1, 1.0), folds=4, random_state=0).fit(*table(82))
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    net = SoUNetRegressor(**SETTINGS)
+    return SoUNetEnsemble(net, confidences=(0.1, 1.0), folds=4, random_state=0).fit(*table(82))
+
+
+def test_every_row_is_held_out_by_the_networks_that_weigh_it(ensemble):
+    """The weights again, from the networks and the folds that the seed draws."""
+    X, y = table(82)
+    order = np.random.RandomState(0).permutation(82)[:80].reshape(4, 20)
+    densities = []
+    for k in range(2):
+        for factor in FACTORS:
+            parts = []
+            for fold, members in zip(order, ensemble.networks_, strict=True):
+                mean = members[k].sample_functions(X[fold], 100)
+                sd = members[k].uncertainty(X[fold]).aleatoric * np.sqrt(factor)
+                parts.append(stats.norm.pdf(y[fold], mean, sd).mean(axis=0))
+            densities.append(np.concatenate(parts))
+    weights = stacking_weights(np.log(densities), np.ones(80)).reshape(2, -1)
+    np.testing.assert_allclose(ensemble.noise_weights_, weights, atol=5e-3)
+    np.testing.assert_allclose(ensemble.path_["weight"], ensemble.noise_weights_.sum(axis=1))
+    assert ensemble.noise_weights_.sum() == pytest.approx(1.0)
+    assert ensemble.path_["confidence"].tolist() == [0.1, 1.0]
+
+
+def test_predictions_are_those_of_the_mixture(ensemble):
+    X, y = table(10, seed=1)
+    mean, sd = ensemble.predict(X, return_std=True)
+    rng = np.random.default_rng(0)
+    draws = []
+    for k, weights in enumerate(ensemble.noise_weights_):
+        members = [path[k] for path in ensemble.networks_]
+        functions = [member.sample_functions(X, 100) for member in members]
+        between = np.var([f.mean(axis=0) for f in functions], axis=0, ddof=1)
+        for weight, factor in zip(weights, FACTORS, strict=True):
+            for member, function in zip(members, functions, strict=True):
+                noise = factor * member.uncertainty(X).aleatoric ** 2
+                noise = np.maximum(noise - (2 - 1 / 4) * between, 0.3 * noise)
+                chosen = rng.integers(100, size=round(20_000 * weight))
+                draws.append(function[chosen] + np.sqrt(noise) * rng.normal(size=(len(chosen), 10)))
+    draws = np.concatenate(draws)
+    error = draws.std(axis=0) / np.sqrt(len(draws))
+    assert (np.abs(draws.mean(axis=0) - mean) < 5 * error).all()
+    np.testing.assert_allclose(draws.std(axis=0), sd, rtol=0.03)
+    low, high = ensemble.predict_interval(X, coverage=0.8)
+    inside = ((low <= draws) & (draws <= high)).mean(axis=0)
+    np.testing.assert_allclose(inside, 0.8, atol=0.02)
+    assert ensemble.log_density(X, y).shape == (10,)
+    assert ensemble.score(*table(60, seed=2)) > 0.5
+
+
+def test_density_and_quantiles_of_a_mixture():
+    mixture = Mixture(np.array([[0.0], [3.0]]), np.array([[1.0], [4.0]]), np.array([0.25, 0.75]))
+    y = np.array([1.3])
+    density = 0.25 * stats.norm.pdf(y, 0, 1) + 0.75 * stats.norm.pdf(y, 3, 2)
+    np.testing.assert_allclose(mixture.log_density(y), np.log(density))
+    q = mixture.quantile(0.3)
+    np.testing.assert_allclose(0.25 * stats.norm.cdf(q) + 0.75 * stats.norm.cdf(q, 3, 2), 0.3)
+
+
+def test_stacking_maximises_the_log_score():
+    rng = np.random.default_rng(0)
+    log_density = rng.normal(size=(3, 40))
+    counted = rng.integers(1, 4, size=40).astype(float)
+
+    def loss(z):
+        weights = np.exp(z) / np.exp(z).sum()
+        return -(counted @ np.log(weights @ np.exp(log_density)))
+
+    best = optimize.minimize(loss, np.zeros(3)).x
+    np.testing.assert_allclose(
+        stacking_weights(log_density, counted), np.exp(best) / np.exp(best).sum(), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"folds": 1}, "folds is 1"), ({"confidences": (0.0,)}, "'weights' is 0")],
+)
+def test_wrong_settings_are_named(settings, said):
+    with pytest.raises(ValueError, match=said):
+        SoUNetEnsemble(SoUNetRegressor(**SETTINGS), **settings).fit(*table())
+    with pytest.raises(ValueError, match="coverage is 2"):
+        SoUNetEnsemble().predict_interval([[1.0]], coverage=2)
