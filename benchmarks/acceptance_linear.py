@@ -75,7 +75,7 @@ def compute(path: Path) -> None:
 
 def measure(data: datasets.Regression, settings: dict, seed: int) -> dict:
     """One fit: error, sparsity, coverage of coefficients and of new observations."""
-    model = SoULinearRegression(fit_intercept=False, **settings)
+    model = SoULinearRegression(choice="path", fit_intercept=False, **settings)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(data.X, data.y)

@@ -56,7 +56,7 @@ def run() -> None:
 def compare(name: str, data: Regression, slow: bool) -> None:
     """One design: every method on the same data."""
     methods: dict[str, Callable[[], Any]] = {
-        "SoULinearRegression": lambda: SoULinearRegression(fit_intercept=False),
+        "SoULinearRegression": lambda: SoULinearRegression(choice="path", fit_intercept=False),
         "LassoCV": lambda: LassoCV(fit_intercept=False),
         "abess": best_subset,
         "skglm MCP, CV": lambda: minimax_concave(data),
@@ -88,7 +88,7 @@ def n_much_larger() -> None:
     X = rng.standard_normal((200_000, 200))
     y = X[:, :20] @ np.arange(1, 21) + rng.standard_normal(200_000)
     gram, _ = timed(lambda: X.T @ X)
-    seconds, _ = timed(lambda: SoULinearRegression().fit(X, y))
+    seconds, _ = timed(lambda: SoULinearRegression(choice="path").fit(X, y))
     lasso, _ = timed(lambda: LassoCV().fit(X, y))
     print(f"| 200000, 200 | X'X alone | {gram:.3f} | {gram / seconds:.2f} | | |")
     print(f"| 200000, 200 | SoULinearRegression | {seconds:.3f} | 1.00 | | |")

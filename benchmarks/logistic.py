@@ -43,7 +43,9 @@ def digits(data: Any, X: np.ndarray, X_test: np.ndarray, options: dict[str, floa
         scores.append(peer.decision_function(X_test))
     right = np.mean(np.argmax(scores, axis=0) == data.y_test)
     print(f"ten lbfgs fits: {total:.1f} s, test accuracy {right:.4f}", flush=True)
-    t, model = seconds(lambda: SoULogisticRegression(**options).fit(X, data.y_train))
+    t, model = seconds(
+        lambda: SoULogisticRegression(**({"confidence_coef": 1.0} | options)).fit(X, data.y_train)
+    )
     shares = " ".join(f"{np.mean(np.abs(model.coef_) < 10.0**-e):.3f}" for e in range(1, 6))
     print(
         f"SoU {options or 'default'}: {t:.1f} s, {t / total:.2f} times lbfgs, test accuracy "
@@ -61,7 +63,7 @@ def l1(X: np.ndarray, labels: np.ndarray, chosen: list[int]) -> None:
     fold = [(np.flatnonzero(np.arange(len(X)) % 5), np.arange(0, len(X), 5))]
     for k in chosen:
         y = (labels == k).astype(int)
-        ours, _ = seconds(lambda y=y: SoULogisticRegression().fit(X, y))
+        ours, _ = seconds(lambda y=y: SoULogisticRegression(confidence_coef=1.0).fit(X, y))
         fast, _ = seconds(lambda y=y: fit_l1_cv(X, y))
         print(
             f"digit {k}: SoU {ours:.1f} s; LR-L1 with CV by soubayes.experiments.l1 {fast:.0f} s "
@@ -83,7 +85,7 @@ def l1(X: np.ndarray, labels: np.ndarray, chosen: list[int]) -> None:
 def algorithm1(X: np.ndarray, labels: np.ndarray, chosen: list[int], sweeps: int) -> None:
     """Time to the J that Algorithm 1 has after 160 sweeps (goal: 30 times faster)."""
     for k in chosen:
-        slow = SoULogisticRegression(solver="coordinate", max_iter=sweeps)
+        slow = SoULogisticRegression(confidence_coef=1.0, solver="coordinate", max_iter=sweeps)
         t, _ = seconds(lambda slow=slow, k=k: slow.fit(X, labels == k))
         J = slow.objective_[-1]
         fast = _Timed()
@@ -115,7 +117,11 @@ def wide() -> None:
     for seed in range(3):
         X, y = wide_data(seed)
         for options in ({}, {"confidence_local": 1.0}, {"confidence_coef": "auto"}):
-            t, model = seconds(lambda X=X, y=y, o=options: SoULogisticRegression(**o).fit(X, y))
+            t, model = seconds(
+                lambda X=X, y=y, o=options: SoULogisticRegression(
+                    **({"confidence_coef": 1.0} | o)
+                ).fit(X, y)
+            )
             print(
                 f"72 x 7,129, {options or 'default'}: {t:.2f} s, "
                 f"{int(model.selected_.sum())} columns, converged {model.converged_}"
@@ -138,11 +144,12 @@ def memory() -> None:
         "import resource, numpy as np\n"
         "from soubayes import SoULogisticRegression\n"
         "rng = np.random.default_rng(0)\n"
-        "SoULogisticRegression().fit(rng.normal(size=(50, 3)), rng.integers(0, 2, 50))\n"
+        "X, y = rng.normal(size=(50, 3)), rng.integers(0, 2, 50)\n"
+        "SoULogisticRegression(confidence_coef=1.0).fit(X, y)\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "X = rng.standard_normal((200_000, 500), dtype=np.float32)\n"
         "y = X[:, :5].sum(1) + rng.logistic(size=200_000) > 0\n"
-        "SoULogisticRegression(max_iter=3, tol=1.0).fit(X, y)\n"
+        "SoULogisticRegression(confidence_coef=1.0, max_iter=3, tol=1.0).fit(X, y)\n"
         "peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before\n"
         "print(peak * 1024 / X.nbytes, X.nbytes / 1e6)\n"
     )

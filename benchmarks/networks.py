@@ -4,6 +4,8 @@
     python benchmarks/networks.py compaction    # the same training with and without compaction
     python benchmarks/networks.py wide 800      # a whole training at width 800
     python benchmarks/networks.py predict       # prediction before and after pruning
+    python benchmarks/networks.py conv          # an epoch of LeNet-5
+    python benchmarks/networks.py path          # a path of four confidences against one training
 
 The peers share the data on the device, the minibatches and the scan over them: a plain ReLU network
 with Adam, and Ghosh's horseshoe BNN (inverse-gamma auxiliaries with closed-form updates, softplus
@@ -21,10 +23,11 @@ import numpy as np
 import optax
 
 from soubayes import SoUNetClassifier, Table, load_mnist
-from soubayes.networks import training
-from soubayes.networks.feeding import data_mesh, placement
-from soubayes.networks.layers import Spec
+from soubayes.networks import state, training
+from soubayes.networks.feeding import Chunk, data_mesh, placement
+from soubayes.networks.layers import pooled
 from soubayes.networks.likelihoods import categorical_loss
+from soubayes.networks.structure import Conv, Pool, Spec
 
 BATCH = 100
 ADAM = optax.adam(1e-3)
@@ -33,17 +36,57 @@ ADAM = optax.adam(1e-3)
 def main(command: str = "epoch", width: str = "800") -> None:
     """Run one benchmark and print its table."""
     jobs = {"epoch": epoch, "compaction": compaction, "predict": predict}
+    jobs |= {"conv": convolutions, "path": path}
     print(wide(int(width)) if command == "wide" else jobs[command]())
 
 
 def epoch(width: int = 200, repeats: int = 3) -> Table:
     """Seconds of an epoch after compilation, the fastest of a few, taken in turns."""
     X, y = _images()
-    runners = {
-        "plain MLP": _peer_epoch(plain_init, plain_loss, width, X, y),
-        "horseshoe BNN (Ghosh)": _peer_epoch(ghosh_init, ghosh_loss, width, X, y),
-        "soubayes": _own_epoch(width, X, y),
-    }
+    sizes = (X.shape[1], width, width, 10)
+    return _in_turns(
+        {
+            "plain MLP": _peer_epoch(plain_init, plain_loss, sizes, X, y),
+            "horseshoe BNN (Ghosh)": _peer_epoch(ghosh_init, ghosh_loss, sizes, X, y),
+            "soubayes": _own_epoch(Spec(sizes), X, y),
+        },
+        repeats,
+    )
+
+
+def convolutions(rows: int = 6000, repeats: int = 5) -> Table:
+    """The same for LeNet-5 and a part of the images; the first peer convolves as we do."""
+    X, y = (part[:rows] for part in _images())
+    lenet = Spec(((28, 28, 1), Conv(20, 5), Pool(2), Conv(50, 5), Pool(2), 500, 10))
+    return _in_turns(
+        {
+            "plain LeNet-5, patches": _peer_epoch(
+                lenet_init, partial(lenet_loss, patches), (), X, y
+            ),
+            "plain LeNet-5, XLA's own": _peer_epoch(lenet_init, partial(lenet_loss, xla), (), X, y),
+            "soubayes": _own_epoch(lenet, X, y),
+        },
+        repeats,
+    )
+
+
+def path(epochs: int = 20, width: int = 200) -> Table:
+    """Seconds of a path of the four default confidences, and of one training at confidence 1."""
+    data = load_mnist()
+    seconds, sizes = [], []
+    for confidence in (1.0, (0.03, 0.1, 0.3, 1.0)):
+        began = time.perf_counter()
+        net = SoUNetClassifier(
+            (width, width), confidence_weights=confidence, epochs=epochs, random_state=0
+        ).fit(data.X_train, data.y_train)
+        seconds.append(time.perf_counter() - began)
+        sizes.append(str(net.architecture_))
+    ratio = np.array(seconds) / seconds[0]
+    return Table(training=["one", "path"], seconds=seconds, ratio=ratio, sizes=sizes)
+
+
+def _in_turns(runners, repeats):
+    """Seconds of every runner, the fastest of a few; the first turn compiles."""
     seconds: dict[str, list[float]] = {name: [] for name in runners}
     for turn in range(repeats + 1):
         for name, run in runners.items():
@@ -79,7 +122,7 @@ def wide(width: int, epochs: int = 100) -> Table:
     The MLP's epochs all cost the same: one after compilation is timed and multiplied.
     """
     X, y = _images()
-    run = _peer_epoch(plain_init, plain_loss, width, X, y)
+    run = _peer_epoch(plain_init, plain_loss, (X.shape[1], width, width, 10), X, y)
     run()
     began = time.perf_counter()
     run()
@@ -135,6 +178,39 @@ def plain_loss(params, x, y, key, n):
     return categorical_loss(x, y).mean()
 
 
+def lenet_init(sizes, rng):
+    """Weights and biases of LeNet-5; kernels as XLA takes them."""
+    shapes = [(5, 5, 1, 20), (5, 5, 20, 50), (800, 500), (500, 10)]
+    return [
+        (
+            rng.normal(scale=np.sqrt(2 / np.prod(shape[:-1])), size=shape).astype(np.float32),
+            np.zeros(shape[-1], np.float32),
+        )
+        for shape in shapes
+    ]
+
+
+def lenet_loss(convolve, params, x, y, key, n):
+    """Mean cross-entropy of LeNet-5."""
+    x = x.reshape(-1, 28, 28, 1)
+    for weight, bias in params[:2]:
+        x = jax.nn.relu(pooled(convolve(x, weight) + bias, 2))
+    return plain_loss(params[2:], x.reshape(len(x), -1), y, key, n)
+
+
+def xla(x, weight):
+    """XLA's convolution, which its CPU backend runs slowly inside a scan."""
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return jax.lax.conv_general_dilated(x, weight, (1, 1), "VALID", dimension_numbers=numbers)
+
+
+def patches(x, weight):
+    """Patches times weights, one matrix product."""
+    size = x.shape[1] - 4
+    views = [x[:, i : i + size, j : j + size] for i in range(5) for j in range(5)]
+    return jnp.concatenate(views, axis=-1) @ weight.reshape(-1, weight.shape[-1])
+
+
 def ghosh_init(sizes, rng):
     """Normal q(beta) and log-normal q(tau^2), q(nu^2), standard deviations through a softplus."""
     layers = []
@@ -165,8 +241,7 @@ def ghosh_loss(params, x, y, key, n):
     return categorical_loss(x, y).mean() + kl / n
 
 
-def _peer_epoch(init, loss, width, X, y):
-    sizes = (X.shape[1], width, width, 10)
+def _peer_epoch(init, loss, sizes, X, y):
     rng = np.random.default_rng(0)
     state = jax.device_put(init(sizes, rng))
     state = (state, ADAM.init(state))
@@ -191,23 +266,22 @@ def _peer_epoch(init, loss, width, X, y):
     return run
 
 
-def _own_epoch(width, X, y):
-    spec = Spec((X.shape[1], width, width, 10))
+def _own_epoch(spec, X, y):
     numbers = {"weights": 1.0, "local": 1e-9, "global": 1.0}
     number = partial(np.asarray, dtype=np.float32)
     confidence = {name: number(value) for name, value in numbers.items()}
-    problem = training.Problem(
+    problem = state.Problem(
         number(len(X)), confidence, None, number(0.002), number(10.0), number(0.05)
     )
-    schedule = training.Schedule(1000, BATCH, False, data_mesh(BATCH))
-    data = jax.device_put((X, y), placement(schedule.mesh))
-    run = training.start(spec, problem, seed=0)
+    stages = (state.Stage(0, 1000, 1.0),)
+    schedule = state.Schedule(stages, len(X), BATCH, False, data_mesh(BATCH))
+    weights = np.ones(len(X), np.float32)
+    data = jax.device_put(Chunk(X, y, weights), placement(schedule.mesh))
+    run = state.start(spec, problem, seed=0)
     box = [training._placed(run, schedule)]
 
     def go():
-        box[0] = training._block(
-            spec, problem, schedule, box[0], 0, lambda _: iter([data]), lambda _: {}
-        )
+        box[0] = training._block(spec, problem, schedule, box[0], 0, lambda _: iter([data]), None)
 
     return go
 

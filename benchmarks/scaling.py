@@ -74,7 +74,11 @@ def fit(model: str, n: int, p: int) -> dict[str, Any]:
     from soubayes import SoULinearRegression, SoULogisticRegression
 
     source = Generated(n, p, model == "logistic")
-    estimator = SoULinearRegression() if model == "linear" else SoULogisticRegression()
+    estimator = (
+        SoULinearRegression(choice="path")
+        if model == "linear"
+        else SoULogisticRegression(confidence_coef=1.0)
+    )
     found: dict[str, Any] = {}
     with watch(found):
         estimator.fit(source)

@@ -145,16 +145,15 @@ def linear_fit(model: Any, data: Regression) -> Found:
 def ours(data: Regression) -> Found:
     from soubayes import SoULinearRegression
 
-    model = SoULinearRegression().fit(data.X, data.y)
+    model = SoULinearRegression(choice="path").fit(data.X, data.y)
     table = model.summary(LEVEL)
     return Found(model.coef_, table["lower"].values, table["upper"].values, model.predict)
 
 
-def ours_average(data: Regression) -> Found:
+def ours_chosen(data: Regression) -> Found:
     from soubayes import SoULinearRegression
 
-    model = SoULinearRegression().fit(data.X, data.y)
-    return Found(None, predict=lambda X: model.predict(X, average=True))
+    return Found(None, predict=SoULinearRegression().fit(data.X, data.y).predict)
 
 
 def lasso(data: Regression) -> Found:
@@ -320,7 +319,7 @@ def classifier(model: Any, data: Regression) -> Found:
 def ours_logistic(data: Regression) -> Found:
     from soubayes import SoULogisticRegression
 
-    model = SoULogisticRegression(confidence_coef="auto")
+    model = SoULogisticRegression(choice="path", confidence_coef="auto")
     found, table = classifier(model, data), model.summary(LEVEL)
     return found._replace(low=table["lower"].values, high=table["upper"].values)
 
@@ -328,7 +327,7 @@ def ours_logistic(data: Regression) -> Found:
 def ours_logistic_1(data: Regression) -> Found:
     from soubayes import SoULogisticRegression
 
-    return classifier(SoULogisticRegression(), data)
+    return classifier(SoULogisticRegression(confidence_coef=1.0), data)
 
 
 def logistic_none(data: Regression) -> Found:
@@ -361,7 +360,7 @@ def fastrvm_classification(data: Regression) -> Found:
 METHODS: dict[str, dict[str, Callable[[Regression], Found]]] = {
     "linear": {
         "ours": ours,
-        "ours, averaged over the path": ours_average,
+        "ours, averaged over the path": ours_chosen,
         "LassoCV": lasso,
         "ElasticNetCV": elastic_net,
         "ARDRegression": ard,

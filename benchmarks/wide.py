@@ -54,10 +54,10 @@ def fit(model: str, kind: str, p: int) -> dict[str, Any]:
 
     X, signal, rng = dense(p) if kind == "dense" else text(p, kind)
     if model == "linear":
-        estimator, y = SoULinearRegression(), signal + rng.standard_normal(ROWS)
+        estimator, y = SoULinearRegression(choice="path"), signal + rng.standard_normal(ROWS)
     else:
         noise = 0.5 * signal.std() * rng.logistic(size=ROWS)
-        estimator, y = SoULogisticRegression(), signal + noise > 0
+        estimator, y = SoULogisticRegression(confidence_coef=1.0), signal + noise > 0
     found: dict[str, Any] = {}
     with watch(found):
         estimator.fit(X, y)

@@ -2,7 +2,10 @@
 
 import numpy as np
 
-from soubayes.networks.layers import Spec, init_layers
+from soubayes.networks.compaction import all_kept
+from soubayes.networks.layers import init_layers
+from soubayes.networks.prediction import Network
+from soubayes.networks.structure import Spec
 
 
 def noisy_layers(spec: Spec, seed: int = 0) -> list:
@@ -13,3 +16,7 @@ def noisy_layers(spec: Spec, seed: int = 0) -> list:
             centre = -1.0 if "log_sd" in name else 0.0
             layer[name] = np.asarray(centre + 0.5 * rng.normal(size=value.shape), np.float32)
     return layers
+
+
+def network(spec: Spec, layers: list) -> Network:
+    return Network(spec, layers, all_kept(spec))

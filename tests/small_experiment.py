@@ -32,6 +32,11 @@ def compute_or_fail(seed, parameters):
     return compute(seed, parameters)
 
 
+def compute_wide(seed, parameters):
+    """A row of several kilobytes."""
+    return {**compute(seed, parameters), "many": list(range(1000))}
+
+
 def compute_once_deadly(seed, parameters):
     """Kills its own worker the first time that it meets seed 3."""
     if seed == 3 and parameters["n"] == 5:

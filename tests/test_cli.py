@@ -1,17 +1,19 @@
 """The command line as a user meets it: what it says, what it writes, its exit codes."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 import small_experiment
 import soubayes.cli as cli
-from soubayes.experiments import experiments
-from soubayes.experiments.storage import Store
+from soubayes.experiments import experiments, storage
+from soubayes.experiments.storage import FILE, Store, this_version
 
 SMALL = small_experiment.experiment()
 FAILING = small_experiment.experiment(small_experiment.compute_or_fail)
@@ -21,8 +23,8 @@ def soubayes(*words):
     return CliRunner().invoke(cli.app, [str(word) for word in words])
 
 
-def one_line(result):
-    assert result.exit_code == 2
+def one_line(result, code=2):
+    assert result.exit_code == code
     (line,) = result.stderr.strip().splitlines()
     assert line.startswith("soubayes: ")
     return line
@@ -82,6 +84,70 @@ def test_wrong_use_is_one_line_and_exit_code_2(small, tmp_path):
     assert not (tmp_path / "nothing").exists()
     (tmp_path / "file").write_text("")
     assert "file" in one_line(soubayes("reproduce", "small", "--toy", "--out", tmp_path / "file"))
+
+
+def test_rows_of_another_version_are_announced(small, tmp_path, monkeypatch):
+    """A resume after an upgrade keeps the rows, says whose they are, and offers --fresh."""
+    soubayes("reproduce", "small", "--toy", "--out", tmp_path)
+    same = soubayes("reproduce", "small", "--toy", "--out", tmp_path)
+    assert "other versions" not in same.stdout
+    here = this_version()
+    monkeypatch.setattr(storage, "_commit", lambda: "release")
+    monkeypatch.setattr(storage, "_versions", lambda: {"soubayes": "9.9.9", "numpy": "2"})
+    for extra in (["--dry-run"], []):
+        result = soubayes("reproduce", "small", "--toy", "--out", tmp_path, *extra)
+        assert f"computed by other versions: 8 by {here}; this is soubayes 9.9.9 (release)" in (
+            result.stdout
+        )
+        assert "--fresh" in result.stdout
+    assert "0 rows computed, 8 kept from before" in result.stdout
+    fresh = soubayes("reproduce", "small", "--toy", "--fresh", "--out", tmp_path)
+    assert "8 rows computed." in fresh.stdout
+    assert {row.version for row in Store(tmp_path).rows("small")} == {"soubayes 9.9.9 (release)"}
+
+
+def test_a_damaged_file_of_rows_is_one_line_and_exit_code_1(small, tmp_path):
+    """Every command says the same, whichever part of the file was overwritten."""
+    soubayes("reproduce", "small", "--quick", "--out", tmp_path)
+    path = tmp_path / FILE
+    whole = path.read_bytes()
+    for begin in range(4096, len(whole), 4096):
+        path.write_bytes(whole[:begin] + bytes(4096) + whole[begin + 4096 :])
+        for words in (["report", tmp_path], ["reproduce", "small", "--dry-run", "--out", tmp_path]):
+            line = one_line(soubayes(*words), code=1)
+            assert f"{path} cannot be used: it is damaged" in line
+    path.write_bytes(whole)
+    assert "0 of 60" in soubayes("reproduce", "small", "--dry-run", "--out", tmp_path).stdout
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_full_disk_is_one_line_and_the_run_goes_on_later(jobs, tmp_path):
+    """The real program where files may not grow beyond 40 kB, and again without that limit."""
+    code = (
+        "import resource, sys, small_experiment as small, soubayes.cli as cli\n"
+        "cli.experiments = lambda: {'small': small.experiment(small.compute_wide)}\n"
+        "most = int(sys.argv.pop(1))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)) if most else None\n"
+        "cli.app()\n"
+    )
+
+    def reproduce(most):
+        words = ["reproduce", "small", "--quick", "--jobs", str(jobs), "--out", str(tmp_path)]
+        command = [sys.executable, "-c", code, str(most), *words]
+        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+        environment = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(command, capture_output=True, text=True, env=environment)
+
+    full = reproduce(40_000)
+    assert full.returncode == 1, full.stderr
+    (line,) = full.stderr.strip().splitlines()
+    assert "rows.sqlite cannot be used now" in line
+    assert "The rows in it are kept" in line
+    kept = len(Store(tmp_path).rows("small"))
+    assert 0 < kept < 60
+    later = reproduce(0)
+    assert later.returncode == 0, later.stderr
+    assert f"{60 - kept} rows computed, {kept} kept from before" in later.stdout
 
 
 def test_report_of_a_toy_run(tmp_path):

@@ -123,6 +123,9 @@ def test_idx_files_from_a_path_or_the_environment(tiny_mnist, monkeypatch):
     assert data.X_test.dtype == data.y_train.dtype == np.uint8
     monkeypatch.setenv("SOUBAYES_DATA", str(folder))
     np.testing.assert_array_equal(load_mnist().X_test, data.X_test)
+    folder.rename(folder.parent / "mnist")
+    monkeypatch.setenv("SOUBAYES_DATA", str(folder.parent))
+    np.testing.assert_array_equal(load_mnist().X_test, data.X_test)
 
 
 def test_missing_damaged_and_foreign_files_are_named(tiny_mnist):

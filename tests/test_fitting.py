@@ -1,15 +1,18 @@
 """`soubayes fit` on files people have: what it prints and writes, and what it says if not."""
 
+import io
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
+import soubayes.cli as cli
 from soubayes import load_model
+from soubayes.data.tabular import pose_problem
 from soubayes.fitting import fit_table, summary_cells, summary_page
-from soubayes.tabular import pose_problem
 from test_cli import one_line, soubayes
 
 
@@ -34,7 +37,7 @@ def test_regression_from_a_csv(diabetes, tmp_path):
     assert "regression, since 'target' holds numbers" in result.stdout
     assert "'bp' 20 (by the median)" in result.stdout
     assert re.search(
-        r"of 15 coefficients selected. Cross-validated R² \(5 folds\): 0\.4", result.stdout
+        r"of 15 coefficients selected. Cross-validated R² \(10 folds\): 0\.4", result.stdout
     )
     assert re.search(r"bmi +\d+\.\d+ +\d+\.?\d* to", result.stdout)
     assert "noise0" not in result.stdout
@@ -42,7 +45,7 @@ def test_regression_from_a_csv(diabetes, tmp_path):
     assert "data:image/png;base64," in page
     assert not re.search(r'(src|href)="(?!data:)', page)
     frame = pd.read_csv(diabetes)
-    model = load_model(out / "model.skops")
+    model = load_model(out / "model.soubayes")
     predicted = model.predict(frame.drop(columns="target"))
     assert np.corrcoef(predicted, frame["target"])[0, 1] > 0.65
     named = [row[0] for row in summary_cells(fit_table(pose_problem(frame, "target")))[1]]
@@ -58,8 +61,61 @@ def test_what_cannot_be_fitted_is_one_line_and_exit_code_2(diabetes, tmp_path):
     assert "empty.csv cannot be read" in one_line(soubayes("fit", empty, "--target", "y"))
     gaps = tmp_path / "gaps.csv"
     gaps.write_text("a,b,y\n1,,1\n2,,2\n3,,3\n")
-    assert "no values at all in 'b'" in one_line(soubayes("fit", gaps, "--target", "y"))
+    assert "'b' (no values at all)" in one_line(soubayes("fit", gaps, "--target", "y"))
     assert "task is" in one_line(soubayes("fit", diabetes, "--target", "target", "--task", "sort"))
+
+
+def test_names_with_signs_of_other_languages(tmp_path):
+    """$ (mathtext), [b] (rich) and <i> (HTML) in names of columns and classes are shown as such."""
+    rng = np.random.default_rng(0)
+    names = ["price $", "$cost$", r"$\alpha", "[bold]x[/]", "<i>y</i>", "a=b"]
+    frame = pd.DataFrame(rng.normal(size=(18, 6)), columns=names)
+    score = frame.to_numpy() @ [9.0, 8.0, -9.0, 8.0, -9.0, 8.0]
+    path = tmp_path / "odd.csv"
+    frame.assign(**{"$t$ <b>": score + rng.normal(size=18)}).to_csv(path, index=False)
+    result = soubayes("fit", path, "--target", "$t$ <b>", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for name in names:
+        assert name in result.stdout
+    page = (tmp_path / "summary.html").read_text()
+    assert "&lt;i&gt;y&lt;/i&gt;" in page
+    assert "<i>" not in page
+    labels = np.array(["$x", "[red]$y$", r"$\frac{$"])[np.digitize(score, [-9, 9])]
+    problem = pose_problem(frame[["a=b", "$cost$"]].assign(kind=labels), "kind")
+    assert "[red]$y$" in summary_page(fit_table(problem), problem, "kind")
+
+
+def test_the_page_says_what_is_known_of_the_intervals():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(18, 3)), columns=list("abc"))
+    for y in (frame["a"] + 0.1 * frame["b"], frame["a"] > 0):
+        problem = pose_problem(frame.assign(y=y), "y")
+        page = summary_page(fit_table(problem), problem, "y")
+        assert "leave out the uncertainty of the selection" in page
+
+
+def test_progress_is_shown_on_a_terminal(diabetes, tmp_path, monkeypatch):
+    seen = io.StringIO()
+    terminal = Console(file=seen, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr(cli, "console", terminal)
+    assert soubayes("fit", diabetes, "--target", "target", "--out", tmp_path).exit_code == 0
+    assert "fitting" in seen.getvalue()
+
+
+def test_dates_from_the_command_line(tmp_path):
+    days = pd.date_range("2020-01-01", periods=80)
+    noise = np.random.default_rng(0).normal(size=80)
+    frame = pd.DataFrame({"day": days.strftime("%Y-%m-%d"), "y": np.arange(80) * 0.5 + noise})
+    path = tmp_path / "dated.csv"
+    frame.to_csv(path, index=False)
+    said = one_line(soubayes("fit", path, "--target", "y"))
+    assert "'day' (dates); --date day uses the days since 1970-01-01" in said
+    result = soubayes("fit", path, "--target", "y", "--date", "day", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "'day' (2020-01-01 to 2020-03-20)" in result.stdout
+    model = load_model(tmp_path / "model.soubayes")
+    assert model[-1].coef_[0] == pytest.approx(0.5, abs=0.02)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(frame.assign(day=days)))
 
 
 def test_classification_of_text_labels(tmp_path):
@@ -72,7 +128,7 @@ def test_classification_of_text_labels(tmp_path):
     assert result.exit_code == 0, result.output
     assert "classification, since 'target' holds text" in result.stdout
     assert re.search(r"Cross-validated accuracy \(5 folds\): 0\.9", result.stdout)
-    model = load_model(tmp_path / "model.skops")
+    model = load_model(tmp_path / "model.soubayes")
     assert set(model.predict(frame.head())) <= {"benign", "malignant"}
 
 

@@ -1,5 +1,9 @@
 """Choosing confidences: the scores by hand, the rules, estimators and NumPyro models alike."""
 
+import importlib
+import signal
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -32,7 +36,7 @@ class Ridge(RegressorMixin, BaseEstimator):
 def test_elpd_of_an_estimator_by_hand():
     folds = KFold(2, shuffle=True, random_state=3)
     chosen = select_confidence(
-        SoULinearRegression(), (X, Y), {"confidence_coef": [1.0, 2.0]}, cv=folds
+        SoULinearRegression(choice="path"), (X, Y), {"confidence_coef": [1.0, 2.0]}, cv=folds
     )
     by_hand = []
     for gamma in (1.0, 2.0):
@@ -77,6 +81,26 @@ def test_one_standard_error_takes_the_largest_confidence_nearby():
     assert larger.best == {"confidence_coef": 10.0}
     assert isinstance(larger, Selection)
     assert isinstance(larger.table, Table)
+
+
+def test_an_interrupt_is_raised(monkeypatch):
+    """In the second fold, when there are scores that could pass for an answer."""
+    calls = []
+
+    def stop(*args, **kwargs):
+        calls.append(args)
+        if len(calls) > 1:
+            signal.raise_signal(signal.SIGINT)
+        return SimpleNamespace(log_likelihood=lambda y: {"y": np.zeros((5, len(y)))})
+
+    score = lambda *_: stop() and 0.0  # noqa: E731
+    with pytest.raises(KeyboardInterrupt):
+        select_confidence(Ridge(), (X, Y), {"confidence_coef": [1.0]}, score=score, cv=2)
+    pytest.importorskip("numpyro")
+    calls.clear()
+    monkeypatch.setattr(importlib.import_module("soubayes.blackbox.fit"), "fit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        select_confidence(lambda y: None, (Y,), {"mu": [1.0]}, cv=2)
 
 
 @pytest.mark.slow

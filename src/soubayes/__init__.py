@@ -27,41 +27,56 @@ if TYPE_CHECKING:
     from soubayes.blackbox.nested import NestedPosterior as NestedPosterior
     from soubayes.blackbox.nested import sample_sou as sample_sou
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
-    from soubayes.confidence_paths import confidence_for_kl as confidence_for_kl
-    from soubayes.confidence_paths import confidence_path as confidence_path
-    from soubayes.conjugate import ConjugateUpdate as ConjugateUpdate
-    from soubayes.conjugate import conjugate_update as conjugate_update
+    from soubayes.blackbox.reweight import Reweighted as Reweighted
+    from soubayes.blackbox.reweight import reweight as reweight
+    from soubayes.blackbox.sensitivity import Sensitivity as Sensitivity
+    from soubayes.blackbox.sensitivity import sensitivity_from_draws as sensitivity_from_draws
     from soubayes.datasets import load_mnist as load_mnist
-    from soubayes.decision import EventTree as EventTree
-    from soubayes.decision import MultiplierValue as MultiplierValue
-    from soubayes.decision import multiplier_value as multiplier_value
-    from soubayes.exact import QuadratureWarning as QuadratureWarning
-    from soubayes.exact import solve_exact as solve_exact
-    from soubayes.gaussian import GaussianBlock as GaussianBlock
-    from soubayes.gaussian import GaussianModel as GaussianModel
-    from soubayes.gaussian import QuadraticLoss as QuadraticLoss
-    from soubayes.gaussian import solve_gaussian as solve_gaussian
-    from soubayes.model import Block as Block
-    from soubayes.model import Discrete as Discrete
-    from soubayes.model import Model as Model
+    from soubayes.exact.conjugate import ConjugateUpdate as ConjugateUpdate
+    from soubayes.exact.conjugate import conjugate_update as conjugate_update
+    from soubayes.exact.decision import EventTree as EventTree
+    from soubayes.exact.decision import MultiplierValue as MultiplierValue
+    from soubayes.exact.decision import multiplier_value as multiplier_value
+    from soubayes.exact.gaussian import GaussianBlock as GaussianBlock
+    from soubayes.exact.gaussian import GaussianModel as GaussianModel
+    from soubayes.exact.gaussian import QuadraticLoss as QuadraticLoss
+    from soubayes.exact.gaussian import solve_gaussian as solve_gaussian
+    from soubayes.exact.model import Block as Block
+    from soubayes.exact.model import Discrete as Discrete
+    from soubayes.exact.model import Model as Model
+    from soubayes.exact.objective import Objective as Objective
+    from soubayes.exact.objective import objective as objective
+    from soubayes.exact.paths import confidence_for_kl as confidence_for_kl
+    from soubayes.exact.paths import confidence_path as confidence_path
+    from soubayes.exact.posterior import ExactPosterior as ExactPosterior
+    from soubayes.exact.solve import QuadratureWarning as QuadratureWarning
+    from soubayes.exact.solve import solve_exact as solve_exact
+    from soubayes.model_files import load_model as load_model
+    from soubayes.model_files import save_model as save_model
+    from soubayes.networks.ensemble import SoUNetEnsemble as SoUNetEnsemble
     from soubayes.networks.estimators import SoUNetClassifier as SoUNetClassifier
     from soubayes.networks.estimators import SoUNetRegressor as SoUNetRegressor
-    from soubayes.objectives import Objective as Objective
-    from soubayes.objectives import objective as objective
+    from soubayes.networks.structure import Conv as Conv
+    from soubayes.networks.structure import Pool as Pool
     from soubayes.plots import plot_event_tree as plot_event_tree
     from soubayes.plots import plot_prior_vs_confidence as plot_prior_vs_confidence
-    from soubayes.posterior import ExactPosterior as ExactPosterior
     from soubayes.results import Table as Table
     from soubayes.select import Selection as Selection
     from soubayes.select import select_confidence as select_confidence
+    from soubayes.sparse.estimators.generalized import (
+        SoUGeneralizedRegression as SoUGeneralizedRegression,
+    )
+    from soubayes.sparse.estimators.linear import SoULinearRegression as SoULinearRegression
+    from soubayes.sparse.estimators.logistic import SoULogisticRegression as SoULogisticRegression
+    from soubayes.sparse.estimators.normal_means import SoUNormalMeans as SoUNormalMeans
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
-    from soubayes.sparse.linear import SoULinearRegression as SoULinearRegression
-    from soubayes.sparse.logistic import SoULogisticRegression as SoULogisticRegression
-    from soubayes.sparse.normal_means import SoUNormalMeans as SoUNormalMeans
-    from soubayes.sparse.persist import load_model as load_model
-    from soubayes.sparse.persist import save_model as save_model
+    from soubayes.sparse.likelihoods.base import RowLikelihood as RowLikelihood
+    from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
+    from soubayes.sparse.plots import plot_confidences as plot_confidences
     from soubayes.sparse.plots import plot_path as plot_path
     from soubayes.sparse.plots import plot_shrinkage as plot_shrinkage
+    from soubayes.sparse.scales.base import Scale as Scale
+    from soubayes.sparse.scales.base import ScalePrior as ScalePrior
 
 __version__ = "0.1.0"
 
@@ -75,24 +90,31 @@ _PUBLIC = {
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
     "blackbox.nested": ["NestedPosterior", "sample_sou"],
     "blackbox.posterior": ["SoUPosterior"],
+    "blackbox.reweight": ["Reweighted", "reweight"],
+    "blackbox.sensitivity": ["Sensitivity", "sensitivity_from_draws"],
+    "networks.ensemble": ["SoUNetEnsemble"],
     "networks.estimators": ["SoUNetClassifier", "SoUNetRegressor"],
-    "confidence_paths": ["confidence_for_kl", "confidence_path"],
-    "conjugate": ["ConjugateUpdate", "conjugate_update"],
-    "decision": ["EventTree", "MultiplierValue", "multiplier_value"],
-    "exact": ["QuadratureWarning", "solve_exact"],
-    "gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],
-    "model": ["Block", "Discrete", "Model"],
-    "objectives": ["Objective", "objective"],
+    "networks.structure": ["Conv", "Pool"],
+    "exact.conjugate": ["ConjugateUpdate", "conjugate_update"],
+    "exact.decision": ["EventTree", "MultiplierValue", "multiplier_value"],
+    "exact.gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],
+    "exact.model": ["Block", "Discrete", "Model"],
+    "exact.objective": ["Objective", "objective"],
+    "exact.paths": ["confidence_for_kl", "confidence_path"],
+    "exact.posterior": ["ExactPosterior"],
+    "exact.solve": ["QuadratureWarning", "solve_exact"],
     "plots": ["plot_event_tree", "plot_prior_vs_confidence"],
-    "posterior": ["ExactPosterior"],
     "results": ["Table"],
     "select": ["Selection", "select_confidence"],
+    "sparse.likelihoods.base": ["RowLikelihood", "RowTerms"],
+    "sparse.scales.base": ["Scale", "ScalePrior"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
-    "sparse.linear": ["SoULinearRegression"],
-    "sparse.logistic": ["SoULogisticRegression"],
-    "sparse.normal_means": ["SoUNormalMeans"],
-    "sparse.persist": ["load_model", "save_model"],
-    "sparse.plots": ["plot_path", "plot_shrinkage"],
+    "sparse.estimators.generalized": ["SoUGeneralizedRegression"],
+    "sparse.estimators.linear": ["SoULinearRegression"],
+    "sparse.estimators.logistic": ["SoULogisticRegression"],
+    "sparse.estimators.normal_means": ["SoUNormalMeans"],
+    "model_files": ["load_model", "save_model"],
+    "sparse.plots": ["plot_confidences", "plot_path", "plot_shrinkage"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)

@@ -1,5 +1,6 @@
 """The command line: list and reproduce the paper's experiments, report them, fit one's own data."""
 
+import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +9,23 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from soubayes.experiments import experiments
 from soubayes.experiments.runner import Experiment, Summary, WorkerDied, run, slowness
-from soubayes.experiments.storage import FILE, Outcome, Store, Task
+from soubayes.experiments.storage import FILE, Outcome, RowsError, Store, Task, this_version
 
-ROWS_FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+_DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 MOST_PRINTED = 40
 
 app = typer.Typer(
@@ -56,7 +66,8 @@ def reproduce(
 ) -> None:
     """Compute the rows of experiments; run again to go on where it stopped.
 
-    Exit codes: 0 done, 1 some rows failed (tracebacks are kept), 2 wrong use, 130 interrupted.
+    Exit codes: 0 done, 1 some rows failed (tracebacks are kept) or could not be written, 2 wrong
+    use, 130 interrupted.
     """
     if quick + full + toy > 1:
         _fail("choose one of --quick, --full and --toy.")
@@ -66,10 +77,10 @@ def reproduce(
         _fail(f"--backend is {backend!r}, but it must be joblib or dask.")
     if scheduler is not None and backend != "dask":
         _fail("--scheduler needs --backend dask.")
-    if dry_run:
-        _say_what_would_be_done(chosen, size, out, jobs, fresh)
-        return
     with _one_line_errors(OSError, ImportError):
+        if dry_run:
+            _say_what_would_be_done(chosen, size, out, jobs, fresh)
+            return
         store = Store(out)
         if fresh:
             for experiment in chosen:
@@ -85,11 +96,11 @@ def reproduce(
             raise typer.Exit(INTERRUPTED) from None
         except WorkerDied as error:
             _say(f"Stopped: {error}")
-            raise typer.Exit(ROWS_FAILED) from None
+            raise typer.Exit(FAILED) from None
     _say(f"Rows are in {store.path}. Next: soubayes report {out}")
     if failed:
         _say(f"{failed} rows failed; the report shows why, the next run tries them again.")
-        raise typer.Exit(ROWS_FAILED)
+        raise typer.Exit(FAILED)
 
 
 @app.command()
@@ -112,27 +123,33 @@ def fit(
     task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
     missing: Annotated[str, typer.Option(help="impute missing values, or drop rows.")] = "impute",
     drop: Annotated[list[str] | None, typer.Option(help="A column to leave out.")] = None,
+    date: Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")] = None,
     out: Annotated[Path, typer.Option(help="Where the model and its page go.")] = Path("fit"),
 ) -> None:
     """Sparse regression or classification of a table: which columns matter, and how much.
 
-    Writes model.skops (the whole pipeline, read with soubayes.load_model) and summary.html.
+    Writes model.soubayes (the whole pipeline, read with soubayes.load_model) and summary.html.
     """
-    from soubayes.fitting import fit_table, summary_cells, write_fit
-    from soubayes.tabular import TableError, pose_problem, read_table
+    from soubayes.data.tabular import TableError, pose_problem, read_table
+    from soubayes.fitting import CAUTION, fit_table, summary_cells, write_fit
 
     with _one_line_errors(TableError, OSError, ImportError):
         frame = read_table(file)
-        problem = pose_problem(frame, target, task=task, missing=missing, drop=drop or [])
+        problem = pose_problem(
+            frame, target, task=task, missing=missing, drop=drop or [], dates=date or []
+        )
         for note in problem.notes:
             _say(note)
-        fitted = fit_table(problem)
+        with _progress() as progress:
+            progress.add_task("fitting", total=None)
+            fitted = fit_table(problem)
         columns, rows = summary_cells(fitted)
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows[:MOST_PRINTED]:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         _say(f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}")
         console.print(table)
+        _say(CAUTION)
         written = write_fit(fitted, problem, target, out)
     if len(rows) > MOST_PRINTED:
         _say(f"... and {len(rows) - MOST_PRINTED} more in {written[-1]}")
@@ -160,6 +177,19 @@ def _say_what_would_be_done(
         share = len(todo) / max(len(tasks), 1)
         time = _duration(experiment.minutes[size] * factor * share / jobs)
         _say(f"{experiment.name}: {len(todo)} of {len(tasks)} rows to compute, {time}")
+        if store:
+            _say_of_other_versions(experiment, store, tasks)
+
+
+def _say_of_other_versions(experiment: Experiment, store: Store, tasks: list[Task]) -> None:
+    found = store.versions(experiment.source, tasks)
+    others = {version: count for version, count in found.items() if version != this_version()}
+    if others:
+        told = ", ".join(f"{count} by {version}" for version, count in sorted(others.items()))
+        _say(
+            f"{experiment.name}: rows kept from before were computed by other versions: {told}; "
+            f"this is {this_version()}. --fresh computes them again."
+        )
 
 
 def _run_with_progress(
@@ -172,15 +202,10 @@ def _run_with_progress(
     scheduler: str | None,
 ) -> Summary:
     """Run one experiment under a bar with the time left; without a terminal, just say the end."""
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    ]
-    todo = len(store.pending(experiment.source, experiment.grid(size)))
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    tasks = experiment.grid(size)
+    _say_of_other_versions(experiment, store, tasks)
+    todo = len(store.pending(experiment.source, tasks))
+    with _progress() as progress:
         bar = progress.add_task(experiment.name, total=todo)
 
         def on_row(task: Task, outcome: Outcome) -> None:
@@ -204,6 +229,19 @@ def _run_with_progress(
     return done
 
 
+def _progress() -> Progress:
+    """A bar with the time left, on a terminal only."""
+    columns = [
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    ]
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
 def _duration(minutes: float) -> str:
     """About how long, for people.
 
@@ -220,13 +258,14 @@ def _one_line_errors(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        _fail(str(error))
+        disk = isinstance(error, RowsError) or getattr(error, "errno", None) in _DISK
+        _fail(" ".join(str(error).split()), FAILED if disk else USAGE)
 
 
 def _say(message: str) -> None:
     console.print(message, soft_wrap=True, markup=False, highlight=False)
 
 
-def _fail(message: str) -> NoReturn:
+def _fail(message: str, code: int = USAGE) -> NoReturn:
     print(f"soubayes: {message}", file=sys.stderr)
-    raise typer.Exit(USAGE)
+    raise typer.Exit(code)

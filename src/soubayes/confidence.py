@@ -3,6 +3,9 @@
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Real
+from typing import Any
+
+import numpy as np
 
 
 def check_confidence(
@@ -43,9 +46,18 @@ def check_gamma(
     wanted = "a number " + ("of at least 0" if allow_zero else "greater than 0")
     wanted += " (inf allowed)" if allow_inf else " and finite"
     if isinstance(gamma, bool) or not isinstance(gamma, Real):
-        raise TypeError(f"confidence of {name!r} is {gamma!r}, but it must be {wanted}.")
+        raise TypeError(f"confidence of {name!r} is {shown(gamma)}, but it must be {wanted}.")
     value = float(gamma)
     low = value < 0 if allow_zero else value <= 0
     if math.isnan(value) or low or (math.isinf(value) and not allow_inf):
         raise ValueError(f"confidence of {name!r} is {gamma}, but it must be {wanted}.")
     return value
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it; a NumPy scalar as the number or text that it holds.
+
+    >>> shown(np.int64(3)), shown(np.str_("a")), shown("a")
+    ('3', "'a'", "'a'")
+    """
+    return repr(value.item() if isinstance(value, np.generic) else value)

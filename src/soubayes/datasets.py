@@ -222,8 +222,8 @@ def load_mnist(path: str | os.PathLike[str] | None = None) -> MNIST:
     """The 60,000 training and 10,000 test images of MNIST, checked against their checksums.
 
     Reads the four idx files (plain or ``.gz``) from ``path``; without it from the folder that
-    the environment variable ``SOUBAYES_DATA`` names; without that, downloads them once with
-    scikit-learn's OpenML fetcher, which keeps its own cache.
+    the environment variable ``SOUBAYES_DATA`` names, or its folder ``mnist``; without that,
+    downloads them once with scikit-learn's OpenML fetcher, which keeps its own cache.
 
     Returns ``MNIST(X_train, y_train, X_test, y_test)`` of shapes (60000, 784), (60000,),
     (10000, 784) and (10000,), dtype ``uint8``: 55 MB, not copied; convert what you need
@@ -237,6 +237,8 @@ def load_mnist(path: str | os.PathLike[str] | None = None) -> MNIST:
     folder = path if path is not None else os.environ.get("SOUBAYES_DATA")
     if folder is None:
         return _download_mnist()
+    if path is None and (Path(folder) / "mnist").is_dir():
+        folder = Path(folder) / "mnist"
     if not Path(folder).is_dir():
         raise _no_mnist(FileNotFoundError, f"no MNIST in {str(folder)!r}: it is not a folder.")
     parts = [_read_idx(Path(folder), name) for name in _MNIST]

@@ -1,19 +1,24 @@
 """`soubayes fit`: a sparse regression or classification of a table, its model file and its page."""
 
+import warnings
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.model_selection import cross_val_score
+from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from soubayes import _page
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.tabular import Problem, TableEncoder
+from soubayes.data.tabular import Problem, TableEncoder
 
 LEVEL = 0.9
+CAUTION = (
+    f"Intervals hold {LEVEL:.0%} of the posterior given the columns that were selected, in the "
+    "units of the data. They leave out the uncertainty of the selection."
+)
 
 
 class Fitted(NamedTuple):
@@ -31,25 +36,44 @@ class Fitted(NamedTuple):
 
 
 def fit_table(problem: Problem) -> Fitted:
-    """Fit the sparse model of the problem's task, with a cross-validated score where rows allow."""
+    """Fit the model of the problem's task; the folds that choose its confidences also score it."""
     import soubayes
 
-    choice = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
-    estimator = getattr(soubayes, choice[problem.task])(confidence_coef="auto")
-    pipeline = make_pipeline(TableEncoder(), estimator)
-    score = _cross_validated(pipeline, problem)
-    pipeline.fit(problem.X, problem.y)
+    names = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
+    estimator = getattr(soubayes, names[problem.task])()
+    pipeline = make_pipeline(TableEncoder(problem.dates), estimator)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*so that the path alone decides", UserWarning)
+        pipeline.fit(problem.X, problem.y)
+    score = _held_out_score(estimator, problem)
     classes = list(getattr(pipeline, "classes_", []))
     if len(classes) == 2:
         score = f"Estimates are for the log odds of {classes[1]}. {score}"
     return Fitted(pipeline, *_selected(pipeline[-1]), score)
 
 
+def _held_out_score(estimator: Any, problem: Problem) -> str:
+    """R² or accuracy of the held-out predictions, and what the selected columns alone would do."""
+    if not hasattr(estimator, "out_of_fold_"):
+        return "Too few rows for a cross-validated score."
+    tables = estimator.out_of_fold_
+    folds = int((tables[0] if isinstance(tables, list) else tables)["fold"].max()) + 1
+    if problem.task == "regression":
+        name, score = "R²", float(r2_score(tables["y"], tables["mean"]))
+        return f"Cross-validated {name} ({folds} folds): {score:.3f}. {estimator.sparsity_}"
+    if isinstance(tables, list):
+        chance, truth = (np.stack([t[k] for t in tables], axis=1) for k in ("mean", "y"))
+        score = float(np.mean(chance.argmax(axis=1) == truth.argmax(axis=1)))
+        return f"Cross-validated accuracy ({folds} folds): {score:.3f}."
+    score = float(np.mean((tables["mean"] > 0.5) == (tables["y"] > 0.5)))
+    return f"Cross-validated accuracy ({folds} folds): {score:.3f}. {estimator.sparsity_}"
+
+
 def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[Path]:
-    """Write ``model.skops`` and ``summary.html`` into ``out``."""
+    """Write ``model.soubayes`` and ``summary.html`` into ``out``."""
     from soubayes import save_model
 
-    model, summary = out / "model.skops", out / "summary.html"
+    model, summary = out / "model.soubayes", out / "summary.html"
     save_model(fitted.pipeline, model)
     with atomic_path(summary) as temporary:
         temporary.write_text(summary_page(fitted, problem, target), encoding="utf-8")
@@ -65,12 +89,25 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
         f"{target}: sparse {problem.task}",
         f"<p>{len(problem.y)} rows. {escape(chosen)}</p><ul>{notes}</ul>",
         _page.table(columns, [[row[0], *map(escape, row[1:])] for row in rows]),
-        f"<p>Intervals hold {LEVEL:.0%} of the posterior, in the units of the data, given what was "
-        "selected.</p>",
+        f"<p>{CAUTION}</p>",
+        *_dial(fitted),
         _page.picture(
             _path_figure(fitted), "Path", "Coefficients along the path in the confidence."
         ),
     )
+
+
+def _dial(fitted: Fitted) -> list[str]:
+    """The picture of the candidates, if confidences were chosen by prediction."""
+    from soubayes import plot_confidences
+
+    if not hasattr(fitted.estimator, "candidates_"):
+        return []
+    matplotlib = require("matplotlib.figure", "soubayes fit")
+    figure = matplotlib.Figure((7, 4), layout="constrained")
+    plot_confidences(fitted.estimator, ax=figure.subplots())
+    said = "Held-out score of every candidate; labels are its confidences and its weight."
+    return [_page.picture(figure, "Choice of the confidences", said)]
 
 
 def _path_figure(fitted: Fitted) -> Any:
@@ -88,7 +125,9 @@ def _path_figure(fitted: Fitted) -> Any:
     panels = figure.subplots(len(titles), 1, squeeze=False)[:, 0]
     for axis, (target, title) in zip(panels, titles.items(), strict=True):
         plot_path(fitted.estimator, target=target, ax=axis)
-        axis.set_title(title)
+        axis.set_title(title, parse_math=False)
+        for text in axis.get_legend().get_texts() if axis.get_legend() else ():
+            text.set_parse_math(False)  # names of columns: a $ in them is a $
     return figure
 
 
@@ -114,15 +153,3 @@ def _selected(estimator: Any) -> tuple[Any, int]:
     chosen = frame[frame["selected"]]
     clearest = np.argsort(-(chosen["estimate"].abs() / chosen["sd"]).to_numpy(), kind="stable")
     return chosen.iloc[clearest], len(frame)
-
-
-def _cross_validated(pipeline: Pipeline, problem: Problem) -> str:
-    rows = len(problem.y)
-    if problem.task == "classification":
-        rows = min(np.unique(problem.y, return_counts=True)[1])
-    folds = 5 if rows >= 5 else 0
-    if not folds or len(problem.y) < 20:
-        return "Too few rows for a cross-validated score."
-    scores = cross_val_score(pipeline, problem.X, problem.y, cv=folds)
-    name = "R²" if problem.task == "regression" else "accuracy"
-    return f"Cross-validated {name} (5 folds): {scores.mean():.3f}."

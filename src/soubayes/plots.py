@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes._optional import require
-from soubayes.conjugate import conjugate_update
-from soubayes.decision import Act, EventTree
+from soubayes.exact.conjugate import conjugate_update
+from soubayes.exact.decision import Act, EventTree
 
 # readable in grey: light to dark within a panel
 SHADES = ("#9ecae1", "#4292c6", "#08306b")

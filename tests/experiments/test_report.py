@@ -6,7 +6,7 @@ import re
 import pytest
 
 import soubayes.experiments.report as report_module
-from soubayes.experiments import experiments
+from soubayes.experiments import experiments, storage
 from soubayes.experiments.report import write_report
 from soubayes.experiments.runner import Experiment, run
 from soubayes.experiments.storage import Outcome, Row, Store, Task
@@ -92,6 +92,16 @@ def test_page_shows_value_error_paper_and_verdict(page):
     assert "ValueError: &lt;script&gt;" in text
     assert "UserWarning: &lt;slow&gt;" in text
     assert "soubayes reproduce fake" in text
+
+
+def test_page_says_when_rows_of_two_versions_are_mixed(page, monkeypatch):
+    assert "versions:" not in page.read_text()
+    monkeypatch.setattr(storage, "_commit", lambda: "<other>")
+    Store(page.parent).add("fake", Task(3, {}), Outcome({"rmse": 2.1}, "", "", 1.0))
+    text = write_report(page.parent).read_text()
+    assert "computed by 2 versions: " in text
+    assert "(&lt;other&gt;)" in text
+    assert "--fresh" in text
 
 
 def test_figures_are_written_and_repeat(page):

@@ -4,13 +4,15 @@ import multiprocessing
 import random
 import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from joblib.externals.loky import get_reusable_executor
 
 import small_experiment
+from damage import KINDS, damaged
 from soubayes.experiments.runner import WorkerDied, compute_row, run
-from soubayes.experiments.storage import FILE, Outcome, Store, Task
+from soubayes.experiments.storage import FILE, Outcome, RowsError, Store, Task
 
 SMALL = small_experiment.experiment()
 
@@ -149,6 +151,47 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
     (tmp_path / FILE).write_text("not a database, but long enough to be read as one" * 50)
     with pytest.raises(OSError, match=r"rows\.sqlite cannot be used"):
         Store(tmp_path)
+
+
+OLD_SCHEMA = """
+CREATE TABLE origin (id INTEGER PRIMARY KEY, commit_id TEXT, versions TEXT,
+    UNIQUE (commit_id, versions));
+CREATE TABLE row (experiment TEXT, seed INTEGER, parameters TEXT, result TEXT,
+    error TEXT, warnings TEXT, seconds REAL, finished TEXT, origin INTEGER REFERENCES origin (id),
+    PRIMARY KEY (experiment, seed, parameters));
+INSERT INTO origin VALUES (1, 'abc', '{"soubayes": "0.0.1"}');
+INSERT INTO row VALUES ('small', 7, '{"n": 5}', '{"x": 1.5}', '', '', 0.1, '2026-01-01', 1);
+"""
+
+
+def test_rows_of_a_file_without_checksums_stay_valid(tmp_path):
+    with closing(sqlite3.connect(tmp_path / FILE)) as database:
+        database.executescript(OLD_SCHEMA)
+    before = (tmp_path / FILE).read_bytes()
+    store = Store(tmp_path)
+    task = Task(7, {"n": 5})
+    assert store.pending("small", [task, Task(8, {"n": 5})]) == [Task(8, {"n": 5})]
+    assert store.versions("small", [task]) == {"soubayes 0.0.1 (abc)": 1}
+    assert (tmp_path / FILE).read_bytes() == before  # reading changes nothing
+    store.add("small", Task(8, {"n": 5}), Outcome({"x": 2}, "", "", 1))
+    again = Store(tmp_path)
+    assert [row.result["x"] for row in again.rows("small")] == [1.5, 2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_hundred_damaged_files_are_refused_or_equal(kind, tmp_path):
+    store = Store(tmp_path)
+    for seed in range(12):
+        store.add("small", Task(seed, {"n": "x" * 99}), Outcome({"r": [0.1] * 99}, "", "w", 0.1))
+    rows = store.rows("small")
+    for data in damaged(store.path.read_bytes(), kind, 200):
+        store.path.write_bytes(data)
+        try:
+            found = Store(tmp_path).rows("small")
+        except RowsError as error:
+            assert str(store.path) in str(error)  # noqa: PT017
+        else:
+            assert found == rows
 
 
 def test_values_that_no_row_can_hold(tmp_path):

@@ -53,9 +53,8 @@ def _horseshoe(data: Regression, seed: int, *, draws: int, warmup: int, chains: 
 def _sou(data: Regression, seed: int, **settings: Any) -> Fit:
     from soubayes import SoULinearRegression
 
-    model = SoULinearRegression(fit_intercept=False, **settings).fit(data.X, data.y)
-    summary = model.summary(level=0.9)
-    return Fit(model.coef_, (summary["lower"].to_numpy(), summary["upper"].to_numpy()))
+    model = SoULinearRegression(choice="path", fit_intercept=False, **settings).fit(data.X, data.y)
+    return Fit(model.coef_, model._interval(0.9, 0))
 
 
 METHODS = {

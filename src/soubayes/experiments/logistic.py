@@ -87,10 +87,10 @@ def _sou(X: np.ndarray, y: np.ndarray, test: np.ndarray, **settings: Any) -> tup
 METHODS: dict[str, Callable[..., tuple]] = {
     "lr": _lr,
     "lr_l1": _lr_l1,
-    "gl": partial(_sou, confidence_local=1.0),
-    "sou": _sou,
-    "sou_auto": partial(_sou, confidence_coef="auto"),
-    "path": _sou,
+    "gl": partial(_sou, confidence_coef=1.0, confidence_local=1.0),
+    "sou": partial(_sou, confidence_coef=1.0),
+    "sou_auto": partial(_sou, choice="path"),
+    "path": partial(_sou, confidence_coef=1.0),
 }
 
 

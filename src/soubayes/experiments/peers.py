@@ -15,6 +15,12 @@ from soubayes.experiments.storage import Row, Task
 from soubayes.experiments.views import Cell, Content, View, cell, name_of, select
 
 
+def _chosen(data: datasets.Regression, seed: int) -> Fit:
+    from soubayes import SoULinearRegression
+
+    return Fit(SoULinearRegression(fit_intercept=False).fit(data.X, data.y).coef_)
+
+
 def _elastic_net(data: datasets.Regression, seed: int) -> Fit:
     shares = [0.5, 0.9, 0.99]
     model = ElasticNetCV(l1_ratio=shares, fit_intercept=False, max_iter=20_000)
@@ -51,6 +57,7 @@ def _mcp(data: datasets.Regression, seed: int) -> Fit:
 PEERS = {
     "oracle": METHODS["oracle"],
     "sou": METHODS["sou"],
+    "chosen": Method("SoU, chosen by prediction", _chosen, at_200=20, at_400=10),
     "lasso": METHODS["lasso"],
     "elastic_net": Method("Elastic net", _elastic_net),
     "ard": Method("ARD", _ard, has_intervals=True, at_200=20, at_400=20, quick_p=100),

@@ -31,18 +31,16 @@ def _l1() -> Any:
 # data set -> method -> its title, and what makes the estimator; columns are standardised
 MODELS: dict[str, dict[str, tuple[str, Callable[[], Any]]]] = {
     "diabetes": {
-        "sou": ("SoU-SGL", partial(_sou, "SoULinearRegression")),
-        "sou_average": ("SoU-SGL, averaged path", partial(_sou, "SoULinearRegression")),
+        "chosen": ("SoU, chosen by prediction", partial(_sou, "SoULinearRegression")),
+        "sou": ("SoU-SGL", partial(_sou, "SoULinearRegression", choice="path")),
         "lasso": ("Lasso", LassoCV),
         "ard": ("ARD", ARDRegression),
         "ols": ("least squares", LinearRegression),
     },
     "breast_cancer": {
-        "sou": ("SoU-SGL", partial(_sou, "SoULogisticRegression")),
-        "sou_auto": (
-            "SoU-SGL, auto",
-            partial(_sou, "SoULogisticRegression", confidence_coef="auto"),
-        ),
+        "chosen": ("SoU, chosen by prediction", partial(_sou, "SoULogisticRegression")),
+        "sou": ("SoU-SGL", partial(_sou, "SoULogisticRegression", confidence_coef=1.0)),
+        "sou_auto": ("SoU-SGL, path", partial(_sou, "SoULogisticRegression", choice="path")),
         "l1": ("LR-L1", _l1),
         "l2": ("LR-L2", LogisticRegression),
     },
@@ -74,8 +72,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
         if parameters["data"] == "breast_cancer":
             predicted[test] = model.predict_proba(X[test])[:, 1]
         else:
-            average = {"average": True} if parameters["method"] == "sou_average" else {}
-            predicted[test] = model.predict(X[test], **average)
+            predicted[test] = model.predict(X[test])
     row = {"columns": float(np.mean(kept))}
     if parameters["data"] == "breast_cancer":
         chance = np.clip(predicted, 1e-15, 1 - 1e-15)

@@ -65,7 +65,7 @@ def _section(experiment: Experiment, rows: list[Row], content: Content, figures:
     parts.append(f'<p class="where">{escape(experiment.where)}</p>')
     for part in content:
         parts.append(_picture(part, figures) if isinstance(part, Picture) else _table(part))
-    parts += [_failures(rows), _origin(experiment, rows), "</section>"]
+    parts += [_failures(rows), _mixture(experiment, rows), _origin(experiment, rows), "</section>"]
     return "\n".join(parts)
 
 
@@ -131,6 +131,25 @@ def _failures(rows: list[Row]) -> str:
     )
 
 
+def _mixture(experiment: Experiment, rows: list[Row]) -> str:
+    """A warning where not all rows were computed by the same version of soubayes."""
+    versions = Counter(row.version for row in rows)
+    if len(versions) < 2:
+        return ""
+    told = ", ".join(f"{count} by {version}" for version, count in sorted(versions.items()))
+    return (
+        f'<p class="failed">These rows were computed by {len(versions)} versions: {escape(told)}. '
+        f"<code>soubayes reproduce {escape(experiment.name)} --{_size(experiment, rows)} --fresh"
+        "</code> computes them again with one.</p>"
+    )
+
+
+def _size(experiment: Experiment, rows: list[Row]) -> str:
+    """The largest size that the rows nearly fill."""
+    sizes = (s for s in ("full", "quick") if len(rows) >= 0.9 * len(experiment.grid(s)))
+    return next(sizes, "quick")
+
+
 def _origin(experiment: Experiment, rows: list[Row]) -> str:
     """Where the rows come from, and the command that computes them."""
     commits = ", ".join(sorted({row.commit for row in rows}))
@@ -141,12 +160,9 @@ def _origin(experiment: Experiment, rows: list[Row]) -> str:
     warned = Counter(line for row in rows for line in row.warnings.splitlines())
     said = "".join(f"<li>{count} × {escape(line)}</li>" for line, count in warned.most_common(5))
     said = f"<p>Warnings in these rows:</p><ul>{said}</ul>" if said else ""
-    size = next(
-        (s for s in ("full", "quick") if len(rows) >= 0.9 * len(experiment.grid(s))), "quick"
-    )
     return (
         f"<details class=origin><summary>{len(rows)} rows, {escape(days)}, "
         f"{minutes:.1f} minutes of one core; how to rerun</summary>"
-        f"<pre>soubayes reproduce {escape(experiment.name)} --{size}</pre>"
+        f"<pre>soubayes reproduce {escape(experiment.name)} --{_size(experiment, rows)}</pre>"
         f"<p>Commit {escape(commits)}; {escape(', '.join(versions))}.</p>{said}</details>"
     )

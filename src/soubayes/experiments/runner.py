@@ -130,6 +130,10 @@ def _on_joblib(compute: Callable, tasks: list[Task], *, jobs: int) -> Results:
 
     # a worker that holds more memory than before, as after MNIST, is replaced between rows
     warnings.filterwarnings("ignore", message="A worker stopped while some jobs were given")
+    # a run that stops early says so itself
+    warnings.filterwarnings(
+        "ignore", message=r"\d+ tasks (have been successfully|which were still)"
+    )
     # one task a message: a kill loses what is in flight, never a batch of finished rows
     pool = Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")
     try:

@@ -1,0 +1,216 @@
+"""frontier: LeNet-300-100 on MNIST with inputs pruned, one path of confidences a seed."""
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from soubayes.experiments.digits import load_digits_data
+from soubayes.experiments.runner import Experiment
+from soubayes.experiments.storage import Row, Task
+from soubayes.experiments.views import (
+    Cell,
+    Content,
+    Picture,
+    View,
+    cell,
+    line_style,
+    new_figure,
+    select,
+)
+
+
+class Published(NamedTuple):
+    """A point of the literature: method, sizes, test error in percent, multiply–adds."""
+
+    method: str
+    sizes: str
+    error: float
+    multiply_adds: int
+
+
+# Sparse VD: Molchanov et al. (2017); BC: Louizos et al. (2017); L0: Louizos et al. (2018).
+# Sizes are inputs–hidden–hidden; multiply–adds follow from them, biases included.
+PUBLISHED = [
+    Published("Sparse VD", "512–114–72", 1.8, 67_492),
+    Published("BC-GNJ", "278–98–13", 1.8, 28_769),
+    Published("BC-GHS", "311–86–14", 1.8, 28_200),
+    Published("L0", "219–214–100", 1.4, 69_590),
+    Published("L0-sep", "266–88–33", 1.8, 26_773),
+]
+SETTINGS = {"epochs": 80, "confidences": [0.06, 0.12, 0.25, 0.5, 1.0]}
+
+
+def grid(size: str) -> list[Task]:
+    """One path a seed; the quick one has 10,000 images and fewer epochs."""
+    if size == "toy":
+        return [Task(0, {"data": "digits", "epochs": 2, "confidences": [0.12, 1.0]})]
+    if size == "quick":
+        return [Task(0, {"data": "mnist", "train": 10_000, **SETTINGS, "epochs": 40})]
+    return [Task(seed, {"data": "mnist", **SETTINGS}) for seed in range(3)]
+
+
+def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """One path: the size and the test error of its networks."""
+    from soubayes import SoUNetClassifier
+
+    data = load_digits_data(parameters["data"], parameters.get("train"), seed)
+    side = round(data.X_train.shape[1] ** 0.5)
+    net = SoUNetClassifier(
+        hidden=(300, 100) if parameters["data"] == "mnist" else (12, 8),
+        confidence_weights=tuple(parameters["confidences"]),
+        epochs=parameters["epochs"],
+        input_shape=(side, side, 1),
+        prune_inputs=True,
+        random_state=seed,
+        checkpoint=checkpoint("frontier", seed, parameters),
+    ).fit(data.X_train, data.y_train)
+    return {**scores(net, data), "pixels": net.at(0.12).get_support().astype(int), "side": side}
+
+
+def scores(net: Any, data: Any) -> dict[str, Any]:
+    """Lists with an entry a confidence: errors in percent, log loss, sizes and costs."""
+    found: dict[str, list[Any]] = {name: [] for name in _COLUMNS}
+    for confidence in net.path_["confidence"].tolist():
+        there = net.at(confidence)
+        p = there.predict_proba(data.X_test)
+        truth = p[np.arange(len(p)), np.searchsorted(there.classes_, data.y_test)]
+        wrong = there.classes_[p.argmax(axis=1)] != data.y_test
+        mean = there.predict(data.X_test, mode="mean") != data.y_test
+        values = [
+            confidence,
+            float(100 * wrong.mean()),
+            float(100 * mean.mean()),
+            float(-np.log(np.maximum(truth, 1e-12)).mean()),
+            "–".join(map(str, there.architecture_.final[:-1])),
+            there.architecture_.multiply_adds[1],
+            there.architecture_.parameters[1],
+        ]
+        for name, value in zip(_COLUMNS, values, strict=True):
+            found[name].append(value)
+    return found
+
+
+_COLUMNS = ["confidence", "error", "error_mean", "log_loss", "sizes", "multiply_adds", "parameters"]
+
+
+def checkpoint(experiment: str, seed: int, parameters: Mapping[str, Any]) -> Path | None:
+    """Where a long training leaves its state: under the folder that SOUBAYES_CHECKPOINTS names."""
+    folder = os.environ.get("SOUBAYES_CHECKPOINTS")
+    if not folder or parameters["data"] != "mnist":
+        return None
+    size = f"{parameters.get('train', 'all')}-{parameters['epochs']}"
+    return Path(folder) / f"{experiment}-{seed}-{size}"
+
+
+def by_confidence(rows: list[Row]) -> list[Row]:
+    """A row for every network of every path."""
+    return [
+        row._replace(
+            parameters={**row.parameters, "confidence": confidence},
+            result={name: row.result[name][i] for name in _COLUMNS},
+        )
+        for row in select(rows)
+        for i, confidence in enumerate(row.result["confidence"])
+    ]
+
+
+def report(rows: list[Row]) -> Content:
+    """The frontier as a figure and a table, and the pixels that are read."""
+    rows = largest(rows)
+    if not rows:
+        return []
+    note = (
+        "Test error by 100 posterior draws against multiply–adds of one image; a line a seed, a "
+        "point a confidence. Settings were chosen on 5,000 held-out training images."
+    )
+    pixels = "Pixels that the network of confidence 0.12 reads, first seed."
+    return [
+        Picture("frontier", "Error against size", note, partial(draw, rows, PUBLISHED)),
+        table(rows, PUBLISHED, "inputs–hidden–hidden"),
+        Picture("frontier_pixels", "Pixels that are read", pixels, partial(draw_pixels, rows[0])),
+    ]
+
+
+def largest(rows: list[Row]) -> list[Row]:
+    """The rows of the largest training set, and of these the ones with the most epochs."""
+    rows = select(rows)
+    images = {"digits": 0, "mnist": 60_000}
+
+    def size(row: Row) -> tuple[int, int]:
+        given = row.parameters
+        return given.get("train") or images[given["data"]], given["epochs"]
+
+    most = max(map(size, rows), default=None)
+    return [row for row in rows if size(row) == most]
+
+
+def table(rows: list[Row], published: list[Published], sizes: str) -> View:
+    """Ours by confidence, and the published points below."""
+    networks = by_confidence(rows)
+    body: list[list[str | Cell]] = []
+    for confidence in sorted({row.parameters["confidence"] for row in networks}):
+        here = select(networks, confidence=confidence)
+        shown = ", ".join(row.result["sizes"] for row in here)
+        cells = [cell(here, m, digits=d) for m, d in _SHOWN.items()]
+        body.append([f"confidence {confidence:g}", shown, *cells])
+    for point in published:
+        missing = Cell(float("nan"))
+        cells = [Cell(point.error, digits=1), missing, missing]
+        body.append([point.method, point.sizes, *cells, Cell(point.multiply_adds, digits=0)])
+    columns = ["network", sizes, "error (%)", "error, mean weights (%)", "log loss"]
+    note = "Multiply–adds of one image, biases included. Published points from their papers."
+    return View("Networks of the path", note, [*columns, "multiply–adds"], body)
+
+
+_SHOWN = {"error": 2, "error_mean": 2, "log_loss": 3, "multiply_adds": 0}
+
+
+def draw(rows: list[Row], published: list[Published]) -> Any:
+    """Ours as lines, the literature as points with names."""
+    figure = new_figure(7, 4.5)
+    axis = figure.subplots()
+    for k, row in enumerate(rows):
+        style = line_style("sou") | ({} if k == 0 else {"label": None})
+        axis.plot(row.result["multiply_adds"], row.result["error"], marker="o", **style)
+    first = rows[0].result
+    points = zip(first["multiply_adds"], first["error"], first["confidence"], strict=True)
+    for x, y, confidence in points:
+        axis.annotate(f"{confidence:g}", (x, y), xytext=(5, 6), textcoords="offset points")
+    levels = [(4, 6), (4, -13), (4, 18)]  # names of neighbouring points at different heights
+    for i, point in enumerate(sorted(published, key=lambda point: point.multiply_adds)):
+        axis.plot(point.multiply_adds, point.error, "s", color="#D55E00")
+        place = (point.multiply_adds, point.error)
+        shift = {"xytext": levels[i % 3], "textcoords": "offset points"}
+        axis.annotate(point.method, place, color="#D55E00", size=8, **shift)
+    axis.margins(0.15, 0.15)
+    axis.set_xscale("log")
+    axis.set(xlabel="multiply–adds of one image", ylabel="test error (%)")
+    axis.legend(frameon=False)
+    return figure
+
+
+def draw_pixels(row: Row) -> Any:
+    """White: read; black: not."""
+    figure = new_figure(3.4, 3.4)
+    axis = figure.subplots()
+    side = row.result["side"]
+    axis.imshow(np.reshape(row.result["pixels"], (side, side)), cmap="gray", vmin=0, vmax=1)
+    axis.set(xticks=[], yticks=[], title=f"{int(np.sum(row.result['pixels']))} of {side * side}")
+    return figure
+
+
+EXPERIMENTS = [
+    Experiment(
+        name="frontier",
+        shows="error against size of LeNet-300-100, one path of confidences",
+        where="beyond the paper; the task of Louizos et al. (2017, 2018)",
+        grid=grid,
+        row=compute,
+        report=report,
+        minutes={"toy": 0.3, "quick": 2.0, "full": 20.0},
+    )
+]
