@@ -3,11 +3,12 @@
 Each outer step makes one pass over the rows for H (twice the slope of the expected loss in the
 covariance) and W (its curvature in the mean), then minimises J's quadratic model over theta =
 log d, the log prior precisions, with mean, covariance and scales profiled out (`improve`). If the
-true J rises, the step is made safer (`_attempts`). Columns whose precision runs away are dropped,
-and at convergence re-admitted where q_j^2 > gamma_b s_j (`dropped.py`).
+true J rises or falls slowly, all of q moves along its gradient instead (`joint.py`). Columns whose
+precision runs away are dropped, and at convergence re-admitted where q_j^2 > gamma_b s_j
+(`dropped.py`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.linalg import lapack
 from soubayes.sparse.designs.triangles import cholesky, invert, invert_triangle
 from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers.dropped import FAR, check_dropped, own_precision, runs_away
+from soubayes.sparse.solvers.joint import descend_jointly, taus_of
 from soubayes.sparse.solvers.row_problem import Pass, RowProblem
 from soubayes.sparse.solvers.row_state import (
     RowFit,
@@ -29,6 +31,7 @@ from soubayes.sparse.solvers.row_state import (
 )
 
 Array = np.ndarray
+JOINT = 40  # steps of `descend_jointly`, and of Newton's method that make it worth while
 
 
 def solve(
@@ -50,12 +53,14 @@ def solve(
     data, value = evaluate(problem, model, state)
     history, converged = [value], False
     coarse = max(tol, 1e-5) if readmit else tol
-    last: _Move | None = None
+    first, slow = 0, False  # of the steps on these columns; whether all of q had to move at once
     for iteration in range(max_iter):
         step = _descend(problem, model, state, data, value, tol)
         if step is not None:
             if not problem.likelihood.majorises:
-                step, last = _extrapolate(problem, model, state, step, last)
+                last = slow and value - step.value <= tol * abs(value)
+                if last or _is_slow([*history[first:], step.value], tol):
+                    step, slow = _jointly(problem, model, step, tol), True
             state, data, value = step
             history.append(value)
         report(iteration, value, len(state.active))
@@ -67,6 +72,7 @@ def solve(
         history = [past + check.shift for past in history]
         state, data, value = check.state, check.data, check.value
         if check.returned:
+            first = len(history)
             history.append(value)
         elif settled:
             converged = True
@@ -89,90 +95,44 @@ class _Step(NamedTuple):
     value: float
 
 
-class _Move(NamedTuple):
-    """What a step did to theta and the mean of the active columns."""
+def _is_slow(history: list[float], tol: float) -> bool:
+    """Whether J falls at a rate at which more than ``JOINT`` further steps would be needed."""
+    if len(history) < 4:
+        return False
+    before, gain = history[-4] - history[-3], history[-2] - history[-1]
+    enough = tol * abs(history[-1])
+    return gain > enough and gain > before * (enough / gain) ** (2.0 / JOINT)
 
-    active: Array
-    theta: Array
-    mean: Array
 
-
-def _extrapolate(
-    problem: RowProblem, model: RowModel, before: RowState, step: _Step, last: _Move | None
-) -> tuple[_Step, _Move | None]:
-    """The step, or a longer one where two steps in a row went the same way at a steady rate.
-
-    H and W change with q, which the quadratic model does not know, so that steps can shrink by a
-    constant factor r; the sum of all that would follow is r/(1 - r) of the last one.
-    """
-    after = step.state
-    if not np.array_equal(before.active, after.active):
-        return step, None
-    k = after.active
-    move = _Move(k, np.log(after.precision / before.precision)[k], after.mean - before.mean)
-    if last is None or not np.array_equal(last.active, k):
-        return step, move
-    size, inner = last.theta @ last.theta, last.theta @ move.theta
-    rate = inner / max(size, 1e-300)
-    if not 0.5 < rate < 1.0 or inner**2 < 0.8 * size * (move.theta @ move.theta):
-        return step, move
-    more = min(rate / (1.0 - rate), 20.0)
-    precision = after.precision.copy()
-    precision[k] *= np.exp(np.clip(more * move.theta, -3.0, 3.0))
-    mean, near = after.mean + more * move.mean, (after.local, after.top)
-    trial = make_state(model, k, mean, step.data.information, precision, after.rest, near)
+def _jointly(problem: RowProblem, model: RowModel, step: _Step, tol: float) -> _Step:
+    """The step, or a lower one to where all of q goes from there when it moves at once."""
+    enough = 0.1 * tol * abs(step.value)
+    trial = descend_jointly(problem, model, step.state, enough=enough, max_iter=JOINT)
     data, value = evaluate(problem, model, trial)
-    return (_Step(trial, data, value), None) if value < step.value else (step, None)
+    return _Step(trial, data, value) if value < step.value else step
 
 
 def _descend(
     problem: RowProblem, model: RowModel, state: RowState, data: Pass, value: float, tol: float
 ) -> _Step | None:
-    """One outer step that lowers J, or None when rounding allows none."""
+    """One outer step that lowers J, or None when rounding allows none.
+
+    Where H majorises the loss, W is blended with it if the step raises J: at blend 1 the quadratic
+    model lies above J, which cannot rise. Otherwise all of q moves along the gradient of J.
+    """
     majorises = problem.likelihood.majorises
-    for trial in _attempts(model, state, data, majorises, enough=0.1 * tol * abs(value)):
+    for blend in (0.0, 0.5, 1.0) if majorises else (0.0,):
+        W = data.curvature
+        if blend:
+            W = (1.0 - blend) * W + blend * data.information
+        trial = improve(model, state, data, W, enough=0.1 * tol * abs(value), jump=not majorises)
         new_data, new_value = evaluate(problem, model, trial)
         if new_value < value:
             return _Step(trial, new_data, new_value)
-    return None
-
-
-def _attempts(
-    model: RowModel, state: RowState, data: Pass, majorises: bool, enough: float
-) -> Iterator[RowState]:
-    """Trial states, the boldest first.
-
-    Where H majorises the loss, W is blended with it: at blend 1 the quadratic model lies above J,
-    which cannot rise. Otherwise mean and covariance go to their best, or a part of the way, with
-    theta held, and theta moves less. For a small part J falls.
-    """
-    yield improve(model, state, data, data.curvature, enough, jump=not majorises)
-    if majorises:
-        for blend in (0.5, 1.0):
-            W = (1.0 - blend) * data.curvature + blend * data.information
-            yield improve(model, state, data, W, enough)
-        return
-    if not len(state.active):
-        return
-    yield _part_of_the_way(model, state, data, 1.0)
-    for reach in (0.5, 0.1):
-        yield improve(model, state, data, data.curvature, enough, reach=reach)
-    for part in (0.5, 0.2, 0.05, 0.01):
-        yield _part_of_the_way(model, state, data, part)
-
-
-def _part_of_the_way(model: RowModel, state: RowState, data: Pass, part: float) -> RowState:
-    """Mean and covariance moved towards their best at the present prior precisions."""
-    k = state.active
-    pull = model.confidence[k] * state.precision[k]
-    step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * state.mean)[1]
-    # the covariance is optimal for the information of an earlier pass, which it tells
-    lower = invert_triangle(np.asfortranarray((state.root / np.sqrt(model.confidence[k])).T))
-    before = lower @ lower.T - np.diag(pull)
-    information = (1.0 - part) * before + part * apart(model, data.information)
-    near = state.local, state.top
-    mean = state.mean + part * step
-    return make_state(model, k, mean, information, state.precision, state.rest, near)
+    if majorises or not len(state.active):
+        return None
+    step = _jointly(problem, model, _Step(state, data, value), tol)
+    return step if step.value < value else None
 
 
 class _Quadratic(NamedTuple):
@@ -208,10 +168,9 @@ def improve(
     data: Pass,
     W: Array,
     enough: float,
-    reach: float = 3.0,
     jump: bool = False,
 ) -> RowState:
-    """Damped Newton steps of at most ``reach`` in theta = log d on
+    """Damped Newton steps of at most 3 in theta = log d on
 
         gamma_b/2 log|H + gamma_b D| - 1/2 g'(W + gamma_b D)^-1 g + (J of the scales at d),
 
@@ -223,8 +182,8 @@ def improve(
     )
     rest, held = state.rest.copy(), (state.local, state.top)
     point = _profile(model, quadratic, np.log(state.precision), held)
-    for _ in range(10 if reach >= 3.0 else 1):
-        move, gain = _newton_move(model, quadratic, point, reach, jump)
+    for _ in range(10):
+        move, gain = _newton_move(model, quadratic, point, jump)
         if not gain > enough:
             break
         point = _line_search(model, quadratic, point, move)
@@ -263,9 +222,9 @@ def _profile(
 
 
 def _newton_move(
-    model: RowModel, quadratic: _Quadratic, point: _Point, reach: float, jump: bool
+    model: RowModel, quadratic: _Quadratic, point: _Point, jump: bool
 ) -> tuple[Array, float]:
-    """The step in theta of the sparse columns, at most ``reach`` each, and the gain it promises."""
+    """The step in theta of the sparse columns, at most 3 each, and the gain it promises."""
     sparse = model.sparse[quadratic.columns]
     columns = quadratic.columns[sparse]
     if not len(columns):
@@ -301,9 +260,7 @@ def _newton_move(
     gain = float(-slope @ move) / 2.0
     if not model.groups.alone:
         move = groups.each(move)
-    move = np.clip(move, -reach, reach)
-    if reach < 3.0:
-        return move, gain
+    move = np.clip(move, -3.0, 3.0)
     # Newton follows the exponential tail of a column on its way out by 1 a step
     s, q = (x[sparse] for x in _leave_one_out(point, model.confidence[quadratic.columns]))
     most = s if model.groups.alone else model.take(columns).group_most(s)
@@ -315,16 +272,6 @@ def _newton_move(
         move[far] = np.clip(np.log(own / (w / gamma)[far]), -3.0, 3.0)
         gain = max(gain, np.inf if np.any(move[far] < -1.0) else 0.0)
     return move, gain
-
-
-def taus_of(model: RowModel, columns: Array) -> Array:
-    """Which taus belong to these sparse columns (whole groups, ascending), in their order."""
-    inside = np.isin(np.flatnonzero(model.sparse), columns)
-    number = model.groups.number[inside]
-    if model.groups.alone:
-        return number
-    _, first = np.unique(number, return_index=True)
-    return number[np.sort(first)]
 
 
 def _line_search(model: RowModel, quadratic: _Quadratic, point: _Point, move: Array) -> _Point:

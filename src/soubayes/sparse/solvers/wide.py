@@ -17,7 +17,7 @@ from soubayes.sparse.likelihoods.base import RowTerms
 from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers import ordered
 from soubayes.sparse.solvers.dropped import own_precision, runs_away
-from soubayes.sparse.solvers.newton import taus_of
+from soubayes.sparse.solvers.joint import taus_of
 from soubayes.sparse.solvers.row_problem import Pass, RowProblem
 from soubayes.sparse.solvers.row_state import (
     RowFit,
@@ -79,7 +79,7 @@ def solve_wide(
     n, p = X.shape
     rows = problem.likelihood.terms(np.zeros(n), np.ones(n), problem.y)
     blank = _blank(model, rows, problem.weight, precision, n)
-    state = _posterior(data, blank, np.arange(p), blank.theta, blank.rest)
+    state = _first(data, blank)
     history, converged = [state.value], False
     reach, last = np.full(p, 1.5), np.zeros(p)
     for iteration in range(max_iter):
@@ -102,6 +102,17 @@ def solve_wide(
             converged = True
             break
     return _fit(data, state, history, converged)
+
+
+def _first(data: _Columns, blank: _Wide) -> _Wide:
+    """The first step, or as much of it as has a finite J: losses may grow exponentially."""
+    everything, part = np.arange(len(blank.theta)), 1.0
+    while True:
+        with np.errstate(over="ignore", invalid="ignore"):
+            state = _posterior(data, blank, everything, blank.theta, blank.rest, part=part)
+        if np.isfinite(state.value) or part < 1e-12:
+            return state
+        part *= 0.5
 
 
 def _blank(model: RowModel, rows: RowTerms, weight: Array, precision: Array, n: int) -> _Wide:
