@@ -8,6 +8,8 @@ import time
 
 import numpy as np
 import pytest
+from scipy import stats
+from sklearn.datasets import make_friedman1
 
 from soubayes import Conv, Pool, SoUNetClassifier, SoUNetRegressor
 from soubayes.networks import path, state, storage
@@ -91,10 +93,42 @@ def test_confidence_rises_gradually_within_a_stage():
     assert stages == (Stage(0, 12, 0.1), Stage(12, 18, 1.0))
     schedule = state.Schedule(stages, 100, 25, True, None)
     problem = state.Problem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
-    first, later = (state.stage_problem(problem, schedule, epoch) for epoch in (11, 12))
+    rows = [{"loss": 1.0, "kl_weights": 2.0}] * 12
+    first, later = (state.stage_problem(problem, schedule, epoch, rows) for epoch in (11, 12))
     assert (first.confidence["weights"], first.rise, first.warmup) == (np.float32(0.1), 1.0, 0.2)
     assert later.confidence["weights"] * later.rise == pytest.approx(0.1, rel=1e-6)
     assert later.warmup < 1e-6
+
+
+def test_a_stage_starts_afresh_when_the_network_before_memorises():
+    """Loss 10 and 20 nats of weights: J at the next confidence, 1, is 30."""
+    stages = path.stages([0.1, 1.0], 12, rounded=False)
+    problem = state.Problem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
+    rows = [{"loss": 10.0, "kl_weights": 20.0}] * 12
+    for constant, afresh in ((29.0, True), (31.0, False)):
+        schedule = state.Schedule(stages, 100, 25, True, None, constant_loss=constant)
+        assert state.starts_afresh(problem, schedule, 1, rows) is afresh
+        later = state.stage_problem(problem, schedule, 12, rows)
+        assert (later.rise, later.warmup) == (
+            (1.0, 0.2) if afresh else (pytest.approx(0.1), pytest.approx(0.0, abs=1e-6))
+        )
+    assert SoUNetRegressor(**SETTINGS).fit(*table())._constant_loss() == pytest.approx(
+        -stats.norm.logpdf([-1.0, 1.0]).mean()
+    )
+
+
+def test_the_end_of_a_path_is_as_good_as_a_training_of_its_own():
+    """At 0.3 the network memorises these rows: a noise of 0.2 where the truth is 1."""
+    X, y = make_friedman1(770, 8, noise=1.0, random_state=1)
+    settings = {"hidden": (50,), "epochs": 1000, "learning_rate": 0.01, "random_state": 1}
+    alone, end = (
+        SoUNetRegressor(**settings, confidence_weights=c).fit(X[:270], y[:270])
+        for c in (1.0, (0.3, 1.0))
+    )
+    assert end.at(0.3).uncertainty(X[:1]).aleatoric[0] < 0.4
+    errors = [np.sqrt(np.mean((net.predict(X[270:]) - y[270:]) ** 2)) for net in (alone, end)]
+    assert errors[1] < 1.1 * errors[0]
+    assert end.value_ < alone.value_ + 50
 
 
 def test_the_smallest_network_within_one_standard_error_is_chosen(net):

@@ -139,7 +139,7 @@ class BaseNet(SelectorMixin, Intake):
             block = epochs_a_call(lengths, n, self.batch_size, spec.cost(*spec.whole)[0])
         schedule = Schedule(
             stages, n, self.batch_size, bool(self.compact), data_mesh(batch), block,
-            self._free_scales,
+            self._free_scales, weight * self._constant_loss(),
         )  # fmt: skip
         info = {"seed": seed, "fingerprint": self._fingerprint(n)}
         run = start(spec, problem, seed)
@@ -432,7 +432,7 @@ def fit_together(nets: list[Any], data: list[tuple[Any, Any, Any]]) -> None:
     first = plans[0]
     runs = train_together(
         first.spec,
-        [stage_problem(plan.problem, plan.schedule, 0) for plan in plans],
+        [stage_problem(plan.problem, plan.schedule, 0, []) for plan in plans],
         first.schedule,
         [plan.run for plan in plans],
         [net._rng_seed for net in nets],

@@ -218,6 +218,10 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         self._noise_shape = float(prior.shape)
         return prior
 
+    def _constant_loss(self) -> float:
+        """Of a row, when the mean and the variance of the scaled targets are predicted."""
+        return self._n_outputs * (np.log(2 * np.pi) + 1) / 2
+
     def _score_outputs(
         self, outputs: np.ndarray, y: np.ndarray, weight: np.ndarray
     ) -> dict[str, float]:
@@ -352,6 +356,10 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     def _noise(self, n: float) -> None:
         return None
+
+    def _constant_loss(self) -> float:
+        """Of a row, when all classes have the same probability."""
+        return float(np.log(self._n_outputs))
 
     def _score_outputs(
         self, outputs: np.ndarray, y: np.ndarray, weight: np.ndarray

@@ -1,14 +1,14 @@
 """The state of a training: numbers of its objective, its stages, and what a checkpoint holds."""
 
 from dataclasses import dataclass
-from math import gcd
+from math import gcd, inf
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import optax
 
-from soubayes.networks.compaction import Kept, all_kept
+from soubayes.networks.compaction import Kept, all_kept, remove
 from soubayes.networks.feeding import minibatches
 from soubayes.networks.layers import init_layers
 from soubayes.networks.likelihoods import NoisePrior, init_noise
@@ -73,6 +73,7 @@ class Schedule:
     mesh: jax.sharding.Mesh
     block: int = 1  # epochs a compiled call; more than 1 only when the data are one chunk
     free_scales: bool = True  # whether tau is free, so that information tells who is dead
+    constant_loss: float = inf  # of a prediction that does not depend on x, in nats
 
     @property
     def epochs(self) -> int:
@@ -97,19 +98,48 @@ def start(spec: Spec, problem: Problem, seed: int) -> Run:
     return Run(params, moments, all_kept(spec), 0, [], [])
 
 
-def stage_problem(problem: Problem, schedule: Schedule, epoch: int) -> Problem:
-    """The numbers of the objective in the stage that an epoch belongs to.
+def stage_problem(
+    problem: Problem, schedule: Schedule, epoch: int, rows: list[dict[str, Any]]
+) -> Problem:
+    """The numbers of the objective in the stage that an epoch belongs to, given the history.
 
-    The confidence of a later stage rises from that of the one before; its KL terms do not warm up.
+    The confidence of a later stage rises from that of the one before, and its KL terms do not warm
+    up, unless it starts afresh.
     """
     number = schedule.stage(epoch)
     now = schedule.stages[number].confidence
     weights = np.asarray(now, np.float32)
     problem = problem._replace(confidence={**problem.confidence, "weights": weights})
-    if not number:
+    if not number or starts_afresh(problem, schedule, number, rows):
         return problem
     rise = np.asarray(schedule.stages[number - 1].confidence / now, np.float32)
     return problem._replace(warmup=np.asarray(1e-9, np.float32), rise=rise)
+
+
+def starts_afresh(
+    problem: Problem, schedule: Schedule, number: int, rows: list[dict[str, Any]]
+) -> bool:
+    """Whether a later stage starts from new weights instead of those of the stage before.
+
+    It does when these memorise the rows: under the confidence of the new stage their objective is
+    above that of a constant prediction. A training that starts there spreads what is left over all
+    units and ends far above the objective of a training of its own.
+    """
+    last = rows[schedule.stages[number].start - 1]
+    confidence = problem.confidence | {"weights": schedule.stages[number].confidence}
+    penalty = sum(float(value) * last[f"kl_{name}"] for name, value in confidence.items())
+    return last["loss"] + penalty > schedule.constant_loss
+
+
+def afresh(spec: Spec, problem: Problem, run: Run, seed: int) -> Run:
+    """The run with new weights of the units and inputs that are left."""
+    new = start(spec, problem, seed)
+
+    def cut(tree: Any) -> Any:
+        return {**tree, "layers": remove(spec, tree["layers"], *run.kept)}
+
+    moments = new.moments._replace(mu=cut(new.moments.mu), nu=cut(new.moments.nu))
+    return run._replace(params=cut(new.params), moments=moments)
 
 
 def epochs_a_call(epochs: list[int], n: int, batch_size: int, weights: int) -> int:

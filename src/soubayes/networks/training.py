@@ -26,7 +26,15 @@ from soubayes.networks.layers import (
     weight_counts,
 )
 from soubayes.networks.program import BLOCKS, WEIGHT_THRESHOLD, scan_chunk, scan_together
-from soubayes.networks.state import End, Problem, Run, Schedule, stage_problem
+from soubayes.networks.state import (
+    End,
+    Problem,
+    Run,
+    Schedule,
+    afresh,
+    stage_problem,
+    starts_afresh,
+)
 from soubayes.networks.structure import Spec
 
 COMPACT_FROM = 0.08  # no unit is removed in this first part of a stage
@@ -131,7 +139,7 @@ def _block(
     epochs = run.epoch + np.arange(schedule.block)
     rngs = _rngs(seed, epochs)
     stage = schedule.stages[schedule.stage(run.epoch)]
-    problem = stage_problem(problem, schedule, run.epoch)
+    problem = stage_problem(problem, schedule, run.epoch, run.rows)
     inputs = columns_read(spec, run.kept)
     params, moments = run.params, run.moments
     seen, losses, summary = 0, [], None
@@ -163,6 +171,9 @@ def _block(
         handed = _handed_over(spec, schedule, run, schedule.stage(last))
         if run.epoch == schedule.epochs:
             return handed
+        if starts_afresh(problem, schedule, schedule.stage(run.epoch), run.rows):
+            new_seed = int(np.random.default_rng([seed, run.epoch]).integers(2**31))
+            return _placed(afresh(spec, problem, handed, new_seed), schedule)
     if _may_compact(last - stage.start, run.epoch - stage.start, stage.stop - stage.start):
         rows_left = seen * (schedule.epochs - run.epoch)
         run = _placed(compact(spec, run, schedule, rows_left), schedule)
