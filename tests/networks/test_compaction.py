@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from noisy_network import network, noisy_layers
-from soubayes.networks.compaction import Kept, all_kept, information, remove, size_of, survivors
+from soubayes.networks import training
+from soubayes.networks.compaction import (
+    Kept,
+    all_kept,
+    information,
+    information_read,
+    remove,
+    size_of,
+    survivors,
+)
 from soubayes.networks.layers import mean_weights
 from soubayes.networks.prediction import Network, forward_weights
 from soubayes.networks.structure import Conv, Pool, Spec
@@ -35,6 +44,27 @@ def test_information_of_an_input_is_that_of_its_outgoing_weights():
     layers = noisy_layers(Spec((4, 3, 1), prune_inputs=True))
     turned = {name: layers[0][name][:-1].T for name in ("mean", "log_sd")}
     np.testing.assert_allclose(information(layers[0], axis=1), information(turned))
+
+
+def test_information_read_of_a_channel_is_that_of_all_weights_on_it():
+    """As if the weights of every offset and unit on a channel were those of one unit."""
+    layer = noisy_layers(Spec(((6, 1), Conv(3, 2), Conv(4, 2), 2, 1)))[1]
+    entries = [(offset, channel) for offset in range(2) for channel in range(3)]
+    found = information_read(layer, 3)
+    for channel in range(3):
+        rows = [i for i, entry in enumerate(entries) if entry[1] == channel]
+        turned = {name: layer[name][rows].reshape(-1, 1) for name in ("mean", "log_sd")}
+        assert found[channel] == pytest.approx(information(turned)[0])
+
+
+def test_a_channel_that_nobody_reads_is_dead():
+    spec = Spec(((6, 1), Conv(3, 2), Conv(4, 2), 2, 1))
+    layers = noisy_layers(spec)
+    layers[1]["mean"][[1, 4]], layers[1]["log_sd"][[1, 4]] = 0.0, 0.0  # channel 1, both offsets
+    known = training._known(spec, layers)
+    assert known[0][1] == pytest.approx(0.0)
+    assert (known[0] <= information(layers[0])).all()
+    np.testing.assert_array_equal(known[1], information(layers[1]))
 
 
 def test_a_layer_is_never_emptied():

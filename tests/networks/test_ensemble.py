@@ -79,11 +79,15 @@ def test_predictions_are_those_of_the_mixture(ensemble):
     for k, weights in enumerate(ensemble.noise_weights_):
         members = [path[k] for path in ensemble.networks_]
         functions = [member.sample_functions(X, 100) for member in members]
-        between = np.var([f.mean(axis=0) for f in functions], axis=0, ddof=1)
+        centres = np.array([f.mean(axis=0) for f in functions])
+        between, middle = centres.var(axis=0, ddof=1), centres.mean(axis=0)
+        shrunk = middle + (centres - middle) / np.sqrt(3)  # of four networks
+        np.testing.assert_allclose(shrunk.var(axis=0), between / 4)
+        functions = [f - c + s for f, c, s in zip(functions, centres, shrunk, strict=True)]
         for weight, factor in zip(weights, FACTORS, strict=True):
             for member, function in zip(members, functions, strict=True):
                 noise = factor * member.uncertainty(X).aleatoric ** 2
-                noise = np.maximum(noise - (2 - 1 / 4) * between, 0.3 * noise)
+                noise = np.maximum(noise - between, 0.3 * noise)
                 chosen = rng.integers(100, size=round(20_000 * weight))
                 draws.append(function[chosen] + np.sqrt(noise) * rng.normal(size=(len(chosen), 10)))
     draws = np.concatenate(draws)

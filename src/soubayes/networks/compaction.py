@@ -59,6 +59,20 @@ def information(layer: Layer, axis: int = 0) -> np.ndarray:
     return log_sd.shape[axis] * np.log(second) / 2 - log_sd.sum(axis=axis)
 
 
+def information_read(layer: Layer, channels: int) -> np.ndarray:
+    """KL in nats, at the best scale, of what a convolution knows about every channel it reads.
+
+    A channel that nobody reads can keep what its own weights know for many epochs: its scale falls,
+    and with it the gradient.
+    """
+    mean, log_sd = (
+        np.asarray(layer[name], float)[:-1].reshape(-1, channels, np.shape(layer[name])[1])
+        for name in ("mean", "log_sd")
+    )
+    second = (mean**2 + np.exp(2 * log_sd)).mean(axis=(0, 2))
+    return log_sd[:, 0].size * np.log(second) / 2 - log_sd.sum(axis=(0, 2))
+
+
 def survivors(
     spec: Spec, kept: Kept, units: list[Any], inputs: Any, threshold: float
 ) -> tuple[list[np.ndarray], np.ndarray]:

@@ -79,13 +79,17 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     -----
     Averaging networks is not a new objective: each minimises eq. 5 of the paper on its own rows.
 
-    The noise is learned from errors of single networks, whose variance v(x) over the folds is part
-    of these errors; the average of K networks has v(x) / K of it, and the spread of the mixture
-    shows v(x) once more. So (2 - 1/K) v(x) is taken from the noise variance, of which at least 0.3
-    is left.
+    The noise is learned from errors of single networks on rows they have not seen. With v(x) the
+    variance of the K networks of a confidence at x, the squared error of their average is smaller
+    by (1 - 1/K) v(x) (Krogh and Vedelsby). So the networks are moved towards their average until
+    their spread is the variance of an average, v(x) / K, and v(x) is taken from the noise variance,
+    of which at least 0.3 is left.
 
     References
     ----------
+    Krogh and Vedelsby (1995), Neural network ensembles, cross validation, and active learning,
+    Advances in Neural Information Processing Systems 7.
+
     Yao, Vehtari, Simpson and Gelman (2018), Using stacking to average Bayesian predictive
     distributions, Bayesian Analysis 13.
 
@@ -223,14 +227,21 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             if not weights.any():
                 continue
             members = [_components(path[k], X) for path in self.networks_]
-            centres = np.array([member.mean.mean(axis=0) for member in members])
-            excess = (2 - 1 / folds) * centres.var(axis=0, ddof=1)
+            members, excess = _as_average(members)
             for weight, factor in zip(weights, FACTORS, strict=True):
                 for member in members if weight > 0 else ():
                     wide = _scaled(member, factor)
                     variance = np.maximum(wide.variance - excess, LEAST_NOISE * wide.variance)
                     parts.append(Mixture(wide.mean, variance, wide.weight * weight / folds))
         return Mixture(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def _as_average(members: list[Mixture]) -> tuple[list[Mixture], np.ndarray]:
+    """The networks with the spread of their average, and what this takes from the noise."""
+    centres = np.array([member.weight @ member.mean for member in members])
+    away = (centres - centres.mean(axis=0)) * (1 - 1 / np.sqrt(len(members) - 1))
+    moved = [m._replace(mean=m.mean - a) for m, a in zip(members, away, strict=True)]
+    return moved, centres.var(axis=0, ddof=1)
 
 
 def _pieces(rows: int) -> int:

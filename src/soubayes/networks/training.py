@@ -13,6 +13,7 @@ from soubayes.networks.compaction import (
     Kept,
     columns_read,
     information,
+    information_read,
     remove,
     size_of,
     survivors,
@@ -20,6 +21,7 @@ from soubayes.networks.compaction import (
 from soubayes.networks.feeding import Chunk, minibatches, placement
 from soubayes.networks.layers import (
     ACTIVE_SCALE,
+    Layer,
     active_counts,
     input_scales,
     unit_scales,
@@ -216,7 +218,7 @@ def compact(spec: Spec, run: Run, schedule: Schedule, rows_left: int) -> Run:
         return run  # without scales nothing dies
     gated = layers[spec.gate or 0]
     if schedule.free_scales:
-        measure = [information(layer) for layer in layers[:-1]], information(gated, axis=1)
+        measure = _known(spec, layers), information(gated, axis=1)
         units, inputs = survivors(spec, run.kept, *measure, DEAD_NATS)
     else:
         scales = [unit_scales(layer) for layer in layers[:-1]], input_scales(gated)
@@ -235,6 +237,16 @@ def compact(spec: Spec, run: Run, schedule: Schedule, rows_left: int) -> Run:
     params, moments = jax.device_get((run.params, run.moments))
     moments = moments._replace(mu=cut(moments.mu), nu=cut(moments.nu))
     return run._replace(params=cut(params), moments=moments, kept=kept)
+
+
+def _known(spec: Spec, layers: list[Layer]) -> list[np.ndarray]:
+    """What the units of every hidden layer know, in nats; of a channel also what is read of it."""
+    known = [information(layer) for layer in layers[:-1]]
+    for i, step in enumerate(spec.steps[1:]):
+        if step.kernel:
+            read = information_read(layers[i + 1], len(known[i]))
+            known[i] = np.minimum(known[i], read)
+    return known
 
 
 def _history_row(
