@@ -1,12 +1,12 @@
-"""Weights, recalibration and mixtures, recomputed by hand or by simulation."""
+"""Weights, scoring, recalibration and mixtures, recomputed by hand or by simulation."""
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from soubayes.sparse.choice.mixture import Component, Mixture, centred
-from soubayes.sparse.choice.prediction import score_classes, score_numbers
-from soubayes.sparse.choice.weights import TEMPER, inflation, power_of_odds, predictive_weights
+from soubayes.sparse.choice.scoring import score_classes, score_moments, score_numbers
+from soubayes.sparse.choice.weights import inflation, power_of_odds, predictive_weights
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 
 
@@ -67,8 +67,8 @@ def test_a_joined_coefficient_is_independent():
 
 def test_weights_and_recalibration():
     scores = np.log(stats.norm.pdf(np.array([[0.1, 0.5], [-0.2, 1.5], [0.0, 0.4]])))
-    weights = predictive_weights(scores)
-    ratio = np.exp(TEMPER * (scores[:, 0] - scores[:, 1]).sum())
+    weights = predictive_weights(scores, 0.3)
+    ratio = np.exp(0.3 * (scores[:, 0] - scores[:, 1]).sum())
     assert weights[0] / weights[1] == pytest.approx(ratio)
     assert inflation(np.array([1.0, 3.0]), np.array([1.0, 1.0]), np.array([3.0, 1.0])) == 3.0
     assert inflation(np.array([0.1]), np.array([1.0])) == 1.0
@@ -90,6 +90,31 @@ def test_scores_of_numbers_and_classes():
     expected = classes.weights @ [1 / (1 + np.exp(-2.0)), 0.5]
     mixed = np.log(expected / (1 - expected))
     assert classes.mean[0] == pytest.approx(1 / (1 + np.exp(-classes.power * mixed)))
+
+
+def test_scores_of_numbers_are_those_of_a_fitted_t():
+    rng = np.random.default_rng(2)
+    y, mean = rng.standard_t(3, size=60), 0.3 * rng.normal(size=(60, 2))
+    variance, weight = np.exp(rng.normal(size=(60, 2))), rng.integers(1, 4, size=60).astype(float)
+    found = score_numbers(y, mean, variance, weight)
+    for k in range(2):
+        z = (y - mean[:, k]) / np.sqrt(variance[:, k])
+        grid = np.linspace(1.0, 6.0, 5001)[:, None]  # of the scale; at least 1
+        totals = (stats.t.logpdf(z, 5, scale=grid) * weight).sum(axis=1)
+        assert found.scores[:, k].sum() == pytest.approx(
+            totals.max() - weight @ np.log(variance[:, k]) / 2, abs=1e-4
+        )
+
+
+def test_one_outlier_does_not_decide():
+    """Candidate 0 is better in 39 rows; in one row both are far off, it a little more."""
+    rng = np.random.default_rng(3)
+    y = np.append(0.5 * rng.normal(size=39), 30.0)
+    mean = np.column_stack([np.zeros(40), np.append(rng.choice([-1.0, 1.0], 39), 8.0)])
+    robust = score_numbers(y, mean, np.ones((40, 2)), np.ones(40))
+    normal_ones = score_moments(y, mean, np.ones((40, 2)), np.ones(40))
+    assert robust.weights[0] > 0.9
+    assert normal_ones.weights[0] < 0.5
 
 
 def test_rows_are_centred_with_or_without_an_intercept(mixture):

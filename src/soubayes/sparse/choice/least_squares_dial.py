@@ -10,15 +10,14 @@ from soubayes.sparse.solvers.least_squares_evidence import (
     least_squares_evidence,
 )
 from soubayes.sparse.solvers.majorise import Prior, Variances, minimise
-from soubayes.sparse.solvers.objective import LeastSquaresModel, evaluate
-from soubayes.sparse.solvers.path import LeastSquaresSolution
+from soubayes.sparse.solvers.objective import LeastSquaresModel
+from soubayes.sparse.solvers.path import LeastSquaresFit
 
 RIDGE = DialPoint("exponential", 100.0, 1.0)
 LEAST_SQUARES_DIAL = (
     RIDGE,
     DialPoint("exponential", 0.6, 2.0),
-    DialPoint("exponential", 0.2, 2.0),
-    DialPoint("exponential", 0.06, 2.0),
+    DialPoint("exponential", 0.1, 4.0),
     DialPoint("exponential", 0.02, 2.0),
     DialPoint("horseshoe", 0.2, 2.0),
 )
@@ -39,16 +38,16 @@ class LeastSquaresDial:
         self._dense = self._minimise(at_point(self.model, RIDGE), None)
         self.noise = self._dense.evidence.noise
 
-    def fit(self, point: DialPoint) -> LeastSquaresSolution:
-        """The solution at a point; gamma_b is lowered where it would leave nothing to explain."""
+    def fit(self, point: DialPoint) -> LeastSquaresFit:
+        """The fit at a point; gamma_b is lowered where it would leave nothing to explain."""
         if point == RIDGE:
             assert self._dense is not None
-            return solution_of(self.design, at_point(self.model, point), self._dense)
+            return fit_of(self.design, at_point(self.model, point), self._dense)
         limit = max(UNEXPLAINED * self.design.yy / self.design.n / self.noise, 1.0)
         coef = min(point.coef, limit)
         lower = point._replace(coef=coef, local=point.local * coef / point.coef)
         model = at_point(self.model, lower)
-        return solution_of(self.design, model, self._minimise(model, self.noise))
+        return fit_of(self.design, model, self._minimise(model, self.noise))
 
     def _minimise(
         self, model: LeastSquaresModel, noise: float | None
@@ -58,28 +57,9 @@ class LeastSquaresDial:
         return minimise(evidence, prior, start=self._dense, tol=LOOSE)
 
 
-def solution_of(
-    design: LeastSquares, model: LeastSquaresModel, found: Variances
-) -> LeastSquaresSolution:
-    """What the other least-squares solvers return, with every column in."""
+def fit_of(design: LeastSquares, model: LeastSquaresModel, found: Variances) -> LeastSquaresFit:
+    """What a prediction needs, with every column in."""
     ridge, w = found.evidence.ridge, found.evidence.w
-    k = float(np.sum(1.0 - w * ridge.variance))
-    degrees = model.noise_degrees(design.n, k)
+    degrees = model.noise_degrees(design.n, float(np.sum(1.0 - w * ridge.variance)))
     noise = Noise(model.noise.shape + 0.5 * degrees, found.evidence.noise)
-    log_dets = np.array([ridge.log_det])
-    value = evaluate(model, design.n, ridge, w, found.local, found.top, noise, log_dets)
-    history = np.array(found.history)
-    return LeastSquaresSolution(
-        w,
-        ridge.mean,
-        ridge.variance,
-        np.ones(len(w), bool),
-        found.local,
-        found.top,
-        noise,
-        model,
-        value,
-        history - history[-1] + value.value,
-        len(history),
-        found.converged,
-    )
+    return LeastSquaresFit(w, ridge.mean, ridge.variance, np.ones(len(w), bool), noise, model)

@@ -1,31 +1,31 @@
 """Confidences chosen by what they predict: candidates, folds, out-of-fold scores, a mixture.
 
 Every candidate is fitted to all rows and to the training rows of every fold. The log scores of the
-held-out rows give its weight (`weights.py`), and the mixture of the candidates predicts. One that
-the first two folds leave hopelessly behind is not fitted again. Nothing of the fit to all rows is
-known to a fold.
+held-out rows give its weight (`scoring.py`, `weights.py`), and the mixture of the candidates
+predicts. One that some folds leave hopelessly behind is not fitted again, and the folds end when
+one fit is left. Nothing of the fit to all rows is known to a fold.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
-from scipy.special import expit, logsumexp
-from scipy.stats import norm
 
 from soubayes.results import Table
 from soubayes.sparse.choice.mixture import Component, Mixture
-from soubayes.sparse.choice.weights import TEMPER, inflation, power_of_odds, predictive_weights
+from soubayes.sparse.choice.scoring import Scored, Scoring
 
 Array = np.ndarray
 Predictions = list[dict[str, tuple[Array, Array]]]  # of every target and candidate
+Splits = Sequence[tuple[Array, Array]]
 
-BEHIND = 7.0  # nats after tempering, which is a weight of 1e-3: as good as 0
-ROUNDS = 2  # folds after which candidates are left behind
-NINETY = float(norm.ppf(0.95))
+BEHIND = 7.0  # nats in the weights, which is a weight of 1e-3: as good as 0
+ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
+DECIDED = 5  # folds after which one remaining fit needs no more
+ENOUGH = 40  # held-out rows that a recalibration needs
 
 
 class Candidate(NamedTuple):
@@ -35,6 +35,7 @@ class Candidate(NamedTuple):
     prior: str
     local: float  # gamma_tau
     coef: float  # gamma_b
+    fit: str = ""  # of which fit it is a part; its label if empty
 
 
 class Fits(NamedTuple):
@@ -60,28 +61,6 @@ class ChoiceTask(ABC):
         """At held-out rows: mean and variance, or log odds and zeros."""
 
 
-class Scored(NamedTuple):
-    """Out-of-fold predictions of one target, and what follows from them."""
-
-    scores: Array  # (rows, candidates) log scores of the held-out rows, recalibrated
-    weights: Array
-    inflation: Array  # (candidates,)
-    coverage: Array  # (candidates,) of 90 % intervals before recalibration
-    recalibrated: Array  # and after
-    mean: Array  # (rows,) of the mixture: E[y]
-    variance: Array
-    point: Array  # (rows,) what its loss is a function of: the mean, or the log odds
-    power: float
-
-
-class Scoring(NamedTuple):
-    """How candidates are judged: `NUMBERS` or `CLASSES`."""
-
-    score: Callable[[Array, Array, Array, Array], Scored]
-    loss: Callable[[Array, Array], Array]  # of rows y at means or log odds
-    error: Callable[[float], float]  # from the mean loss
-
-
 class Choice(NamedTuple):
     """The result for one target."""
 
@@ -93,147 +72,132 @@ class Choice(NamedTuple):
 def choose(
     task: ChoiceTask,
     candidates: Sequence[Candidate],
-    splits: Sequence[tuple[Array, Array]],
+    splits: Splits,
     scoring: Scoring,
     jobs: int = 1,
 ) -> list[Choice]:
     """A mixture for every target."""
-    labels = [candidate.label for candidate in candidates]
-    n, count = len(task.weight), len(task.targets)
-    first, second = np.full((2, n, count, len(labels)), np.nan)
-    fold = np.full(n, -1)
-    wanted = [set(labels) for _ in task.targets]
+    race = _Race(task, candidates, scoring)
+    begin = 0
+    for end in [*(r for r in ROUNDS if r < len(splits)), len(splits)]:
+        folds = splits[begin:end]
+        found = Parallel(n_jobs=jobs, prefer="threads")(delayed(race.held)(*f) for f in folds)
+        for number, predictions in enumerate(found, start=begin):
+            race.keep(number, folds[number - begin][1], predictions)
+        begin = end
+        if end < len(splits):
+            race.leave_behind(len(splits) / end)
+            if race.decided(end):
+                break
+    results = [race.scored(t) for t in range(len(task.targets))]
+    final = [race.weighted(t, scored) for t, scored in enumerate(results)]
+    fits = task.fit(None, final)
+    return [race.choice(t, scored, fits) for t, scored in enumerate(results)]
 
-    def held(train: Array, test: Array) -> Predictions:
-        return task.predict(task.fit(train, wanted), test)
 
-    def keep(number: int, found: Predictions) -> None:
-        test = splits[number][1]
-        fold[test] = number
+class _Race:
+    """Out-of-fold predictions so far, and who is still in."""
+
+    def __init__(self, task: ChoiceTask, candidates: Sequence[Candidate], scoring: Scoring) -> None:
+        self.task, self.candidates, self.scoring = task, candidates, scoring
+        self.labels = np.array([candidate.label for candidate in candidates])
+        n, count = len(task.weight), len(task.targets)
+        self.first, self.second = np.full((2, n, count, len(candidates)), np.nan)
+        self.fold = np.full(n, -1)
+        self.left = np.ones((count, len(candidates)), bool)
+
+    def held(self, train: Array, test: Array) -> Predictions:
+        """What the candidates that are still in say about a fold."""
+        wanted = [set(self.labels[left]) for left in self.left]
+        return self.task.predict(self.task.fit(train, wanted), test)
+
+    def keep(self, number: int, test: Array, found: Predictions) -> None:
+        """Store the predictions of a fold."""
+        self.fold[test] = number
+        places = {label: k for k, label in enumerate(self.labels)}
         for t, each in enumerate(found):
             for label, (one, two) in each.items():
-                k = labels.index(label)
-                first[test, t, k], second[test, t, k] = one, two
+                k = places[label]
+                self.first[test, t, k], self.second[test, t, k] = one, two
 
-    def scored(t: int, rows: Array, left: Array) -> Scored:
-        one, two = first[rows, t][:, left], second[rows, t][:, left]
-        return scoring.score(task.targets[t][rows], one, two, task.weight[rows])
+    @property
+    def seen(self) -> Array:
+        """The rows that were held out."""
+        return np.flatnonzero(self.fold >= 0)
 
-    left = [np.ones(len(labels), bool) for _ in task.targets]
-    for number in range(min(ROUNDS, len(splits) - 1)):
-        keep(number, held(*splits[number]))
-        seen = np.flatnonzero(fold >= 0)
-        for t in range(count):
-            places = np.flatnonzero(left[t])
-            lost = _hopeless(scored(t, seen, left[t]).scores, len(splits) / (number + 1))
-            left[t][places[lost]] = False
-            wanted[t] = {label for label, stays in zip(labels, left[t], strict=True) if stays}
-    done = min(ROUNDS, len(splits) - 1)
-    rest = Parallel(n_jobs=jobs, prefer="threads")(delayed(held)(*s) for s in splits[done:])
-    for number, found in enumerate(rest, start=done):
-        keep(number, found)
-    inside = np.flatnonzero(fold >= 0)
-    results = [scored(t, inside, left[t]) for t in range(count)]
-    final = [
-        {label for label, w in zip(np.array(labels)[left[t]], each.weights, strict=True) if w > 0}
-        for t, each in enumerate(results)
-    ]
-    fits = task.fit(None, final)
-    choices = []
-    for t, y in enumerate(task.targets):
-        point = np.full(n, np.nan)
-        point[inside] = results[t].point
-        errors = np.full((2, len(labels)), np.nan)  # of a candidate, and of the mixture beside it
-        for k in range(len(labels)):
-            rows = np.isfinite(first[:, t, k])
-            for i, guess in enumerate((first[rows, t, k], point[rows])):
-                loss = np.average(scoring.loss(y[rows], guess), weights=task.weight[rows])
-                errors[i, k] = scoring.error(float(loss))
-        choices.append(_choice(candidates, fits, t, left[t], results[t], y, fold, errors))
-    return choices
+    def scored(self, t: int) -> Scored:
+        """The scores of a target by those who are still in."""
+        rows, left = self.seen, self.left[t]
+        one, two = self.first[rows, t][:, left], self.second[rows, t][:, left]
+        return self.scoring.score(self.task.targets[t][rows], one, two, self.task.weight[rows])
 
+    def leave_behind(self, more: float) -> None:
+        """Drop whose weight would vanish with ``more`` times the rows, less two standard errors."""
+        for t, left in enumerate(self.left):
+            scores = self.scored(t).scores
+            behind = scores - scores[:, [int(np.argmax(scores.sum(axis=0)))]]
+            granted = behind.sum(axis=0) + 2.0 * np.sqrt(len(behind)) * behind.std(axis=0)
+            hopeless = self.scoring.power * more * granted < -BEHIND
+            left[np.flatnonzero(left)[hopeless]] = False
 
-def _hopeless(scores: Array, more: float) -> Array:
-    """Whose weight would vanish with ``more`` times the rows, two standard errors granted."""
-    behind = scores - scores[:, [int(np.argmax(scores.sum(axis=0)))]]
-    granted = behind.sum(axis=0) + 2.0 * np.sqrt(len(behind)) * behind.std(axis=0)
-    return TEMPER * more * granted < -BEHIND
+    def decided(self, folds: int) -> bool:
+        """Whether one fit is left for every target, and enough rows were held out."""
+        if folds < DECIDED or len(self.seen) < ENOUGH:
+            return False
+        names = np.array([candidate.fit or candidate.label for candidate in self.candidates])
+        return all(len(set(names[left])) == 1 for left in self.left)
 
+    def weighted(self, t: int, scored: Scored) -> set[str]:
+        """The candidates of positive weight."""
+        return set(self.labels[self.left[t]][scored.weights > 0])
 
-def score_numbers(y: Array, mean: Array, variance: Array, weight: Array) -> Scored:
-    """Normal log scores after inflation; the mixture's mean and variance."""
-    off = y[:, None] - mean
-    factor = np.array([inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])])
-    wide = variance * factor
-    scores = weight[:, None] * norm.logpdf(off, scale=np.sqrt(wide))
-    w = predictive_weights(scores)
-    middle = mean @ w
-    spread = (wide + (mean - middle[:, None]) ** 2) @ w
-    before, after = (np.mean(np.abs(off) < NINETY * np.sqrt(v), axis=0) for v in (variance, wide))
-    return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0)
+    def choice(self, t: int, scored: Scored, fits: Fits) -> Choice:
+        """The mixture, the table of candidates and the out-of-fold predictions of a target."""
+        left = self.left[t]
 
+        def placed(values: Array, missing: float = np.nan) -> Array:
+            whole = np.full(len(self.candidates), missing)
+            whole[left] = values
+            return whole
 
-def score_classes(y: Array, log_odds: Array, _: Array, weight: Array) -> Scored:
-    """Bernoulli log scores; the mixture's probability, its odds raised to the best power."""
-    signed = np.where(y[:, None] > 0.5, log_odds, -log_odds)
-    scores = -weight[:, None] * np.logaddexp(0.0, -signed)
-    w = predictive_weights(scores)
-    up = logsumexp(-np.logaddexp(0.0, -log_odds), b=w, axis=1)
-    mixed = up - logsumexp(-np.logaddexp(0.0, log_odds), b=w, axis=1)
-    power = power_of_odds(mixed, y, weight)
-    chance = expit(power * mixed)
-    none, spread = np.full(len(w), np.nan), chance * (1.0 - chance)
-    return Scored(scores, w, np.ones(len(w)), none, none, chance, spread, power * mixed, power)
+        totals = scored.scores.sum(axis=0)
+        off = scored.scores - scored.scores[:, [int(np.argmax(totals))]]
+        weights, factor = placed(scored.weights, 0.0), placed(scored.inflation)
+        parts = [
+            replace(part, weight=part.weight * float(weights[k]), inflation=float(factor[k]))
+            for k, label in enumerate(self.labels)
+            for part in fits.components[t].get(label, ())
+        ]
+        error, beside = self._errors(t, scored)
+        table = Table(
+            candidate=list(self.labels),
+            prior=[candidate.prior for candidate in self.candidates],
+            confidence_local=[candidate.local for candidate in self.candidates],
+            confidence_coef=[candidate.coef for candidate in self.candidates],
+            score=placed(totals),
+            score_se=placed(np.sqrt(len(off)) * off.std(axis=0)),
+            error=error,
+            mixture_error=beside,
+            weight=weights,
+            effective_columns=[fits.effective[t].get(label, np.nan) for label in self.labels],
+            coverage=placed(scored.coverage),
+            coverage_recalibrated=placed(scored.recalibrated),
+        )
+        y, rows = self.task.targets[t], self.seen
+        mean, variance = np.full((2, len(y)), np.nan)
+        mean[rows], variance[rows] = scored.mean, scored.variance
+        held = Table(y=y, mean=mean, sd=np.sqrt(variance), fold=self.fold)
+        return Choice(Mixture(tuple(parts), scored.power), table, held)
 
-
-def _log_loss(y: Array, log_odds: Array) -> Array:
-    return np.logaddexp(0.0, np.where(y > 0.5, -log_odds, log_odds))
-
-
-NUMBERS = Scoring(score_numbers, lambda y, mean: (y - mean) ** 2, np.sqrt)
-CLASSES = Scoring(score_classes, _log_loss, float)
-
-
-def _choice(
-    candidates: Sequence[Candidate],
-    fits: Fits,
-    t: int,
-    left: Array,
-    scored: Scored,
-    y: Array,
-    fold: Array,
-    errors: Array,
-) -> Choice:
-    """The mixture, the table of candidates and the out-of-fold predictions of a target."""
-
-    def placed(values: Array, missing: float = np.nan) -> Array:
-        whole = np.full(len(candidates), missing)
-        whole[left] = values
-        return whole
-
-    totals = scored.scores.sum(axis=0)
-    off = scored.scores - scored.scores[:, [int(np.argmax(totals))]]
-    weights, factor = placed(scored.weights, 0.0), placed(scored.inflation)
-    parts = [
-        replace(part, weight=part.weight * float(weights[k]), inflation=float(factor[k]))
-        for k, candidate in enumerate(candidates)
-        for part in fits.components[t].get(candidate.label, ())
-    ]
-    table = Table(
-        candidate=[candidate.label for candidate in candidates],
-        prior=[candidate.prior for candidate in candidates],
-        confidence_local=[candidate.local for candidate in candidates],
-        confidence_coef=[candidate.coef for candidate in candidates],
-        score=placed(totals),
-        score_se=placed(np.sqrt(len(off)) * off.std(axis=0)),
-        error=errors[0],
-        mixture_error=errors[1],
-        weight=weights,
-        effective_columns=[fits.effective[t].get(c.label, np.nan) for c in candidates],
-        coverage=placed(scored.coverage),
-        coverage_recalibrated=placed(scored.recalibrated),
-    )
-    mean, variance = np.full((2, len(y)), np.nan)
-    mean[fold >= 0], variance[fold >= 0] = scored.mean, scored.variance
-    held = Table(y=y, mean=mean, sd=np.sqrt(variance), fold=fold)
-    return Choice(Mixture(tuple(parts), scored.power), table, held)
+    def _errors(self, t: int, scored: Scored) -> tuple[Array, Array]:
+        """Of every candidate on the rows it saw held out, and of the mixture on the same rows."""
+        y, weight, loss = self.task.targets[t], self.task.weight, self.scoring.loss
+        point = np.full(len(y), np.nan)
+        point[self.seen] = scored.point
+        found = np.full((2, len(self.labels)), np.nan)
+        for k in range(len(self.labels)):
+            rows = np.isfinite(self.first[:, t, k])
+            for i, guess in enumerate((self.first[rows, t, k], point[rows])):
+                mean = np.average(loss(y[rows], guess), weights=weight[rows])
+                found[i, k] = self.scoring.error(float(mean))
+        return found[0], found[1]

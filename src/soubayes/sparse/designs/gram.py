@@ -4,7 +4,12 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from soubayes.sparse.designs.base import Ridge
-from soubayes.sparse.designs.triangles import cholesky, invert_triangle, log_determinant
+from soubayes.sparse.designs.triangles import (
+    cholesky,
+    invert_triangle,
+    log_determinant,
+    squared_norm,
+)
 
 Array = np.ndarray
 
@@ -52,8 +57,8 @@ class Gram:
     def shrinkage_sums(self, w: Array, ridge: Ridge) -> tuple[float, float, float]:
         assert ridge.triangle is not None
         scaled = ridge.triangle * np.sqrt(w)
-        M, inside = scaled @ scaled.T, ridge.triangle @ (w * ridge.mean)
-        return float(np.trace(M)), float(np.vdot(M, M)), float(inside @ inside)
+        inside = ridge.triangle @ (w * ridge.mean)
+        return float(np.vdot(scaled, scaled)), squared_norm(scaled), float(inside @ inside)
 
     def low_rank(self, w: Array) -> None:
         return None

@@ -45,6 +45,14 @@ def invert_triangle(lower: Array) -> Array:
     return lower
 
 
+def squared_norm(lower: Array) -> float:
+    """The sum of squares of the entries of LL' (and of L'L), L a lower triangle."""
+    if not len(lower):
+        return 0.0
+    product = np.tril(lapack.dlauum(lower, lower=1)[0])  # the lower half of L'L
+    return 2.0 * float(np.vdot(product, product)) - float(np.sum(np.diag(product) ** 2))
+
+
 def invert(lower: Array) -> Array:
     """The whole inverse of A from its lower Cholesky factor, which is left as it is."""
     if not len(lower):

@@ -19,9 +19,9 @@ from soubayes.sparse.choice.prediction import (
     ChoiceTask,
     Fits,
     Predictions,
-    Scoring,
 )
 from soubayes.sparse.choice.prediction import choose as choose_by_prediction
+from soubayes.sparse.choice.scoring import Scoring
 from soubayes.sparse.estimators.base import SparseEstimator, as_dense, check_choice, row_slices
 
 Array = np.ndarray
@@ -30,11 +30,11 @@ LARGE = 10_000  # rows from which one held-out part takes the place of the folds
 SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
 DENSE_BYTES = 2**28  # the same of a dense X
 FEWEST = 20  # rows below which folds would say nothing
-SMALL = 500  # fewer rows than this, but not fewer than columns: 10 folds
+FOLDS = ((100, 20), (500, 10))  # with fewer rows than this, but not fewer than columns: how many
 
 
 PATH = Candidate("path", "", np.nan, np.nan)
-PATH_AVERAGE = Candidate("path average", "", np.nan, np.nan)
+PATH_AVERAGE = Candidate("path average", "", np.nan, np.nan, "path")
 
 
 class ChoosingEstimator(SparseEstimator):
@@ -134,7 +134,8 @@ class ChoosingEstimator(SparseEstimator):
         cv = self.cv
         if isinstance(cv, str):
             check_choice("cv", cv, ("auto",))
-            cv = 10 if p <= n < SMALL and not self._stratified else 5
+            more = [folds for rows, folds in FOLDS if p <= n < rows and not self._stratified]
+            cv = more[0] if more else 5
         if isinstance(cv, Integral):
             if cv < 2:
                 raise ValueError(f"cv is {cv}, but it must be at least 2, a splitter, or None.")

@@ -26,7 +26,12 @@ from soubayes.sparse.scales import Groups, make_prior
 from soubayes.sparse.solvers import ordered
 from soubayes.sparse.solvers.coordinate import solve_coordinate
 from soubayes.sparse.solvers.objective import LeastSquaresModel
-from soubayes.sparse.solvers.path import LeastSquaresSolution, PathPoint, solve_path
+from soubayes.sparse.solvers.path import (
+    LeastSquaresFit,
+    LeastSquaresSolution,
+    PathPoint,
+    solve_path,
+)
 from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
@@ -216,7 +221,7 @@ class GaussianEstimator(SparseEstimator):
         self.noise_variance_ = self._squeeze([float(x) for x in noise])
 
     def _components(
-        self, design: LeastSquares, s: LeastSquaresSolution, units: TargetUnits, t: int
+        self, design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: int
     ) -> tuple[Component, ...]:
         """A solution as a mixture of one, in the user's units."""
         scale = float(units.y_scale[t])
@@ -303,7 +308,7 @@ class GaussianEstimator(SparseEstimator):
         return 2.0 * self._noise_shape
 
 
-def _posterior(design: LeastSquares, s: LeastSquaresSolution, scale: Array) -> Posterior:
+def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Posterior:
     """q(beta) in the user's units."""
     v, gamma = s.noise.variance, s.model.confidence
     active = np.flatnonzero(s.selected)

@@ -13,7 +13,8 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights
 from soubayes.sparse.choice.least_squares_dial import LEAST_SQUARES_DIAL, LeastSquaresDial
 from soubayes.sparse.choice.mixture import Component, Mixture, centred
-from soubayes.sparse.choice.prediction import NUMBERS, Candidate, Fits
+from soubayes.sparse.choice.prediction import Candidate, Fits
+from soubayes.sparse.choice.scoring import NUMBERS
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
 from soubayes.sparse.designs.gather import gather
@@ -25,6 +26,7 @@ from soubayes.sparse.estimators.base import FeatureSelection, as_dense, row_slic
 from soubayes.sparse.estimators.blocks import FeatureBlock, parse_blocks
 from soubayes.sparse.estimators.choosing import PATH, PATH_AVERAGE, ChoosingEstimator
 from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetUnits
+from soubayes.sparse.solvers.path import path_fit
 from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
@@ -60,7 +62,8 @@ class SoULinearRegression(
         to max(2, 3 log p), chooses the point whose support has the most marginal likelihood after a
         price for the search, and refits that at confidence 1.
     cv : "auto", int, splitter, list of (train, test) or None
-        Folds of "prediction": "auto" is 10 for p <= n < 500 and 5 otherwise. None: the path alone.
+        Folds of "prediction": "auto" is 20 for p <= n < 100, 10 for p <= n < 500, and 5 otherwise.
+        None: the path alone.
     random_state : int or None
         Shuffle of the folds.
     prior : "exponential" or "horseshoe"
@@ -406,11 +409,9 @@ noise_variance, value (J), guarded
                     coefs = tables[t]["coef"]
                     size = float(np.ravel(self.effective_parameters_)[t])
                 else:
-                    fit = self._solve_one(design, model, free, t, 1)
-                    (own,) = self._components(design, fit.solution, units, t)
-                    scale = units.y_scale[t] / units.x_scale
-                    coefs = np.array([point.coef for point in fit.points]) * scale
-                    size = float(np.sum(1.0 - fit.solution.w * fit.solution.variance))
+                    coefs, fit = path_fit(design, model, free, max_iter=int(self.max_iter))
+                    (own,) = self._components(design, fit, units, t)
+                    coefs, size = coefs * (units.y_scale[t] / units.x_scale), fit.effective
                 parts[PATH.label], sizes[PATH.label] = (own,), size
                 parts[PATH_AVERAGE.label] = _along(own, coefs)
                 sizes[PATH_AVERAGE.label] = float(np.count_nonzero(coefs, axis=1).mean())
@@ -418,9 +419,9 @@ noise_variance, value (J), guarded
             dial = LeastSquaresDial(design, model) if points else None
             for point in points:
                 assert dial is not None
-                solution = dial.fit(point)
-                parts[point.label] = self._components(design, solution, units, t)
-                sizes[point.label] = float(np.sum(1.0 - solution.w * solution.variance))
+                fit = dial.fit(point)
+                parts[point.label] = self._components(design, fit, units, t)
+                sizes[point.label] = fit.effective
             found.components.append({k: v for k, v in parts.items() if k in wanted[t]})
             found.effective.append(sizes)
         return found

@@ -14,8 +14,9 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from soubayes.data.streams import RowSource, as_rows, block_by_block, plain_labels, walked_again
 from soubayes.sparse.choice.mixture import Component, Mixture
-from soubayes.sparse.choice.prediction import CLASSES, Candidate, Fits
+from soubayes.sparse.choice.prediction import Candidate, Fits
 from soubayes.sparse.choice.row_dial import ROW_DIAL, fit_rows_at
+from soubayes.sparse.choice.scoring import CLASSES
 from soubayes.sparse.designs.streamed import StreamedTarget
 from soubayes.sparse.estimators.base import FeatureSelection, check_choice, set_columns
 from soubayes.sparse.estimators.choosing import LARGE, PATH, ChoosingEstimator

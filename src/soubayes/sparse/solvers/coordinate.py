@@ -64,16 +64,16 @@ def solve_coordinate(
     selected = w < DROPPED * np.maximum(1.0 / ridge.variance - w, 1e-12 * n)
     selected |= ~sparse
     return LeastSquaresSolution(
-        w,
-        np.where(selected, ridge.mean, 0.0),
-        ridge.variance,
-        selected,
-        tau,
-        nu,
-        noise,
-        model,
-        value,
-        np.array(history),
-        len(history) - 1,
-        converged,
+        w=w,
+        coef=np.where(selected, ridge.mean, 0.0),
+        variance=ridge.variance,
+        selected=selected,
+        noise=noise,
+        model=model,
+        tau=tau,
+        nu=nu,
+        value=value,
+        history=np.array(history),
+        n_iter=len(history) - 1,
+        converged=converged,
     )

@@ -58,17 +58,28 @@ class PathPoint:
 
 
 @dataclass(frozen=True)
-class LeastSquaresSolution:
-    """What a solver hands to the estimator, in standardised units."""
+class LeastSquaresFit:
+    """q(beta) and the noise in standardised units: all that a prediction needs."""
 
     w: Array
     coef: Array
     variance: Array  # diag(S) / (gamma_j sigma^2)
     selected: Array
-    tau: Scale  # of the sparse columns
-    nu: Scale
     noise: Noise
     model: LeastSquaresModel
+
+    @property
+    def effective(self) -> float:
+        """sum_j (1 - kappa_j)."""
+        return float(np.sum(1.0 - self.w * self.variance))
+
+
+@dataclass(frozen=True)
+class LeastSquaresSolution(LeastSquaresFit):
+    """What a solver hands to the estimator: also q of the scales, and J."""
+
+    tau: Scale  # of the sparse columns
+    nu: Scale
     value: Value
     history: Array
     n_iter: int
@@ -90,12 +101,69 @@ def solve_path(
     ``free`` marks the sparse columns whose confidence moves along the path. With ``confidence``
     None the rule of `choose` picks a point whose support is refitted at confidence 1.
     """
+    end = _follow(design, model, free, confidence, max_iter=max_iter, report=report)
+    budget = max(max_iter - end.spent, 50)
+    state, n_iter, _, _ = _descend(design, end.model, end.state, tol, budget)
+    state, history, done = _polish(design, end.model, state, tol, budget)
+    spent = end.spent + n_iter + len(history)
+    converged = done and all(point.converged for point in end.points)
+    solution = assemble(design, end.model, state, np.array(history), spent, converged)
+    return end.points, end.chosen, solution
+
+
+def path_fit(
+    design: LeastSquares, model: LeastSquaresModel, free: Array, *, max_iter: int
+) -> tuple[Array, LeastSquaresFit]:
+    """The coefficients along the path and the fit at the chosen point, for a prediction.
+
+    What `solve_path` finds up to a loose tolerance, without J: a fold of the data needs no more.
+    """
+    end = _follow(design, model, free, None, max_iter=max_iter, values=False)
+    state, _, _, _ = _descend(design, end.model, end.state, 0.1 * LOOSE, max_iter)
+    w, active = state.w.copy(), state.active
+    dropped, s, _ = _outside(design, state)
+    coef, variance = np.zeros_like(w), np.ones_like(w)
+    k = 0.0
+    if len(active):
+        inner = design.take(active).ridge(w[active])
+        coef[active], variance[active] = inner.mean, inner.variance
+        k = float(np.sum(1.0 - w[active] * inner.variance))
+    variance[dropped] = 1.0 / (s + w[dropped])
+    degrees = end.model.noise_degrees(design.n, k)
+    noise = Noise(end.model.noise.shape + 0.5 * degrees, state.noise)
+    selected = np.zeros(len(w), bool)
+    selected[active] = True
+    coefs = np.array([point.coef for point in end.points])
+    return coefs, LeastSquaresFit(w, coef, variance, selected, noise, end.model)
+
+
+class _End(NamedTuple):
+    """Where a path ended: its points, and the state and model from which the rest follows."""
+
+    points: list[PathPoint]
+    chosen: int | None
+    state: PathState
+    model: LeastSquaresModel
+    spent: int
+
+
+def _follow(
+    design: LeastSquares,
+    model: LeastSquaresModel,
+    free: Array,
+    confidence: float | None,
+    *,
+    max_iter: int,
+    report: Callable[[str], None] = lambda text: None,
+    values: bool = True,
+) -> _End:
+    """All points, and the choice among them."""
     points: list[PathPoint] = []
     state, here, chosen, spent = start(design, model), model, None, 0
     grid = confidence_grid(int(free.sum()), confidence, design.n)
     for gamma in grid:
         here = _at(model, free, design.n, gamma)
-        points.append(_reach(design, here, gamma, state, bool(points), max_iter - spent))
+        points.append(_reach(design, here, gamma, state, bool(points), max_iter - spent, values))
         state, spent = points[-1].state, spent + points[-1].n_iter
         report(_line(points[-1]))
         if confidence is None and not free[state.active].any():
@@ -103,7 +171,7 @@ def solve_path(
     while confidence is None and points[0].gamma > 1.0:  # wide data: back towards 1
         gamma = max(points[0].gamma * grid[0] / grid[1], 1.0)
         there = _at(model, free, design.n, gamma)
-        point = _reach(design, there, gamma, points[0].state, False, max_iter)
+        point = _reach(design, there, gamma, points[0].state, False, max_iter, values)
         spent += point.n_iter
         if free[point.state.active].sum() > design.n / 3.0:
             break
@@ -118,13 +186,7 @@ def solve_path(
         here = replace(model.at(1.0, free), searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
         state = replace(state, w=w, refit=True)
-    budget = max(max_iter - spent, 50)
-    state, n_iter, _, _ = _descend(design, here, state, tol, budget)
-    state, history, done = _polish(design, here, state, tol, budget)
-    spent += n_iter + len(history)
-    converged = done and all(point.converged for point in points)
-    solution = assemble(design, here, state, np.array(history), spent, converged)
-    return points, chosen, solution
+    return _End(points, chosen, state, here, spent)
 
 
 def _at(model: LeastSquaresModel, free: Array, n: float, gamma: float) -> LeastSquaresModel:
@@ -179,18 +241,18 @@ def assemble(
     selected = np.zeros(len(whole.w), bool)
     selected[state.active] = True
     return LeastSquaresSolution(
-        whole.w,
-        np.where(selected, whole.ridge.mean, 0.0),
-        whole.ridge.variance,
-        selected,
-        whole.tau,
-        whole.nu,
-        whole.noise,
-        model,
-        value,
-        history if len(history) else np.array([value.value]),
-        n_iter,
-        converged,
+        w=whole.w,
+        coef=np.where(selected, whole.ridge.mean, 0.0),
+        variance=whole.ridge.variance,
+        selected=selected,
+        noise=whole.noise,
+        model=model,
+        tau=whole.tau,
+        nu=whole.nu,
+        value=value,
+        history=history if len(history) else np.array([value.value]),
+        n_iter=n_iter,
+        converged=converged,
     )
 
 
@@ -265,18 +327,27 @@ def _reach(
     state: PathState,
     guard: bool,
     budget: int,
+    values: bool,
 ) -> PathPoint:
-    """One point of the path, with the guard: a noise that jumps is held where it was."""
+    """One point of the path, with the guard: a noise that jumps is held where it was.
+
+    Without ``values`` J is left out, and so are the scales if they cannot move the precisions.
+    """
     old, guarded = state, False
     state, spent, done, outside = _descend(design, model, old, LOOSE, budget)
     if guard and state.noise > GUARD * old.noise:
         state, n_iter, done, outside = _descend(design, model, old, LOOSE, budget, hold_noise=True)
         spent, guarded = spent + n_iter, True
+    # nu moves the precisions only by the order of the confidence in tau
+    reach = np.max(model.local_confidence / model.confidence)
+    if not values and reach < 1e-6:
+        coef = np.zeros(len(state.w))
+        if len(state.active):
+            coef[state.active] = design.take(state.active).ridge(state.w[state.active]).mean
+        return PathPoint(gamma, state, coef, np.nan, spent, done, guarded)
     for _ in range(20):
         whole = _expand(design, model, state, outside or _outside(design, state))
         before, state = state.nu.ratio, _settle(state, model, whole)
-        # nu moves the precisions only by the order of the confidence in tau
-        reach = np.max(model.local_confidence / model.confidence)
         if reach * abs(np.log(state.nu.ratio / before)) < 0.1 * LOOSE:
             break
         state, n_iter, done, outside = _descend(

@@ -1,0 +1,113 @@
+"""How candidates are judged by what they said about held-out rows: numbers, or two classes."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit, logsumexp
+from scipy.stats import norm, t
+
+from soubayes.sparse.choice.weights import (
+    CLASSES_POWER,
+    NUMBERS_POWER,
+    inflation,
+    power_of_odds,
+    predictive_weights,
+    robust_scale,
+)
+
+Array = np.ndarray
+
+NINETY = float(norm.ppf(0.95))
+DEGREES = 5.0  # of freedom of the t scores
+
+
+class Scored(NamedTuple):
+    """Out-of-fold predictions of one target, and what follows from them."""
+
+    scores: Array  # (rows, candidates) log scores of the held-out rows, recalibrated
+    weights: Array
+    inflation: Array  # (candidates,)
+    coverage: Array  # (candidates,) of 90 % intervals before recalibration
+    recalibrated: Array  # and after
+    mean: Array  # (rows,) of the mixture: E[y]
+    variance: Array
+    point: Array  # (rows,) what its loss is a function of: the mean, or the log odds
+    power: float
+
+
+class Scoring(NamedTuple):
+    """How candidates are judged: `NUMBERS`, `FOLD_MOMENTS` or `CLASSES`."""
+
+    score: Callable[[Array, Array, Array, Array], Scored]
+    loss: Callable[[Array, Array], Array]  # of rows y at means or log odds
+    error: Callable[[float], float]  # from the mean loss
+    power: float  # of the scores in the weights
+
+
+def t_scores(off: Array, variance: Array, weight: Array) -> Array:
+    """Log densities of Student's t with 5 degrees of freedom, its scale fitted but at least 1.
+
+    A normal score lets one outlier decide between candidates; real tables have outliers.
+    """
+    z = off / np.sqrt(variance)
+    scale = np.maximum(robust_scale(z, weight, DEGREES), 1.0)
+    return t.logpdf(z / np.sqrt(scale), DEGREES) - 0.5 * np.log(variance * scale)
+
+
+def normal_scores(off: Array, variance: Array, weight: Array) -> Array:
+    """Normal log densities with inflated variances."""
+    factor = [inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])]
+    return norm.logpdf(off, scale=np.sqrt(variance * np.array(factor)))
+
+
+def score_numbers(
+    y: Array,
+    mean: Array,
+    variance: Array,
+    weight: Array,
+    density: Callable[[Array, Array, Array], Array] = t_scores,
+) -> Scored:
+    """Scores after recalibration; the mixture's mean and inflated variance."""
+    off = y[:, None] - mean
+    factor = np.array([inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])])
+    wide = variance * factor
+    scores = weight[:, None] * density(off, variance, weight)
+    w = predictive_weights(scores, NUMBERS_POWER)
+    middle = mean @ w
+    spread = (wide + (mean - middle[:, None]) ** 2) @ w
+    before, after = (np.mean(np.abs(off) < NINETY * np.sqrt(v), axis=0) for v in (variance, wide))
+    return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0)
+
+
+def score_moments(y: Array, mean: Array, variance: Array, weight: Array) -> Scored:
+    """The same where only the moments of a fold are known: normal scores, no coverage."""
+    found = score_numbers(y, mean, variance, weight, normal_scores)
+    unknown = np.full(len(found.weights), np.nan)
+    return found._replace(coverage=unknown, recalibrated=unknown)
+
+
+def score_classes(y: Array, log_odds: Array, _: Array, weight: Array) -> Scored:
+    """Bernoulli log scores; the mixture's probability, its odds raised to the best power."""
+    signed = np.where(y[:, None] > 0.5, log_odds, -log_odds)
+    scores = -weight[:, None] * np.logaddexp(0.0, -signed)
+    w = predictive_weights(scores, CLASSES_POWER)
+    up = logsumexp(-np.logaddexp(0.0, -log_odds), b=w, axis=1)
+    mixed = up - logsumexp(-np.logaddexp(0.0, log_odds), b=w, axis=1)
+    power = power_of_odds(mixed, y, weight)
+    chance = expit(power * mixed)
+    none, spread = np.full(len(w), np.nan), chance * (1.0 - chance)
+    return Scored(scores, w, np.ones(len(w)), none, none, chance, spread, power * mixed, power)
+
+
+def _squares(y: Array, mean: Array) -> Array:
+    return (y - mean) ** 2
+
+
+def _log_loss(y: Array, log_odds: Array) -> Array:
+    return np.logaddexp(0.0, np.where(y > 0.5, -log_odds, log_odds))
+
+
+NUMBERS = Scoring(score_numbers, _squares, np.sqrt, NUMBERS_POWER)
+FOLD_MOMENTS = Scoring(score_moments, _squares, np.sqrt, NUMBERS_POWER)
+CLASSES = Scoring(score_classes, _log_loss, float, CLASSES_POWER)
