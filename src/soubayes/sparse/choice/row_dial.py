@@ -13,7 +13,6 @@ ROW_DIAL = (
     DialPoint("exponential", 1.0, 1.0),
     DialPoint("exponential", 0.1, 0.1),
     DialPoint("exponential", 0.01, 0.1),
-    DialPoint("exponential", 0.01, 1.0),
     DialPoint("exponential", 0.003, 3.0),
     DialPoint("exponential", 0.001, 1.0),
     DialPoint("horseshoe", 1.0, 1.0),

@@ -35,6 +35,8 @@ from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
 
+STRIDE = 3  # a fold's path visits every third point
+
 _BOUNDS: dict[str | None, type[RowLikelihood]] = {None: Bernoulli, "jaakkola": JaakkolaBernoulli}
 
 
@@ -315,7 +317,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
         order, scale = back, 1.0 / units.scale
         if self.fit_intercept:
             order, scale = np.append(back, len(back)), np.append(scale, 1.0)
-        limits = Limits(int(self.max_iter), max(float(self.tol), 1e-5))
+        limits = Limits(int(self.max_iter), max(float(self.tol), 1e-5), stride=STRIDE)
         found = Fits([], [], units.mean)
         for t, y in enumerate(targets):
             parts, sizes = {}, {}

@@ -42,6 +42,11 @@ class Limits(NamedTuple):
     max_iter: int
     tol: float
     report: Report = lambda *_: None
+    stride: int = 1  # every how many-th point of a path that chooses is visited
+
+    def solver(self) -> dict[str, Any]:
+        """What a solver of one point is told."""
+        return {"max_iter": self.max_iter, "tol": self.tol, "report": self.report}
 
 
 class RowPoint(NamedTuple):
@@ -103,6 +108,7 @@ def solve_rows(
         return _sweeps(shared, y, model.at(asked, free), free, asked, limits)
     run = partial(_minimise, shared, y)
     grid = confidence_grid(int(free.sum()), None if auto else asked) if selects else [asked]
+    grid = grid[:: limits.stride] if auto else grid
     loose = limits._replace(tol=_LOOSE)
     points: list[RowPoint] = []
     refits: list[RowFit] = []
@@ -133,7 +139,7 @@ def _sweeps(
     assert shared.gram is not None
     typical = shared.likelihood.start_curvature * shared.gram
     start = prior_start(model, typical, start_precision(model))
-    fit = solve_sweeps(shared.problem(y), model, start, **limits._asdict())
+    fit = solve_sweeps(shared.problem(y), model, start, **limits.solver())
     return _outcome(model, fit, [_point(shared, y, fit, gamma, free, None)], gamma)
 
 
@@ -161,11 +167,11 @@ def _minimise(
         assert X is not None
         few = _FEW if model.selects.any() else 0
         precision = start_precision(model) if warm is None else warm.state.precision
-        fit = solve_wide(X, problem, model, precision, few=few, **limits._asdict())
+        fit = solve_wide(X, problem, model, precision, few=few, **limits.solver())
         if fit.rows is not None:
             return fit
         before, start = fit.history, fit.state
-    fit = solve(problem, model, start, readmit=readmit, **limits._asdict())
+    fit = solve(problem, model, start, readmit=readmit, **limits.solver())
     if before:
         # the dropped columns' shares of J, brought up to date since
         shift = fit.history[0] - before[-1]
