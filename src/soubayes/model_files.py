@@ -44,6 +44,7 @@ _OURS = {
     "Mixture": "soubayes.sparse.choice.mixture",
     "Posterior": "soubayes.sparse.posterior",
     "LowRankPosterior": "soubayes.sparse.posterior",
+    "FoldedMoments": "soubayes.sparse.designs.moments",
     "Moments": "soubayes.sparse.designs.moments",
 }
 # public modules whose estimators prepare columns for ours or combine several of ours

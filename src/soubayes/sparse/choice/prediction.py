@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 
     mixture: Mixture
     candidates: Table
-    out_of_fold: Table
+    out_of_fold: Table | None  # None: rows that were not kept
 
 
 def choose(
@@ -153,9 +153,9 @@ class _Race:
 
     def choice(self, t: int, scored: Scored, fits: Fits) -> Choice:
         """The mixture, the table of candidates and the out-of-fold predictions of a target."""
-        left = self.left[t]
+        left, by_row = self.left[t], self.scoring.by_row
 
-        def placed(values: Array, missing: float = np.nan) -> Array:
+        def placed(values: Array | float, missing: float = np.nan) -> Array:
             whole = np.full(len(self.candidates), missing)
             whole[left] = values
             return whole
@@ -175,7 +175,7 @@ class _Race:
             confidence_local=[candidate.local for candidate in self.candidates],
             confidence_coef=[candidate.coef for candidate in self.candidates],
             score=placed(totals),
-            score_se=placed(np.sqrt(len(off)) * off.std(axis=0)),
+            score_se=placed(np.sqrt(len(off)) * off.std(axis=0) if by_row else np.nan),
             error=error,
             mixture_error=beside,
             weight=weights,
@@ -186,7 +186,7 @@ class _Race:
         y, rows = self.task.targets[t], self.seen
         mean, variance = np.full((2, len(y)), np.nan)
         mean[rows], variance[rows] = scored.mean, scored.variance
-        held = Table(y=y, mean=mean, sd=np.sqrt(variance), fold=self.fold)
+        held = Table(y=y, mean=mean, sd=np.sqrt(variance), fold=self.fold) if by_row else None
         return Choice(Mixture(tuple(parts), scored.power), table, held)
 
     def _errors(self, t: int, scored: Scored) -> tuple[Array, Array]:

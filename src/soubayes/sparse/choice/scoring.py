@@ -43,6 +43,7 @@ class Scoring(NamedTuple):
     loss: Callable[[Array, Array], Array]  # of rows y at means or log odds
     error: Callable[[float], float]  # from the mean loss
     power: float  # of the scores in the weights
+    by_row: bool = True  # whether the rows that are scored are those of the data
 
 
 def t_scores(off: Array, variance: Array, weight: Array) -> Array:
@@ -109,5 +110,5 @@ def _log_loss(y: Array, log_odds: Array) -> Array:
 
 
 NUMBERS = Scoring(score_numbers, _squares, np.sqrt, NUMBERS_POWER)
-FOLD_MOMENTS = Scoring(score_moments, _squares, np.sqrt, NUMBERS_POWER)
+FOLD_MOMENTS = Scoring(score_moments, _squares, np.sqrt, NUMBERS_POWER, by_row=False)
 CLASSES = Scoring(score_classes, _log_loss, float, CLASSES_POWER)

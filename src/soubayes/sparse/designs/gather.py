@@ -1,7 +1,7 @@
 """One pass over rows that are walked in blocks: their sufficient statistics, or the rows.
 
 Fewer rows than columns travel as rows, which is less than the p x p matrix they would make; a
-source that has no more than that is fitted in memory.
+source that has no more than that (or than a number that is asked for) is fitted in memory.
 """
 
 from collections.abc import Callable
@@ -12,16 +12,24 @@ import numpy as np
 import scipy.sparse as sp
 
 from soubayes.data.streams import RowBlock, RowSource
-from soubayes.sparse.designs.moments import Moments, moments
+from soubayes.sparse.designs.moments import FoldedMoments, folded_moments
 
 Array = np.ndarray
 
 
+class GatherPlan(NamedTuple):
+    """What is made of the rows."""
+
+    targets: Callable[[Array], Array]  # the (n, targets) numbers of a block's y
+    folds: int = 1
+    keep: int = 0  # fewer rows than this are kept as rows too
+
+
 class Gathered(NamedTuple):
-    """The rows themselves while they are fewer than their columns, then their statistics."""
+    """The rows themselves while they are few, then their statistics."""
 
     rows: RowBlock | None
-    statistics: Moments | None
+    statistics: FoldedMoments | None
     single: bool  # y has one dimension
     n_rows: int  # of positive weight
     dtype: np.dtype
@@ -30,53 +38,49 @@ class Gathered(NamedTuple):
     def n_columns(self) -> int:
         """p."""
         if self.statistics is not None:
-            return len(self.statistics.x_mean)
+            return len(self.statistics.total().x_mean)
         assert self.rows is not None
         return self.rows.X.shape[1]
 
 
-def gather(rows: RowSource, targets: Callable[[Array], Array]) -> Gathered:
-    """One pass; ``targets`` makes the (n, targets) numbers of a block's y."""
-    return rows.reduce(partial(gather_block, targets), partial(join, targets))
+def gather(rows: RowSource, plan: GatherPlan) -> Gathered:
+    """One pass."""
+    return rows.reduce(partial(gather_block, plan), partial(join, plan))
 
 
-def gather_block(targets: Callable[[Array], Array], block: RowBlock) -> Gathered:
+def gather_block(plan: GatherPlan, block: RowBlock) -> Gathered:
     """What one block contributes."""
     if block.weight is not None and not block.weight.all():
         keep = block.weight > 0
         block = RowBlock(block.X[keep], block.y[keep], block.weight[keep])
-    return _settle(targets, block)
+    return _settle(plan, block)
 
 
-def join(targets: Callable[[Array], Array], a: Gathered, b: Gathered) -> Gathered:
-    """Two parts together."""
+def join(plan: GatherPlan, a: Gathered, b: Gathered) -> Gathered:
+    """Two parts together, the second behind the first."""
     if a.rows is not None and b.rows is not None:
-        return _settle(targets, _concatenate(a.rows, b.rows))
-    found = [_statistics(targets, part) for part in (a, b)]
-    if found[0] is None or found[1] is None:
-        both = found[0] or found[1]
-    else:
-        both = found[0].merge(found[1])
+        return _settle(plan, _concatenate(a.rows, b.rows))
+    both = _statistics(plan, a).merge(_statistics(plan, b))
     dtype = np.result_type(a.dtype, b.dtype)
     return Gathered(None, both, a.single, a.n_rows + b.n_rows, dtype)
 
 
-def _statistics(targets: Callable[[Array], Array], part: Gathered) -> Moments | None:
-    """Of a part, None if it has no rows."""
-    if part.rows is None:
+def _statistics(plan: GatherPlan, part: Gathered) -> FoldedMoments:
+    if part.statistics is not None:
         return part.statistics
+    assert part.rows is not None
     X, y, weight = part.rows
-    return moments(X, targets(y), weight) if len(y) else None
-
-
-def _settle(targets: Callable[[Array], Array], block: RowBlock) -> Gathered:
-    X, y, weight = block
-    if X.shape[0] < X.shape[1]:
-        targets(y)  # bad input is found here, not later
-        return Gathered(block, None, y.ndim == 1, len(y), X.dtype)
     with np.errstate(over="ignore", invalid="ignore"):  # checked with the column scales
-        found = moments(X, targets(y), weight)
-    return Gathered(None, found, y.ndim == 1, len(y), X.dtype)
+        return folded_moments(X, plan.targets(y), weight, plan.folds)
+
+
+def _settle(plan: GatherPlan, block: RowBlock) -> Gathered:
+    X, y, _ = block
+    part = Gathered(block, None, y.ndim == 1, len(y), X.dtype)
+    if X.shape[0] < max(X.shape[1], plan.keep):
+        plan.targets(y)  # bad input is found here, not later
+        return part
+    return part._replace(rows=None, statistics=_statistics(plan, part))
 
 
 def _concatenate(a: RowBlock, b: RowBlock) -> RowBlock:

@@ -61,6 +61,54 @@ class Moments:
         )
 
 
+@dataclass(frozen=True)
+class FoldedMoments:
+    """`Moments` of k folds, row number i in fold i mod k, and how many rows there are.
+
+    Rows are counted from the first, so that the folds of rows that follow are turned by the number
+    of rows before them: any number of chunks gives the same folds.
+
+    >>> X, y = np.arange(14.0).reshape(7, 2), np.arange(7.0)[:, None]
+    >>> whole = folded_moments(X, y, None, 3)
+    >>> parts = folded_moments(X[:2], y[:2], None, 3).merge(folded_moments(X[2:], y[2:], None, 3))
+    >>> [float(fold.y_mean[0]) for fold in whole.folds], [fold.n for fold in parts.folds]
+    ([3.0, 2.5, 3.5], [3.0, 2.0, 2.0])
+    """
+
+    folds: tuple[Moments | None, ...]  # None: no row yet
+    rows: int
+
+    def merge(self, other: "FoldedMoments") -> "FoldedMoments":
+        """With the rows that follow."""
+        folds = list(self.folds)
+        for i, fold in enumerate(other.folds):
+            place = (i + self.rows) % len(folds)
+            folds[place] = _both(folds[place], fold)
+        return FoldedMoments(tuple(folds), self.rows + other.rows)
+
+    def total(self, without: int | None = None) -> Moments:
+        """Of all rows, or of all but one fold."""
+        found = None
+        for i, fold in enumerate(self.folds):
+            found = found if i == without else _both(found, fold)
+        assert found is not None
+        return found
+
+
+def _both(a: Moments | None, b: Moments | None) -> Moments | None:
+    return a.merge(b) if a is not None and b is not None else a or b
+
+
+def folded_moments(X: Any, y: Array, weight: Array | None, folds: int) -> FoldedMoments:
+    """Statistics of every fold; rows of weight 0 have been taken out."""
+    found = []
+    for i in range(folds):
+        rows = slice(i, None, folds)
+        counts = None if weight is None else weight[rows]
+        found.append(moments(X[rows], y[rows], counts) if i < len(y) else None)
+    return FoldedMoments(tuple(found), len(y))
+
+
 @_UNCHECKED
 def moments(X: Any, y: Array, weight: Array | None = None) -> Moments:
     """Statistics of dense or scipy-sparse rows; ``weight`` counts each row that many times."""

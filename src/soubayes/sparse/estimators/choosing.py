@@ -45,6 +45,7 @@ class ChoosingEstimator(SparseEstimator):
 
     _candidates: tuple[Candidate, ...]
     _stratified = False
+    _own_solver: str  # the one whose fits are candidates
     _error_name = "RMSE"
 
     @abstractmethod
@@ -74,16 +75,21 @@ class ChoosingEstimator(SparseEstimator):
         if isinstance(seed, Integral) and not 0 <= int(seed) < 2**32:
             raise ValueError(f"random_state is {seed}, but it must lie between 0 and 2**32 - 1.")
 
-    def _by_prediction(self, rows: int, solver: str) -> bool:
-        """Whether there is something to choose, and enough rows to choose it with."""
+    def _by_prediction(self) -> bool:
+        """Whether there is something to choose."""
         free = self.confidence_coef == "auto" and self.confidence_local == "auto"
-        plain = self.feature_blocks is None and self.solver == solver
-        if not (self.choice == "prediction" and self.cv is not None and free and plain):
-            return False
-        if rows >= FEWEST:
-            return True
-        self._say(f"{rows} rows are too few to choose the confidences by prediction")
-        return False
+        plain = self.feature_blocks is None and self.solver == self._own_solver
+        return self.choice == "prediction" and self.cv is not None and free and plain
+
+    def _enough(self, rows: int) -> bool:
+        """Whether there are enough rows to choose by prediction; if not, it is said."""
+        if rows < FEWEST:
+            self._say(f"{rows} rows are too few to choose the confidences by prediction")
+        return rows >= FEWEST
+
+    def _keep(self) -> int:
+        """Rows of a stream below which they are fitted in memory, with the same folds."""
+        return LARGE if self._by_prediction() else 0
 
     def _say(self, what: str) -> None:
         text = f"{type(self).__name__}: {what}, so that the path alone decides, as with cv=None."
@@ -99,7 +105,12 @@ class ChoosingEstimator(SparseEstimator):
         splits = self._splits(X, labels)
         if splits is None:
             return False
-        task = _Memory(self, X, targets, weight)
+        self._choose_among(_Memory(self, X, targets, weight), splits, scoring)
+        return True
+
+    def _choose_among(
+        self, task: ChoiceTask, splits: list[tuple[Array, Array]], scoring: Scoring
+    ) -> None:
         jobs = effective_n_jobs(self.n_jobs)
         choices: list[Choice] = choose_by_prediction(task, self._candidates, splits, scoring, jobs)
         self.mixtures_ = [each.mixture for each in choices]
@@ -108,8 +119,8 @@ class ChoosingEstimator(SparseEstimator):
         said = [self._sparsity(t, each) for t, each in enumerate(choices)]
         self.sparsity_ = said[0] if self._single else said
         self.candidates_ = tables[0] if self._single else tables
-        self.out_of_fold_ = held[0] if self._single else held
-        return True
+        if scoring.by_row:
+            self.out_of_fold_ = held[0] if self._single else held
 
     def _sparsity(self, target: int, choice: Choice) -> str:
         """What keeping only the selected columns costs on held-out rows, in words."""

@@ -8,7 +8,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from soubayes.data.streams import RowBlock, RowSource
-from soubayes.sparse.designs.gather import Gathered, gather_block, join
+from soubayes.sparse.designs.gather import Gathered, GatherPlan, gather_block, join
 
 Array = np.ndarray
 
@@ -29,13 +29,17 @@ class Survey(NamedTuple):
     weights: dict[Any, float] | None  # of the classes
 
 
-def survey(rows: RowSource, class_weight: Any) -> Survey:
-    """Classes and column statistics; a second pass where the weights depend on the classes."""
-    found = rows.reduce(partial(_survey_block, None), _join_surveys)
+def survey(rows: RowSource, class_weight: Any, keep: int) -> Survey:
+    """Classes and column statistics; a second pass where the weights depend on the classes.
+
+    Fewer rows than ``keep`` are kept as rows.
+    """
+    plan = GatherPlan(_no_targets, keep=keep)
+    found = rows.reduce(partial(_survey_block, plan, None), partial(_join_surveys, plan))
     if class_weight is None or found.gathered.statistics is None:
         return found
     weights = class_weights(class_weight, found.labels)
-    return rows.reduce(partial(_survey_block, weights), _join_surveys)
+    return rows.reduce(partial(_survey_block, plan, weights), partial(_join_surveys, plan))
 
 
 def class_weights(class_weight: Any, labels: Labels) -> dict[Any, float]:
@@ -61,23 +65,23 @@ def one_against_rest(label: Any, y: Array) -> Array:
     return (y == label).astype(float)
 
 
-def _survey_block(weights: dict[Any, float] | None, block: RowBlock) -> Survey:
+def _survey_block(plan: GatherPlan, weights: dict[Any, float] | None, block: RowBlock) -> Survey:
     check_classification_targets(block.y)
     weight = weigh_block(weights, block)
     names, place, rows = np.unique(block.y, return_inverse=True, return_counts=True)
     labels = Labels(names, rows, np.bincount(place.ravel(), weight, len(names)))
-    gathered = gather_block(_no_targets, RowBlock(block.X, block.y, weight))
+    gathered = gather_block(plan, RowBlock(block.X, block.y, weight))
     return Survey(gathered, labels, weights)
 
 
-def _join_surveys(a: Survey, b: Survey) -> Survey:
+def _join_surveys(plan: GatherPlan, a: Survey, b: Survey) -> Survey:
     names = np.union1d(a.labels.names, b.labels.names)
     rows, weight = np.zeros(len(names), int), np.zeros(len(names))
     for labels in (a.labels, b.labels):
         place = np.searchsorted(names, labels.names)
         rows[place] += labels.rows
         weight[place] += labels.weight
-    gathered = join(_no_targets, a.gathered, b.gathered)
+    gathered = join(plan, a.gathered, b.gathered)
     return Survey(gathered, Labels(names, rows, weight), a.weights)
 
 

@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from soubayes.data.streams import as_rows, block_by_block, walked_again
-from soubayes.sparse.designs.gather import gather
+from soubayes.sparse.designs.gather import GatherPlan, gather
 from soubayes.sparse.designs.streamed import StreamedTarget
 from soubayes.sparse.estimators.base import FeatureSelection, set_columns
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, constant_weights
@@ -123,11 +123,12 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
             walked_again(rows, type(self).__name__)
-            found = gather(rows, self._numbers)
+            found = gather(rows, GatherPlan(self._numbers))
             set_columns(self, found.n_columns, rows.names)
             if found.rows is None:
                 assert found.statistics is not None
-                total = float(found.statistics.n * found.statistics.y_mean[0])
+                whole = found.statistics.total()
+                total = float(whole.n * whole.y_mean[0])
                 target = StreamedTarget(self._likelihood().check, total)
                 return self._solve_streamed(rows, found, [target], constant_weights)
             X, y, sample_weight = found.rows

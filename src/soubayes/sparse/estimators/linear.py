@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -10,26 +11,36 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from soubayes.confidence import shown
 from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights
+from soubayes.sparse.choice.fold_moments import FoldMoments
 from soubayes.sparse.choice.least_squares_dial import LEAST_SQUARES_DIAL, LeastSquaresDial
 from soubayes.sparse.choice.mixture import Component, Mixture, centred
 from soubayes.sparse.choice.prediction import Candidate, Fits
-from soubayes.sparse.choice.scoring import NUMBERS
+from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
-from soubayes.sparse.designs.gather import gather
+from soubayes.sparse.designs.gather import GatherPlan, gather
 from soubayes.sparse.designs.gram import Gram
-from soubayes.sparse.designs.moments import Moments, moments
+from soubayes.sparse.designs.moments import FoldedMoments, Moments, folded_moments
 from soubayes.sparse.designs.standardise import check_squares, column_scales, in_range
 from soubayes.sparse.designs.wide import Wide
 from soubayes.sparse.estimators.base import FeatureSelection, as_dense, row_slices, set_columns
 from soubayes.sparse.estimators.blocks import FeatureBlock, parse_blocks
-from soubayes.sparse.estimators.choosing import PATH, PATH_AVERAGE, ChoosingEstimator
+from soubayes.sparse.estimators.choosing import (
+    FEWEST,
+    LARGE,
+    PATH,
+    PATH_AVERAGE,
+    ChoosingEstimator,
+)
 from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetUnits
 from soubayes.sparse.solvers.path import path_fit
 from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
+
+STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
 class SoULinearRegression(
@@ -193,20 +204,29 @@ noise_variance, value (J), guarded
         X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=2)
         self._single = y.ndim == 1
         Y = y.reshape(len(y), -1)
-        self._moments: Moments | None = None
-        designs, units, found = self._designs(X, Y, weight)
-        if found is not None and units.plain:
-            self._moments = found
+        return self._fit_memory(X, Y, weight)
+
+    def _fit_memory(self, X: Any, Y: Array, weight: Array | None) -> Self:
+        if weight is not None and not weight.all():
+            X, Y, weight = X[weight > 0], Y[weight > 0], weight[weight > 0]
+        choosing = self._by_prediction()
+        designs, units, found = self._designs(X, Y, weight, self._n_folds() if choosing else 1)
+        self._moments: FoldedMoments | None = found if units.plain else None
         self._solve(designs, units)
-        if self._by_prediction(len(Y), "path"):
-            self._choose_numbers(X, Y, weight)
+        if choosing and self._enough(len(Y)):
+            if self._moments is not None and len(Y) >= LARGE and self.cv == "auto":
+                self._choose_moments()
+            else:
+                self._choose_numbers(X, Y, weight)
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows and fit again: any number of chunks gives the same fit as one call.
 
-        Keeps the p x p sufficient statistics, also for p > n.
+        Keeps the p x p sufficient statistics of every fold, also for p > n. A row is in fold (its
+        number) mod 5, and predictive variances are averaged over a fold to score it.
         """
+        self._check_choosing()
         self._check_parameters()
         first = not hasattr(self, "_moments")
         if not first and self._moments is None:
@@ -215,15 +235,19 @@ noise_variance, value (J), guarded
                 "values of extreme size; use a new estimator and call partial_fit for every chunk."
             )
         X, y, weight = self._check_data(X, y, sample_weight, reset=first, least=1)
-        new = moments(X, y.reshape(len(y), -1), weight)
+        if weight is not None:
+            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        choosing, before = self._by_prediction(), None if first else self._moments
+        folds = self._n_folds() if choosing else 1
+        folds = folds if before is None else len(before.folds)
+        new = folded_moments(X, y.reshape(len(y), -1), weight, folds)
+        self._moments = new if before is None else before.merge(new)
         if first:
             self._single = y.ndim == 1
-            self._moments = new
-        else:
-            assert self._moments is not None
-            self._moments = self._moments.merge(new)
-        if self._moments.n >= 2:
-            self._solve(*self._moment_designs(self._moments))
+        if self._moments.rows >= 2:
+            self._solve(*self._moment_designs(self._moments.total()))
+            if choosing and self._moments.rows >= FEWEST:
+                self._choose_moments()
         return self
 
     @block_by_block
@@ -295,24 +319,21 @@ noise_variance, value (J), guarded
         return X, y, weight
 
     def _fit_rows(self, rows: RowSource) -> Self:
-        found = gather(rows, _numbers)
+        choosing = self._by_prediction()
+        found = gather(rows, GatherPlan(_numbers, self._n_folds() if choosing else 1, self._keep()))
         self._single = found.single
-        self._moments = found.statistics
+        set_columns(self, found.n_columns, rows.names)
         if found.statistics is not None:
-            set_columns(self, len(found.statistics.x_mean), rows.names)
-            self._solve(*self._moment_designs(found.statistics))
+            self._moments = found.statistics
+            self._solve(*self._moment_designs(found.statistics.total()))
+            if choosing:
+                self._choose_moments()
             return self
         assert found.rows is not None
         X, y, weight = found.rows
         if len(y) < 2:
             raise ValueError(f"there are {len(y)} rows of positive weight, but 2 are needed.")
-        set_columns(self, X.shape[1], rows.names)
-        Y = _numbers(y)
-        designs, units, _ = self._designs(X, Y, weight)
-        self._solve(designs, units)
-        if self._by_prediction(len(Y), "path"):
-            self._choose_numbers(X, Y, weight)
-        return self
+        return self._fit_memory(X, _numbers(y), weight)
 
     def _blocks(self) -> list[FeatureBlock]:
         return parse_blocks(
@@ -320,8 +341,8 @@ noise_variance, value (J), guarded
         )
 
     def _designs(
-        self, X: Any, Y: Array, weight: Array | None, square: bool = False
-    ) -> tuple[list[LeastSquares], TargetUnits, Moments | None]:
+        self, X: Any, Y: Array, weight: Array | None, folds: int = 1, square: bool = False
+    ) -> tuple[list[LeastSquares], TargetUnits, FoldedMoments | None]:
         """A standardised design a target, its units, and the statistics (if n >= p).
 
         ``square``: also with up to twice as many columns as rows, where p x p systems, which need
@@ -331,8 +352,8 @@ noise_variance, value (J), guarded
         Y, y_unit = in_range(Y)
         if X.shape[0] * (1 + square) < X.shape[1]:
             return *self._wide_designs(X, Y, weight, x_unit, y_unit), None
-        found = moments(X, Y, weight)
-        return *self._moment_designs(found, x_unit, y_unit), found
+        found = folded_moments(X, Y, weight, folds)
+        return *self._moment_designs(found.total(), x_unit, y_unit), found
 
     def _moment_designs(
         self, raw: Moments, x_unit: Array | float = 1.0, y_unit: Array | float = 1.0
@@ -383,20 +404,51 @@ noise_variance, value (J), guarded
         *(Candidate(point.label, *point) for point in LEAST_SQUARES_DIAL),
     )
 
+    _own_solver = "path"
+
+    def _n_folds(self) -> int:
+        """How many folds the statistics are kept of."""
+        if self.cv == "auto":
+            return STREAM_FOLDS
+        return max(int(self.cv), 2) if isinstance(self.cv, Integral) else 1
+
     def _choose_numbers(self, X: Any, Y: Array, weight: Array | None) -> None:
         counts = np.ones(len(Y)) if weight is None else weight
-        keep = counts > 0
-        if not keep.all():
-            X, Y, counts = X[keep], Y[keep], counts[keep]
         targets = [np.ascontiguousarray(y) for y in Y.T]
         with solver_threads(int(min(X.shape))):
             if self._choose(X, targets, counts, Y[:, 0], NUMBERS):
                 self._set_mixture_attributes()
 
+    def _choose_moments(self) -> None:
+        """The choice by the moments of the folds."""
+        folds = self._moments
+        assert folds is not None
+        if len(folds.folds) < 2:
+            raise TypeError(
+                f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
+                "use 'auto', an int, or None."
+            )
+        task = FoldMoments(folds, len(self._candidates), self._fit_moments)
+        with solver_threads(self.n_features_in_):
+            self._choose_among(task, task.splits, FOLD_MOMENTS)
+        self._set_mixture_attributes()
+
+    def _fit_moments(self, raw: Moments, wanted: Sequence[set[str]], known: bool) -> Fits:
+        return self._fit_designs(*self._moment_designs(raw), wanted, known)
+
     def _fit_candidates(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
     ) -> Fits:
         designs, units, _ = self._designs(X, np.stack(targets, axis=1), weight, square=True)
+        return self._fit_designs(designs, units, wanted, known)
+
+    def _fit_designs(
+        self,
+        designs: Sequence[LeastSquares],
+        units: TargetUnits,
+        wanted: Sequence[set[str]],
+        known: bool,
+    ) -> Fits:
         found = Fits([], [], units.x_mean)
         for t, design in enumerate(designs):
             model, free = self._model(len(units.x_scale), [], float(units.y_scale[t]))

@@ -204,7 +204,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
 
     def _fit_rows(self, rows: RowSource) -> Self:
         walked_again(rows, type(self).__name__)
-        found = survey(rows, self.class_weight)
+        found = survey(rows, self.class_weight, self._keep())
         set_columns(self, found.gathered.n_columns, rows.names)
         if found.gathered.rows is not None:
             return self._fit_memory(*found.gathered.rows)
@@ -224,7 +224,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
         targets = [one_against_rest(label, y) for label in self._targets()]
         shared, plan, units = self._shared(X, weight)
         self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
-        if len(y) < LARGE and self._by_prediction(len(y), "newton"):
+        if len(y) < LARGE and self._by_prediction() and self._enough(len(y)):
             with solver_threads(int(min(X.shape))):
                 if self._choose(X, targets, weight, y, CLASSES):
                     self._set_mixture_attributes()
@@ -307,6 +307,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
 
     _candidates = (PATH, *(Candidate(point.label, *point) for point in ROW_DIAL))
     _stratified = True
+    _own_solver = "newton"
     _error_name = "log loss"
 
     def _fit_candidates(

@@ -158,7 +158,8 @@ class RowwiseEstimator(SparseEstimator):
     ) -> Self:
         """Fit every target (a `StreamedTarget`) to blocks that every pass walks again."""
         assert found.statistics is not None
-        use = found.statistics if self.fit_intercept else found.statistics.about_zero()
+        whole = found.statistics.total()
+        use = whole if self.fit_intercept else whole.about_zero()
         units = ColumnUnits.of_moments(use)
         plan = self._plan(found.n_columns)
         order, divisor = plan.order, units.divisor[plan.order]
