@@ -22,7 +22,7 @@ Array = np.ndarray
 Predictions = list[dict[str, tuple[Array, Array]]]  # of every target and candidate
 Splits = Sequence[tuple[Array, Array]]
 
-BEHIND = 7.0  # nats in the weights, which is a weight of 1e-3: as good as 0
+BEHIND = 5.0  # nats in the weights, which is a weight of 0.7 %: as good as 0
 ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
 DECIDED = 5  # folds after which one remaining fit needs no more
 ENOUGH = 40  # held-out rows that a recalibration needs
