@@ -250,7 +250,7 @@ def report(rows: list[dict[str, Any]]) -> None:
     for label, values in gaps.items():
         if values:
             print(
-                f"{label}: mean {np.mean(values):+.4f} from {min(values):+.3f} to {max(values):+.3f}"
+                f"{label}: mean {np.mean(values):+.4f} ({min(values):+.3f} to {max(values):+.3f})"
             )
     if pooled:
         y, eta = np.concatenate(pooled).T

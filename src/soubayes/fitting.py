@@ -54,19 +54,25 @@ def fit_table(problem: Problem) -> Fitted:
 
 def _held_out_score(estimator: Any, problem: Problem) -> str:
     """R² or accuracy of the held-out predictions, and what the selected columns alone would do."""
-    if not hasattr(estimator, "out_of_fold_"):
+    if not hasattr(estimator, "candidates_"):
         return "Too few rows for a cross-validated score."
+    if not hasattr(estimator, "out_of_fold_"):  # large tables: their rows were not kept
+        spread = float(np.std(np.asarray(problem.y, float)))
+        error = float(estimator.candidates_["mixture_error"][0])
+        return f"Cross-validated R²: {1.0 - (error / spread) ** 2:.3f}. {estimator.sparsity_}"
     tables = estimator.out_of_fold_
-    folds = int((tables[0] if isinstance(tables, list) else tables)["fold"].max()) + 1
+    several = isinstance(tables, list)
+    fold = (tables[0] if several else tables)["fold"]
+    held, folds = fold >= 0, f"{int(fold.max()) + 1} folds"
     if problem.task == "regression":
-        name, score = "R²", float(r2_score(tables["y"], tables["mean"]))
-        return f"Cross-validated {name} ({folds} folds): {score:.3f}. {estimator.sparsity_}"
-    if isinstance(tables, list):
-        chance, truth = (np.stack([t[k] for t in tables], axis=1) for k in ("mean", "y"))
+        score = float(r2_score(tables["y"][held], tables["mean"][held]))
+        return f"Cross-validated R² ({folds}): {score:.3f}. {estimator.sparsity_}"
+    if several:
+        chance, truth = (np.stack([t[k][held] for t in tables], axis=1) for k in ("mean", "y"))
         score = float(np.mean(chance.argmax(axis=1) == truth.argmax(axis=1)))
-        return f"Cross-validated accuracy ({folds} folds): {score:.3f}."
-    score = float(np.mean((tables["mean"] > 0.5) == (tables["y"] > 0.5)))
-    return f"Cross-validated accuracy ({folds} folds): {score:.3f}. {estimator.sparsity_}"
+        return f"Cross-validated accuracy ({folds}): {score:.3f}."
+    score = float(np.mean((tables["mean"][held] > 0.5) == (tables["y"][held] > 0.5)))
+    return f"Cross-validated accuracy ({folds}): {score:.3f}. {estimator.sparsity_}"
 
 
 def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[Path]:
