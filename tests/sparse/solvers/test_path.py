@@ -1,11 +1,13 @@
 """The solvers of least squares: stationarity, monotonicity, limits, the three forms of the data.
 
-Covers path, coordinate, model and the designs gram, wide, diagonal and woodbury.
+Covers path, descent, least_squares_state, coordinate, model and the designs gram, wide, diagonal and
+woodbury.
 """
 
 import numpy as np
 import pytest
 
+from soubayes import SoULinearRegression
 from soubayes.datasets import experiment1, wide_design
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.diagonal import Diagonal
@@ -260,3 +262,22 @@ def test_columns_that_share_a_tau_stay_or_go_together_at_a_minimum(prior, local)
             assert value_at(design, s.model, moved, s.noise) > best - 1e-9
     joint = solve_coordinate(design, model, tol=1e-10, max_iter=30)
     assert np.diff(joint.history).max() <= 1e-9 * abs(joint.history[0])
+
+
+def test_the_path_of_a_fold_is_the_path():
+    """`path_fit` leaves out J and the polish, and changes nothing that predicts."""
+    for data in (experiment1(55, 50, 10, random_state=4), wide_design(60, 150, 5, random_state=4)):
+        X = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
+        y = (data.y - data.y.mean()) / data.y.std()
+        n, p = X.shape
+        design = Gram(X.T @ X, X.T @ y, float(y @ y), float(n))
+        estimator = SoULinearRegression(choice="path")
+        model, free = estimator._model(p, [], 1.0)
+        points, chosen, whole = path.solve_path(design, model, free, None, tol=1e-8, max_iter=2000)
+        coefs, fit = path.path_fit(design, model, free, max_iter=2000)
+        np.testing.assert_array_equal(fit.selected, whole.selected)
+        np.testing.assert_allclose(fit.coef, whole.coef, atol=2e-3 * np.abs(whole.coef).max())
+        assert fit.noise.variance == pytest.approx(whole.noise.variance, rel=2e-3)
+        expected = np.array([point.coef for point in points])
+        np.testing.assert_allclose(coefs, expected, atol=1e-5)
+        assert chosen is not None

@@ -9,9 +9,9 @@ from soubayes.sparse.solvers.least_squares_evidence import (
     LeastSquaresEvidence,
     least_squares_evidence,
 )
+from soubayes.sparse.solvers.least_squares_state import LeastSquaresFit
 from soubayes.sparse.solvers.majorise import Prior, Variances, minimise
 from soubayes.sparse.solvers.objective import LeastSquaresModel
-from soubayes.sparse.solvers.path import LeastSquaresFit
 
 RIDGE = DialPoint("exponential", 100.0, 1.0)
 LEAST_SQUARES_DIAL = (

@@ -25,13 +25,9 @@ from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.scales import Groups, make_prior
 from soubayes.sparse.solvers import ordered
 from soubayes.sparse.solvers.coordinate import solve_coordinate
+from soubayes.sparse.solvers.least_squares_state import LeastSquaresFit, LeastSquaresSolution
 from soubayes.sparse.solvers.objective import LeastSquaresModel
-from soubayes.sparse.solvers.path import (
-    LeastSquaresFit,
-    LeastSquaresSolution,
-    PathPoint,
-    solve_path,
-)
+from soubayes.sparse.solvers.path import PathPoint, solve_path
 from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray

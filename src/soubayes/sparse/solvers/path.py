@@ -18,30 +18,26 @@ import numpy as np
 
 from soubayes.sparse.choice.grid import confidence_grid
 from soubayes.sparse.choice.supports import choose, search_degrees
-from soubayes.sparse.designs.base import LeastSquares, Ridge
+from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.likelihoods.gaussian import Noise
 from soubayes.sparse.scales import Scale
-from soubayes.sparse.solvers import ordered
-from soubayes.sparse.solvers.objective import LeastSquaresModel, Value, evaluate
+from soubayes.sparse.solvers.descent import DROPPED, descend, left_out
+from soubayes.sparse.solvers.least_squares_state import (
+    LeastSquaresFit,
+    LeastSquaresSolution,
+    PathState,
+    assemble,
+    dropped_columns,
+    expand,
+    goal_of,
+    settle,
+)
+from soubayes.sparse.solvers.objective import LeastSquaresModel
 
 Array = np.ndarray
 
-DROPPED = 1e4  # a precision this far above what the data give is a coefficient of zero
-ROUNDS = 3  # of taking dropped columns back at one point
 LOOSE = 2e-2  # largest change of any kappa_j at which a path point counts as reached
 GUARD = 1.5  # the noise may not rise by more than this from one point to the next
-
-
-@dataclass(frozen=True)
-class PathState:
-    """What the next step needs."""
-
-    w: Array  # (p,) gamma_j times the prior precision of beta_j, in units of the noise
-    active: Array  # sorted indices
-    noise: float  # sigma^2
-    shape: Array  # (p,) shapes of q(tau_j^2)
-    nu: Scale
-    refit: bool = False  # dropped columns stay where a higher confidence put them
 
 
 @dataclass(frozen=True)
@@ -55,35 +51,6 @@ class PathPoint:
     n_iter: int
     converged: bool
     guarded: bool  # the noise was held because it jumped
-
-
-@dataclass(frozen=True)
-class LeastSquaresFit:
-    """q(beta) and the noise in standardised units: all that a prediction needs."""
-
-    w: Array
-    coef: Array
-    variance: Array  # diag(S) / (gamma_j sigma^2)
-    selected: Array
-    noise: Noise
-    model: LeastSquaresModel
-
-    @property
-    def effective(self) -> float:
-        """sum_j (1 - kappa_j)."""
-        return float(np.sum(1.0 - self.w * self.variance))
-
-
-@dataclass(frozen=True)
-class LeastSquaresSolution(LeastSquaresFit):
-    """What a solver hands to the estimator: also q of the scales, and J."""
-
-    tau: Scale  # of the sparse columns
-    nu: Scale
-    value: Value
-    history: Array
-    n_iter: int
-    converged: bool
 
 
 def solve_path(
@@ -103,7 +70,7 @@ def solve_path(
     """
     end = _follow(design, model, free, confidence, max_iter=max_iter, report=report)
     budget = max(max_iter - end.spent, 50)
-    state, n_iter, _, _ = _descend(design, end.model, end.state, tol, budget)
+    state, n_iter, _, _ = descend(design, end.model, end.state, tol, budget)
     state, history, done = _polish(design, end.model, state, tol, budget)
     spent = end.spent + n_iter + len(history)
     converged = done and all(point.converged for point in end.points)
@@ -119,9 +86,9 @@ def path_fit(
     What `solve_path` finds up to a loose tolerance, without J: a fold of the data needs no more.
     """
     end = _follow(design, model, free, None, max_iter=max_iter, values=False)
-    state, _, _, _ = _descend(design, end.model, end.state, 0.1 * LOOSE, max_iter)
+    state, _, _, _ = descend(design, end.model, end.state, 0.1 * LOOSE, max_iter)
     w, active = state.w.copy(), state.active
-    dropped, s, _ = _outside(design, state)
+    dropped, s, _ = dropped_columns(design, state)
     coef, variance = np.zeros_like(w), np.ones_like(w)
     k = 0.0
     if len(active):
@@ -227,99 +194,6 @@ def start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
     )
 
 
-def assemble(
-    design: LeastSquares,
-    model: LeastSquaresModel,
-    state: PathState,
-    history: Array,
-    n_iter: int,
-    converged: bool,
-) -> LeastSquaresSolution:
-    """The whole posterior at a state, the dropped columns included."""
-    whole = _expand(design, model, state, _outside(design, state))
-    value = whole.evaluate(model, design.n)
-    selected = np.zeros(len(whole.w), bool)
-    selected[state.active] = True
-    return LeastSquaresSolution(
-        w=whole.w,
-        coef=np.where(selected, whole.ridge.mean, 0.0),
-        variance=whole.ridge.variance,
-        selected=selected,
-        noise=whole.noise,
-        model=model,
-        tau=whole.tau,
-        nu=whole.nu,
-        value=value,
-        history=history if len(history) else np.array([value.value]),
-        n_iter=n_iter,
-        converged=converged,
-    )
-
-
-class _Whole(NamedTuple):
-    """A state with everything that J needs, of all columns."""
-
-    ridge: Ridge
-    w: Array
-    tau: Scale
-    nu: Scale
-    noise: Noise
-    log_dets: Array
-
-    def evaluate(self, model: LeastSquaresModel, n: float) -> Value:
-        return evaluate(model, n, self.ridge, self.w, self.tau, self.nu, self.noise, self.log_dets)
-
-
-def _outside(design: LeastSquares, state: PathState) -> tuple[Array, Array, Array]:
-    """The dropped columns with their s and q."""
-    dropped = np.setdiff1d(np.arange(len(state.w)), state.active, assume_unique=True)
-    if not len(dropped):
-        return dropped, np.zeros(0), np.zeros(0)
-    return dropped, *design.outside(state.active, state.w[state.active], dropped)
-
-
-def _expand(
-    design: LeastSquares,
-    model: LeastSquaresModel,
-    state: PathState,
-    outside: tuple[Array, Array, Array],
-) -> _Whole:
-    """Fill in the dropped columns (exact up to s_j/w_j, about 1e-9) and the scales."""
-    active, w, (dropped, s, q) = state.active, state.w.copy(), outside
-    mean, variance, log_dets = np.zeros_like(w), np.ones_like(w), np.zeros(len(model.sources))
-    rss, k = design.yy, 0.0
-    if len(active):
-        part, here = design.take(active), model.take(active)
-        inner = part.ridge(w[active])
-        rss, k = inner.rss, float(np.sum(1.0 - w[active] * inner.variance))
-        mean[active] = inner.mean
-        parts = ordered.nested(here, ordered.restricted(part, w[active], inner))
-        variance[active] = ordered.variances(here, parts) / here.confidence
-        log_dets = ordered.log_determinants(here, parts)
-    if len(dropped):
-        there = model.take(dropped)
-        if not state.refit:
-            w[dropped] = _goal(
-                there, s, q, state.noise, state.nu.mean_inverse, state.shape[dropped]
-            )
-        mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
-        rss -= float(np.sum(q * mean[dropped]))
-        log_dets = log_dets + [np.log(s + w[dropped])[own].sum() for _, own in there.sources]
-    sparse = model.sparse
-    precision = w[sparse] / model.confidence[sparse] / (1.0 if model.scaled else state.noise)
-    tau, nu = model.scales.split(model.groups.first(precision), state.nu)
-    noise = Noise(model.noise.shape + 0.5 * model.noise_degrees(design.n, k), state.noise)
-    ridge = Ridge(mean, variance, variance, variance, max(rss, 0.0), float(log_dets.sum()))
-    return _Whole(ridge, w, tau, nu, noise, log_dets)
-
-
-def _settle(state: PathState, model: LeastSquaresModel, whole: _Whole) -> PathState:
-    """The state with the scales that belong to it."""
-    shape = state.shape.copy()
-    shape[model.sparse] = model.groups.each(whole.tau.shape)
-    return replace(state, w=whole.w, shape=shape, nu=whole.nu)
-
-
 def _reach(
     design: LeastSquares,
     model: LeastSquaresModel,
@@ -334,9 +208,9 @@ def _reach(
     Without ``values`` J is left out, and so are the scales if they cannot move the precisions.
     """
     old, guarded = state, False
-    state, spent, done, outside = _descend(design, model, old, LOOSE, budget)
+    state, spent, done, outside = descend(design, model, old, LOOSE, budget)
     if guard and state.noise > GUARD * old.noise:
-        state, n_iter, done, outside = _descend(design, model, old, LOOSE, budget, hold_noise=True)
+        state, n_iter, done, outside = descend(design, model, old, LOOSE, budget, hold_noise=True)
         spent, guarded = spent + n_iter, True
     # nu moves the precisions only by the order of the confidence in tau
     reach = np.max(model.local_confidence / model.confidence)
@@ -346,11 +220,11 @@ def _reach(
             coef[state.active] = design.take(state.active).ridge(state.w[state.active]).mean
         return PathPoint(gamma, state, coef, np.nan, spent, done, guarded)
     for _ in range(20):
-        whole = _expand(design, model, state, outside or _outside(design, state))
-        before, state = state.nu.ratio, _settle(state, model, whole)
+        whole = expand(design, model, state, outside or dropped_columns(design, state))
+        before, state = state.nu.ratio, settle(state, model, whole)
         if reach * abs(np.log(state.nu.ratio / before)) < 0.1 * LOOSE:
             break
-        state, n_iter, done, outside = _descend(
+        state, n_iter, done, outside = descend(
             design, model, state, LOOSE, budget, hold_noise=guarded
         )
         spent += n_iter
@@ -364,19 +238,19 @@ def _polish(
     design: LeastSquares, model: LeastSquaresModel, state: PathState, tol: float, budget: int
 ) -> tuple[PathState, list[float], bool]:
     """Lower J with noise and support held until no kappa_j moves; J never rises."""
-    outside = _outside(design, state)
+    outside = dropped_columns(design, state)
     active = state.active
     part, here = design.take(active), model.take(active)
-    whole = _expand(design, model, state, outside)
-    state = _settle(state, model, whole)
+    whole = expand(design, model, state, outside)
+    state = settle(state, model, whole)
     history = [whole.evaluate(model, design.n).value]
     for _ in range(budget):
         if not len(active):
             return state, history, True
         old = state.w[active]
         ridge = part.ridge(old)
-        s, q = _left_out(part, here, old, ridge, design.n)
-        goal = _goal(here, s, q, state.noise, state.nu.mean_inverse, state.shape[active])
+        s, q = left_out(part, here, old, ridge, design.n)
+        goal = goal_of(here, s, q, state.noise, state.nu.mean_inverse, state.shape[active])
         goal = np.minimum(goal, DROPPED * here.group_most(s))
         if np.max(np.abs(goal / (s + goal) - old / (s + old))) < tol:
             return state, history, True
@@ -384,115 +258,14 @@ def _polish(
         for shrink in 0.5 ** np.arange(30):
             w = state.w.copy()
             w[active] = old * np.exp(shrink * step)
-            whole = _expand(design, model, replace(state, w=w), outside)
+            whole = expand(design, model, replace(state, w=w), outside)
             value = whole.evaluate(model, design.n).value
             if value <= best:
                 break
         else:
             return state, history, True  # at the floor of rounding
-        state = _settle(state, model, whole)
+        state = settle(state, model, whole)
         if value == best:
             return state, history, True
         history.append(value)
     return state, history, False
-
-
-def _descend(
-    design: LeastSquares,
-    model: LeastSquaresModel,
-    state: PathState,
-    tol: float,
-    budget: int,
-    hold_noise: bool = False,
-) -> tuple[PathState, int, bool, tuple[Array, Array, Array] | None]:
-    """Converge w (and the noise) at fixed confidences; columns may leave and come back.
-
-    Also returns what `_outside` would, if it was computed for the final state.
-    """
-    spent = 0
-    everything = np.arange(len(state.w))
-    for _ in range(ROUNDS):
-        state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
-        spent += n_iter
-        dropped = np.setdiff1d(everything, state.active, assume_unique=True)
-        if state.refit or not len(dropped) or spent >= budget:
-            break
-        s, q = design.outside(state.active, state.w[state.active], dropped)
-        there = model.take(dropped)
-        signal = there.group_mean(q * q / (state.noise * there.confidence)) / there.group_mean(s)
-        back = signal > max(1.05, 0.5 * signal.max())
-        if not back.any():
-            return state, spent, done, (dropped, s, q)
-        w = state.w.copy()
-        w[dropped[back]] = (there.group_mean(s) / (signal - 1.0))[back]
-        state = replace(state, w=w, active=np.union1d(state.active, dropped[back]))
-    return state, spent, done, None
-
-
-def _iterate(
-    design: LeastSquares,
-    model: LeastSquaresModel,
-    state: PathState,
-    tol: float,
-    budget: int,
-    hold_noise: bool,
-) -> tuple[PathState, int, bool]:
-    """Simultaneous steps to each coordinate's exact minimum, halved where they overshoot."""
-    w, active, noise = state.w.copy(), state.active, state.noise
-    part, here = design.take(active), model.take(active)
-    gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
-    mixed = ordered.mixed(model, model.sparse)
-    for n_iter in range(1, max(budget, 1) + 1):
-        if not len(active):
-            noise = noise if hold_noise else model.noise_estimate(design.n, design.yy, 0.0)
-            return replace(state, w=w, active=active, noise=noise), n_iter, True
-        old = w[active]
-        ridge = part.ridge(old)
-        moved = noise
-        if not hold_noise:
-            k = float(np.sum(1.0 - old * ridge.variance))
-            noise = model.noise_estimate(design.n, ridge.rss, k)
-        s, q = ridge.s, ridge.q
-        if mixed:
-            s, q = _left_out(part, here, old, ridge, design.n)
-        goal = _goal(here, s, q, noise, state.nu.mean_inverse, state.shape[active])
-        step = np.log(goal / old)
-        turned = step * last < 0
-        gain = np.where(turned, 0.5 * np.minimum(gain, 1.0), np.minimum(1.3 * gain, 4.0))
-        last = step
-        new = old * np.exp(np.clip(gain * step, -reach, reach))
-        reach = 3.0
-        change = np.max(np.abs(new / (s + new) - old / (s + old)))
-        w[active] = new
-        far = here.group_most(s)
-        leave = (goal > DROPPED * far) & (new > 50.0 * far) & here.sparse
-        if leave.any():
-            keep = ~leave
-            active, part, here = active[keep], part.take(np.flatnonzero(keep)), here.take(keep)
-            gain, last = gain[keep], last[keep]
-        elif change < tol and abs(np.log(noise / moved)) < tol:
-            return replace(state, w=w, active=active, noise=noise), n_iter, True
-    return replace(state, w=w, active=active, noise=noise), n_iter, False
-
-
-def _goal(
-    model: LeastSquaresModel, s: Array, q: Array, noise: float, top: Array, shape: Array
-) -> Array:
-    """Where each coordinate alone would go: note 2's root, or the plain prior's precision."""
-    gamma, sparse = model.confidence, model.sparse
-    limit = gamma * top * (1.0 if model.scaled else noise)
-    signal = q * q / (noise * gamma)
-    if model.all_sparse:
-        return model.stationary(s, signal, limit, shape)
-    goal = gamma * noise / np.where(sparse, 1.0, model.variance)
-    goal[sparse] = model.stationary(s[sparse], signal[sparse], limit[sparse], shape[sparse])
-    return goal
-
-
-def _left_out(
-    design: LeastSquares, model: LeastSquaresModel, w: Array, ridge: Ridge, n: float
-) -> tuple[Array, Array]:
-    """s and q under the ordered sources."""
-    parts = ordered.nested(model, ordered.restricted(design, w, ridge))
-    variance = ordered.variances(model, parts) / model.confidence
-    return np.maximum(1.0 / variance - w, 1e-12 * n), ridge.mean / variance

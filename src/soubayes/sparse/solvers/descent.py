@@ -1,0 +1,107 @@
+"""Converge the precisions of the columns at fixed confidences, by simultaneous exact steps.
+
+Every coordinate has its minimum of J in closed form (note 2 of `path`); all go there at once, with
+steps that are halved where they overshoot. Columns whose precision runs off leave, and come back
+when the others make their z^2 exceed gamma_b.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from soubayes.sparse.designs.base import LeastSquares, Ridge
+from soubayes.sparse.solvers import ordered
+from soubayes.sparse.solvers.least_squares_state import PathState, goal_of
+from soubayes.sparse.solvers.objective import LeastSquaresModel
+
+Array = np.ndarray
+
+DROPPED = 1e4  # a precision this far above what the data give is a coefficient of zero
+ROUNDS = 3  # of taking dropped columns back at one point
+
+
+def descend(
+    design: LeastSquares,
+    model: LeastSquaresModel,
+    state: PathState,
+    tol: float,
+    budget: int,
+    hold_noise: bool = False,
+) -> tuple[PathState, int, bool, tuple[Array, Array, Array] | None]:
+    """Converge w (and the noise) at fixed confidences; columns may leave and come back.
+
+    Also returns what `dropped_columns` would, if it was computed for the final state.
+    """
+    spent = 0
+    everything = np.arange(len(state.w))
+    for _ in range(ROUNDS):
+        state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
+        spent += n_iter
+        dropped = np.setdiff1d(everything, state.active, assume_unique=True)
+        if state.refit or not len(dropped) or spent >= budget:
+            break
+        s, q = design.outside(state.active, state.w[state.active], dropped)
+        there = model.take(dropped)
+        signal = there.group_mean(q * q / (state.noise * there.confidence)) / there.group_mean(s)
+        back = signal > max(1.05, 0.5 * signal.max())
+        if not back.any():
+            return state, spent, done, (dropped, s, q)
+        w = state.w.copy()
+        w[dropped[back]] = (there.group_mean(s) / (signal - 1.0))[back]
+        state = replace(state, w=w, active=np.union1d(state.active, dropped[back]))
+    return state, spent, done, None
+
+
+def _iterate(
+    design: LeastSquares,
+    model: LeastSquaresModel,
+    state: PathState,
+    tol: float,
+    budget: int,
+    hold_noise: bool,
+) -> tuple[PathState, int, bool]:
+    """Simultaneous steps to each coordinate's exact minimum, halved where they overshoot."""
+    w, active, noise = state.w.copy(), state.active, state.noise
+    part, here = design.take(active), model.take(active)
+    gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
+    mixed = ordered.mixed(model, model.sparse)
+    for n_iter in range(1, max(budget, 1) + 1):
+        if not len(active):
+            noise = noise if hold_noise else model.noise_estimate(design.n, design.yy, 0.0)
+            return replace(state, w=w, active=active, noise=noise), n_iter, True
+        old = w[active]
+        ridge = part.ridge(old)
+        moved = noise
+        if not hold_noise:
+            k = float(np.sum(1.0 - old * ridge.variance))
+            noise = model.noise_estimate(design.n, ridge.rss, k)
+        s, q = ridge.s, ridge.q
+        if mixed:
+            s, q = left_out(part, here, old, ridge, design.n)
+        goal = goal_of(here, s, q, noise, state.nu.mean_inverse, state.shape[active])
+        step = np.log(goal / old)
+        turned = step * last < 0
+        gain = np.where(turned, 0.5 * np.minimum(gain, 1.0), np.minimum(1.3 * gain, 4.0))
+        last = step
+        new = old * np.exp(np.clip(gain * step, -reach, reach))
+        reach = 3.0
+        change = np.max(np.abs(new / (s + new) - old / (s + old)))
+        w[active] = new
+        far = here.group_most(s)
+        leave = (goal > DROPPED * far) & (new > 50.0 * far) & here.sparse
+        if leave.any():
+            keep = ~leave
+            active, part, here = active[keep], part.take(np.flatnonzero(keep)), here.take(keep)
+            gain, last = gain[keep], last[keep]
+        elif change < tol and abs(np.log(noise / moved)) < tol:
+            return replace(state, w=w, active=active, noise=noise), n_iter, True
+    return replace(state, w=w, active=active, noise=noise), n_iter, False
+
+
+def left_out(
+    design: LeastSquares, model: LeastSquaresModel, w: Array, ridge: Ridge, n: float
+) -> tuple[Array, Array]:
+    """s and q under the ordered sources."""
+    parts = ordered.nested(model, ordered.restricted(design, w, ridge))
+    variance = ordered.variances(model, parts) / model.confidence
+    return np.maximum(1.0 / variance - w, 1e-12 * n), ridge.mean / variance
