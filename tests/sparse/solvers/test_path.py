@@ -1,7 +1,7 @@
 """The solvers of least squares: stationarity, monotonicity, limits, the three forms of the data.
 
-Covers path, descent, least_squares_state, coordinate, model and the designs gram, wide, diagonal and
-woodbury.
+Covers path, descent, least_squares_state, coordinate, model and the designs gram, wide, diagonal
+and woodbury.
 """
 
 import numpy as np

@@ -3,8 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy import stats
-from scipy.special import gammaln
+from scipy.special import chdtrc, gammaln
 
 from soubayes.sparse.designs.base import LeastSquares
 
@@ -54,7 +53,7 @@ def search_degrees(threshold: float, n_nulls: int) -> float:
     >>> round(search_degrees(8.0, 90), 1)
     3.7
     """
-    return n_nulls * float(stats.chi2.sf(threshold, 3) - stats.chi2.sf(threshold, 1))
+    return n_nulls * float(chdtrc(3, threshold) - chdtrc(1, threshold))
 
 
 class _Score(NamedTuple):
