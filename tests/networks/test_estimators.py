@@ -5,6 +5,7 @@ import pytest
 from scipy.special import softmax
 
 from soubayes import SoUNetClassifier, SoUNetRegressor
+from soubayes.networks import state
 from soubayes.networks.layers import unit_scales
 
 SMALL = {"hidden": (12, 8), "epochs": 60, "batch_size": 40, "learning_rate": 0.01}
@@ -117,7 +118,7 @@ def test_several_layers_and_outputs():
 
 def test_units_of_the_data_do_not_matter():
     X, y = curve(20)
-    settings = {"hidden": (3,), "epochs": 10, "random_state": 0}
+    settings = {"hidden": (3,), "epochs": 3, "learning_rate": 0.02, "random_state": 0}
     plain = SoUNetRegressor(**settings).fit(X, y).predict(X)
     moved = SoUNetRegressor(**settings).fit(1e6 + 1e3 * X, 7 - 1e-3 * y).predict(1e6 + 1e3 * X)
     other = SoUNetRegressor(**settings).fit(X, -y).predict(X)
@@ -164,9 +165,10 @@ def test_bad_settings_say_what_is_allowed():
                 SoUNetRegressor(**{"epochs": 1, "hidden": (3,), name: value}).fit(X, y)
 
 
-def test_bad_data_is_refused_as_in_scikit_learn():
+def test_bad_data_is_refused_as_in_scikit_learn(monkeypatch):
+    monkeypatch.setattr(state, "BLOCK_STEPS", 3)  # three epochs a call: one program for both fits
     X, y = curve(20)
-    net = SoUNetRegressor(hidden=(3,), epochs=1).fit(X, y)
+    net = SoUNetRegressor(hidden=(3,), epochs=3).fit(X, y)
     with pytest.raises(ValueError, match="NaN"):
         net.predict([[np.nan]])
     with pytest.raises(ValueError, match="2 features"):
@@ -175,9 +177,7 @@ def test_bad_data_is_refused_as_in_scikit_learn():
         SoUNetRegressor(epochs=1).fit(X[:1], y[:1])
     with pytest.raises(ValueError, match="one class"):
         SoUNetClassifier(epochs=1).fit(X, np.zeros(20))
-    constant = SoUNetRegressor(hidden=(3,), epochs=1000, learning_rate=0.01).fit(
-        X, np.full(20, 4.0)
-    )
+    constant = SoUNetRegressor(hidden=(3,), epochs=999, learning_rate=0.01).fit(X, np.full(20, 4.0))
     np.testing.assert_allclose(constant.predict(X), 4.0, atol=0.2)
 
 
@@ -246,8 +246,9 @@ def test_the_papers_toy_regression(width):
     assert parts.epistemic.mean() == pytest.approx(0.065, abs=0.03)
 
 
-def test_rows_given_to_score_are_not_trained_on_and_may_hold_new_labels():
-    X, y = blobs()
+def test_rows_given_to_score_are_not_trained_on_and_may_hold_new_labels(monkeypatch):
+    monkeypatch.setattr(state, "BLOCK_STEPS", 1)  # with sizes as above: no program of its own
+    X, y = blobs(120)
     net = SoUNetClassifier(**SMALL, random_state=0).fit(X, y, X_val=X[:50], y_val=y[:50])
     alone = SoUNetClassifier(**SMALL, random_state=0).fit(X, y)
     np.testing.assert_allclose(net.predict_proba(X), alone.predict_proba(X), atol=1e-6)

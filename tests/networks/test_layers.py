@@ -6,18 +6,14 @@ import pytest
 from scipy import signal, stats
 
 from noisy_network import network, noisy_layers
-from soubayes.networks.layers import (
-    forward,
-    kl_half_cauchy,
-    kl_normal,
-    kl_terms,
-    mean_weights,
-    unit_scales,
-)
+from soubayes.networks import layers as layers_module
+from soubayes.networks.layers import kl_half_cauchy, kl_normal, mean_weights, unit_scales
 from soubayes.networks.prediction import draw_weights, forward_weights
 from soubayes.networks.structure import Conv, Pool, Spec
 
 NONE = np.arange(0)  # inputs of a gated layer where there is none
+forward = jax.jit(layers_module.forward, static_argnums=0)  # one compilation, not one an operation
+kl_terms = jax.jit(layers_module.kl_terms, static_argnums=0)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.1])
@@ -54,6 +50,13 @@ def test_blocks_hold_the_sum_of_their_parts(prior, output_scale):
     prior_sds = [1.0 if u else 1 / np.sqrt(d) for u, d in zip(unit, (4, 5, 6), strict=True)]
     weights = sum(map(normal, layers, prior_sds))
     assert kl["weights"] == pytest.approx(weights, rel=1e-5)
+    for block, widths in {"local": [1.0, 1.0, 0.0], "global": [0.1, 0.1, 1.0]}.items():
+        parts = [
+            kl_half_cauchy(layer[f"{block}_mean"], layer[f"{block}_log_sd"], width).sum()
+            for layer, width in zip(layers, widths, strict=True)
+            if f"{block}_mean" in layer
+        ]
+        assert kl[block] == pytest.approx(float(sum(parts)), rel=1e-5)
     assert (kl["local"] > 0) == (prior == "horseshoe")
     assert (kl["global"] > 0) == (prior == "horseshoe" or output_scale)
 
@@ -64,7 +67,7 @@ def test_local_reparametrisation_has_the_moments_of_sampled_weights():
     layers = noisy_layers(spec)
     x = np.random.default_rng(1).normal(size=(4, 3)).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 20_000)
-    local = np.asarray(jax.vmap(lambda key: forward(spec, layers, NONE, x, key))(keys))
+    local = np.asarray(jax.jit(jax.vmap(lambda key: forward(spec, layers, NONE, x, key)))(keys))
     rng = np.random.default_rng(2)
     small = network(spec, layers)
     direct = np.stack([forward_weights(small, draw_weights(layers, rng), x) for _ in range(20_000)])
@@ -187,7 +190,9 @@ def test_drawn_convolutions_have_the_moments_of_sampled_weights():
     layers = noisy_layers(spec)
     x = np.random.default_rng(1).normal(size=(2, 16)).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 20_000)
-    drawn = np.asarray(jax.vmap(lambda k: forward(spec, layers, np.arange(18), x, k))(keys))
+    drawn = np.asarray(
+        jax.jit(jax.vmap(lambda k: forward(spec, layers, np.arange(18), x, k)))(keys)
+    )
     rng, small = np.random.default_rng(2), network(spec, layers)
     direct = np.stack([forward_weights(small, draw_weights(layers, rng), x) for _ in range(20_000)])
     error = np.sqrt((drawn.var(axis=0) + direct.var(axis=0)) / 20_000)

@@ -184,20 +184,28 @@ def _with_bias(scale: Any) -> Any:
 
 def kl_terms(spec: Spec, layers: list[Layer]) -> dict[str, jax.Array]:
     """KL(q || prior) in nats of the three blocks: weights (beta), local (tau, t), global (nu)."""
-    total = {name: jnp.zeros((), jnp.float32) for name in ("weights", "local", "global")}
+    weights = jnp.zeros((), jnp.float32)
+    scales: list[tuple[Any, Any]] = []  # (mean, log sd) of every vector of scales
+    priors: list[tuple[str, int, float]] = []  # its block, length and half-Cauchy scale
     for i, layer in enumerate(layers):
         sd = 1.0 if "global_mean" in layer else float(1 / np.sqrt(spec.steps[i].inputs + 1))
-        total["weights"] += kl_normal(layer["mean"], layer["log_sd"], sd).sum()
-        for part in ("input", "local"):
+        weights += kl_normal(layer["mean"], layer["log_sd"], sd).sum()
+        widest = 1.0 if i == spec.n_hidden else spec.global_scale
+        kinds = {"input": spec.local_scale, "local": spec.local_scale, "global": widest}
+        for part, scale in kinds.items():
             if f"{part}_mean" in layer:
-                total["local"] += kl_half_cauchy(
-                    layer[f"{part}_mean"], layer[f"{part}_log_sd"], spec.local_scale
-                ).sum()
-        if "global_mean" in layer:
-            output = i == spec.n_hidden
-            total["global"] += kl_half_cauchy(
-                layer["global_mean"], layer["global_log_sd"], 1.0 if output else spec.global_scale
-            )
+                pair = layer[f"{part}_mean"], layer[f"{part}_log_sd"]
+                scales.append(pair)
+                priors.append(("global" if part == "global" else "local", pair[0].size, scale))
+    total = {"weights": weights, "local": jnp.zeros((), jnp.float32)}
+    total["global"] = total["local"]
+    if scales:  # one call for all: every call is compiled, with its gradient
+        block, length, widths = zip(*priors, strict=True)
+        mean, log_sd = (jnp.concatenate(list(map(jnp.ravel, p))) for p in zip(*scales, strict=True))
+        kl = kl_half_cauchy(mean, log_sd, np.repeat(np.asarray(widths, np.float32), length))
+        for name in ("local", "global"):
+            here = np.asarray([kind == name for kind in block], np.float32)
+            total[name] = kl @ np.repeat(here, length)
     return total
 
 
@@ -207,16 +215,18 @@ def kl_normal(mean: jax.Array, log_sd: jax.Array, prior_sd: float) -> jax.Array:
     return ((mean / prior_sd) ** 2 + jnp.exp(2 * log_ratio) - 1) / 2 - log_ratio
 
 
-def kl_half_cauchy(mean: jax.Array, log_sd: jax.Array, scale: float) -> jax.Array:
+def kl_half_cauchy(mean: jax.Array, log_sd: jax.Array, scale: Any) -> jax.Array:
     """KL of u = log tau^2 ~ N(mean, sd^2) from tau ~ C+(0, scale), by 20-point Gauss–Hermite.
 
     -log p(u) = log(pi scale) + u/2 + log(e^-u + scale^-2); only the last term needs nodes.
     """
     nodes = jnp.asarray(_NODES, jnp.float32)
     u = mean[..., None] + jnp.exp(log_sd)[..., None] * nodes
-    curved = jnp.logaddexp(-u, np.float32(-2 * np.log(scale))) @ jnp.asarray(_WEIGHTS, jnp.float32)
+    far = np.asarray(-2 * np.log(scale), np.float32)[..., None]
+    curved = jnp.logaddexp(-u, far) @ jnp.asarray(_WEIGHTS, jnp.float32)
     entropy = log_sd + np.float32(np.log(2 * np.pi * np.e) / 2)
-    return np.float32(np.log(np.pi * scale)) + mean / 2 + curved - entropy
+    constant = np.asarray(np.log(np.pi * np.asarray(scale)), np.float32)
+    return mean / 2 + curved - entropy + constant
 
 
 def weight_counts(layers: list[Layer], threshold: float) -> list[Any]:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optax
 
-from soubayes.networks.compaction import Kept, all_kept, remove
+from soubayes.networks.compaction import Kept, all_kept, remove, size_of
 from soubayes.networks.feeding import minibatches
 from soubayes.networks.layers import init_layers
 from soubayes.networks.likelihoods import NoisePrior, init_noise
@@ -99,9 +99,9 @@ def start(spec: Spec, problem: Problem, seed: int) -> Run:
 
 
 def stage_problem(
-    problem: Problem, schedule: Schedule, epoch: int, rows: list[dict[str, Any]]
+    problem: Problem, schedule: Schedule, epoch: int, *, afresh: bool = False
 ) -> Problem:
-    """The numbers of the objective in the stage that an epoch belongs to, given the history.
+    """The numbers of the objective in the stage that an epoch belongs to.
 
     The confidence of a later stage rises from that of the one before, and its KL terms do not warm
     up, unless it starts afresh.
@@ -110,25 +110,28 @@ def stage_problem(
     now = schedule.stages[number].confidence
     weights = np.asarray(now, np.float32)
     problem = problem._replace(confidence={**problem.confidence, "weights": weights})
-    if not number or starts_afresh(problem, schedule, number, rows):
+    if not number or afresh:
         return problem
     rise = np.asarray(schedule.stages[number - 1].confidence / now, np.float32)
     return problem._replace(warmup=np.asarray(1e-9, np.float32), rise=rise)
 
 
-def starts_afresh(
-    problem: Problem, schedule: Schedule, number: int, rows: list[dict[str, Any]]
-) -> bool:
-    """Whether a later stage starts from new weights instead of those of the stage before.
+def starts_afresh(spec: Spec, problem: Problem, schedule: Schedule, run: Run) -> bool:
+    """Whether the stage of the run's next epoch starts from new weights.
 
-    It does when these memorise the rows: under the confidence of the new stage their objective is
-    above that of a constant prediction. A training that starts there spreads what is left over all
-    units and ends far above the objective of a training of its own.
+    A later stage does so when the network of the stage before memorises the rows: it has more
+    weights than there are rows, and under the new confidence its objective is above that of a
+    constant prediction. A training that starts from such a network spreads what is left over all
+    units, and ends far above the objective of a training of its own.
     """
-    last = rows[schedule.stages[number].start - 1]
-    confidence = problem.confidence | {"weights": schedule.stages[number].confidence}
+    stage = schedule.stages[number := schedule.stage(run.epoch)]
+    if not number:
+        return False
+    _, parameters = spec.cost(*size_of(spec, run.ends[number - 1].kept))
+    last = run.rows[stage.start - 1]
+    confidence = problem.confidence | {"weights": stage.confidence}
     penalty = sum(float(value) * last[f"kl_{name}"] for name, value in confidence.items())
-    return last["loss"] + penalty > schedule.constant_loss
+    return parameters > schedule.rows and last["loss"] + penalty > schedule.constant_loss
 
 
 def afresh(spec: Spec, problem: Problem, run: Run, seed: int) -> Run:

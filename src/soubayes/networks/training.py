@@ -141,7 +141,8 @@ def _block(
     epochs = run.epoch + np.arange(schedule.block)
     rngs = _rngs(seed, epochs)
     stage = schedule.stages[schedule.stage(run.epoch)]
-    problem = stage_problem(problem, schedule, run.epoch, run.rows)
+    fresh = starts_afresh(spec, problem, schedule, run)
+    problem = stage_problem(problem, schedule, run.epoch, afresh=fresh)
     inputs = columns_read(spec, run.kept)
     params, moments = run.params, run.moments
     seen, losses, summary = 0, [], None
@@ -173,7 +174,7 @@ def _block(
         handed = _handed_over(spec, schedule, run, schedule.stage(last))
         if run.epoch == schedule.epochs:
             return handed
-        if starts_afresh(problem, schedule, schedule.stage(run.epoch), run.rows):
+        if starts_afresh(spec, problem, schedule, run):
             new_seed = int(np.random.default_rng([seed, run.epoch]).integers(2**31))
             return _placed(afresh(spec, problem, handed, new_seed), schedule)
     if _may_compact(last - stage.start, run.epoch - stage.start, stage.stop - stage.start):
