@@ -132,11 +132,11 @@ class _Race:
         return self.scoring.score(self.task.targets[t][rows], one, two, self.task.weight[rows])
 
     def leave_behind(self, more: float) -> None:
-        """Drop whose weight would vanish with ``more`` times the rows, less two standard errors."""
+        """Drop whose weight would vanish with ``more`` times the rows, less one standard error."""
         for t, left in enumerate(self.left):
             scores = self.scored(t).scores
             behind = scores - scores[:, [int(np.argmax(scores.sum(axis=0)))]]
-            granted = behind.sum(axis=0) + 2.0 * np.sqrt(len(behind)) * behind.std(axis=0)
+            granted = behind.sum(axis=0) + np.sqrt(len(behind)) * behind.std(axis=0)
             hopeless = self.scoring.power * more * granted < -BEHIND
             left[np.flatnonzero(left)[hopeless]] = False
 

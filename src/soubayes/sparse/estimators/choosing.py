@@ -30,7 +30,7 @@ LARGE = 10_000  # rows from which one held-out part takes the place of the folds
 SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
 DENSE_BYTES = 2**28  # the same of a dense X
 FEWEST = 20  # rows below which folds would say nothing
-FOLDS = ((100, 20), (500, 10))  # with fewer rows than this, but not fewer than columns: how many
+FOLDS = ((100, 20), (200, 10))  # with fewer rows than this, but not fewer than columns: how many
 
 
 PATH = Candidate("path", "", np.nan, np.nan)

@@ -73,7 +73,7 @@ class SoULinearRegression(
         to max(2, 3 log p), chooses the point whose support has the most marginal likelihood after a
         price for the search, and refits that at confidence 1.
     cv : "auto", int, splitter, list of (train, test) or None
-        Folds of "prediction": "auto" is 20 for p <= n < 100, 10 for p <= n < 500, and 5 otherwise.
+        Folds of "prediction": "auto" is 20 for p <= n < 100, 10 for p <= n < 200, and 5 otherwise.
         None: the path alone.
     random_state : int or None
         Shuffle of the folds.
