@@ -38,7 +38,7 @@ def test_regression_from_a_csv(diabetes, tmp_path):
     assert "regression, since 'target' holds numbers" in result.stdout
     assert "'bp' 20 (by the median)" in result.stdout
     assert re.search(
-        r"of 15 coefficients selected. Cross-validated R² \(10 folds\): 0\.4", result.stdout
+        r"of 15 coefficients selected. Cross-validated R² \(5 folds\): 0\.4", result.stdout
     )
     assert re.search(r"bmi +\d+\.\d+ +\d+\.?\d* to", result.stdout)
     assert "noise0" not in result.stdout
