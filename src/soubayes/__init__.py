@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from soubayes.sparse.estimators.logistic import SoULogisticRegression as SoULogisticRegression
     from soubayes.sparse.estimators.normal_means import SoUNormalMeans as SoUNormalMeans
     from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
+    from soubayes.sparse.likelihoods.base import CoupledLikelihood as CoupledLikelihood
     from soubayes.sparse.likelihoods.base import RowLikelihood as RowLikelihood
     from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
     from soubayes.sparse.plots import plot_confidences as plot_confidences
@@ -106,7 +107,7 @@ _PUBLIC = {
     "plots": ["plot_event_tree", "plot_prior_vs_confidence"],
     "results": ["Table"],
     "select": ["Selection", "select_confidence"],
-    "sparse.likelihoods.base": ["RowLikelihood", "RowTerms"],
+    "sparse.likelihoods.base": ["CoupledLikelihood", "RowLikelihood", "RowTerms"],
     "sparse.scales.base": ["Scale", "ScalePrior"],
     "sparse.horseshoe": ["horseshoe_gibbs"],
     "sparse.estimators.generalized": ["SoUGeneralizedRegression"],

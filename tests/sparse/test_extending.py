@@ -5,6 +5,7 @@ The classes are those of docs/extending.md, executed from the page itself.
 Covers generalized and groups.
 """
 
+import itertools
 import re
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def page():
 
 def test_each_extension_is_shorter_than_60_lines():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf8"), re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 6
     assert all(code.count("\n") < 60 for code in blocks)
 
 
@@ -42,7 +43,8 @@ def make(kind, page):
         given["prior"] = page["InverseGamma"]()
     if kind == "groups":
         given["feature_groups"] = np.arange(12) // 2
-    return SoUGeneralizedRegression(page["Exact"](), **given)
+    likelihood = {"nuisance": "Gamma", "coupled": "Cox"}.get(kind, "Exact")
+    return SoUGeneralizedRegression(page[likelihood](), **given)
 
 
 def data(n=150, p=12):
@@ -51,7 +53,7 @@ def data(n=150, p=12):
     return X, rng.exponential(np.exp(0.5 + X[:, 0] - 0.8 * X[:, 3]))
 
 
-@pytest.mark.parametrize("kind", ["likelihood", "prior", "groups"])
+@pytest.mark.parametrize("kind", ["likelihood", "nuisance", "prior", "groups"])
 def test_every_home_of_the_rows_gives_the_same_fit(kind, page):
     X, y = data()
     dense = make(kind, page).fit(X, y)
@@ -73,8 +75,14 @@ def test_every_home_of_the_rows_gives_the_same_fit(kind, page):
         np.testing.assert_allclose(other.predict(X[:4]), dense.predict(X[:4]), rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["likelihood", "prior", "groups"])
-@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize(
+    ("kind", "form"),
+    [
+        *itertools.product(["likelihood", "prior", "groups"], [np.asarray, sp.csr_array]),
+        ("nuisance", np.asarray),
+        ("coupled", np.asarray),
+    ],
+)
 def test_more_columns_than_rows(kind, form, page):
     X, y = data(40, 400)
     model = make(kind, page)
@@ -104,6 +112,114 @@ def test_quadrature_and_closed_form_agree(page):
 
         value, _ = integrate.quad(joint, -12, 12)
         assert density[i] == pytest.approx(np.log(value), rel=1e-5)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_shape_of_gamma_regression_is_the_best_one(wide, page):
+    """q(k) minimises J at the fitted q(beta): any other is worse by gamma KL(other || q)."""
+    X, y = data(40, 300) if wide else data()
+    model = make("nuisance", page)
+    if wide:
+        model.set_params(confidence_local=1.0)  # nothing is dropped: systems of n x n
+    model.fit(X, y)
+    assert model.converged_
+    assert np.all(np.diff(model.objective_) <= 1e-9 * abs(model.objective_[-1]))
+    fitted = model.likelihood_
+    spread = [part[0] for part in model._predictors(X)[0]]
+
+    def share(likelihood):
+        return likelihood.terms(*spread, y).loss.sum() + likelihood.kl
+
+    for move in (-0.5, 0.2):
+        other = fitted.q * np.exp(move * np.log(fitted.k))
+        other = type(fitted)(other / other.sum())
+        kl = other.q @ np.log(np.maximum(other.q, 1e-300) / np.maximum(fitted.q, 1e-300))
+        assert share(other) - share(fitted) == pytest.approx(kl, rel=0.05, abs=1e-3)
+    # the data are exponential: shape 1
+    if not wide:
+        assert fitted.q @ fitted.k == pytest.approx(1.0, abs=0.3)
+    total = share(fitted) + sum(
+        model.kl_[name] * gamma
+        for name, gamma in [
+            ("coef", model.confidence_coef),
+            ("local", model.confidence_local),
+            ("global", 1.0),
+            ("intercept", 1.0),
+        ]
+    )
+    assert total == pytest.approx(model.objective_[-1], rel=1e-5)
+    assert model.kl_["shape"] == fitted.kl
+
+
+def breslow(eta, y, weight):
+    """The partial likelihood, death by death."""
+    total = 0.0
+    for i in np.flatnonzero(y > 0):
+        at_risk = np.abs(y) >= y[i]
+        total += weight[i] * (np.log(np.sum(weight[at_risk] * np.exp(eta[at_risk]))) - eta[i])
+    return total
+
+
+def deaths(n, p, seed=5):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    time = np.ceil(4.0 * rng.exponential(np.exp(-X[:, 0] + 0.7 * X[:, 1])))  # with ties
+    return X, np.where(rng.random(n) < 0.8, time, -time), rng.integers(1, 3, n).astype(float)
+
+
+def test_terms_of_cox_are_the_partial_likelihood_and_its_derivatives(page):
+    X, y, weight = deaths(25, 3)
+    mean, variance = X @ np.array([1.0, -0.5, 0.3]), 0.2 * X[:, 2] ** 2
+    cox = page["Cox"]()
+    plain = cox.terms(mean, np.zeros(25), y, weight)
+    assert weight @ plain.loss == pytest.approx(breslow(mean, y, weight), rel=1e-12)
+
+    def bound(m, v):  # Jensen: exp(eta) at its mean, but not in the numerators
+        return breslow(m + v / 2.0, y, weight) + weight[y > 0] @ v[y > 0] / 2.0
+
+    terms = cox.terms(mean, variance, y, weight)
+    assert weight @ terms.loss == pytest.approx(bound(mean, variance), rel=1e-12)
+    slope = optimize.approx_fprime(mean, lambda m: bound(m, variance), 1e-6)
+    np.testing.assert_allclose(-weight * terms.score, slope, atol=1e-4)
+    slope = optimize.approx_fprime(variance, lambda v: bound(mean, v), 1e-6)
+    np.testing.assert_allclose(weight * terms.information, 2.0 * slope, atol=1e-4)
+
+
+def test_cox_regression_is_the_minimum_of_its_objective(page):
+    """Two columns of a normal prior, against direct minimisation over mean and covariance."""
+    X, y, weight = deaths(60, 2)
+    blocks = {"all": {"columns": [0, 1], "prior": "normal", "variance": 2.0}}
+    model = SoUGeneralizedRegression(page["Cox"](), feature_blocks=blocks, tol=1e-12)
+    model.fit(X, y, sample_weight=weight)
+    units = np.sqrt(np.average((X - np.average(X, 0, weight)) ** 2, 0, weight))
+    Z = (X - np.average(X, 0, weight)) / units
+
+    def value(x):
+        mean, root = x[:2], np.array([[np.exp(x[2]), x[3]], [0.0, np.exp(x[4])]])
+        S = root @ root.T
+        v = np.einsum("ij,jk,ik->i", Z, S, Z)
+        loss = breslow(Z @ mean + v / 2.0, y, weight) + weight[y > 0] @ v[y > 0] / 2.0
+        kl = 0.5 * ((np.trace(S) + mean @ mean) / 2.0 - 2.0 - np.linalg.slogdet(S)[1])
+        return loss + kl + 0.5 * 2.0 * np.log(2.0)
+
+    best = optimize.minimize(value, np.array([1.0, -1.0, -2.0, 0.0, -2.0]), tol=1e-10)
+    assert model.objective_[-1] == pytest.approx(best.fun, rel=1e-8)
+    np.testing.assert_allclose(model.coef_ * units, best.x[:2], atol=1e-4)
+    assert model.intercept_ == pytest.approx(-model.coef_ @ np.average(X, 0, weight))
+    assert "intercept" not in model.kl_
+    # an average subject has risk 1, and more than it by the variance of its predictor
+    assert model.predict(np.average(X, 0, weight)[None])[0] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_cox_regression_selects_and_refuses_streams(page):
+    X, y, _ = deaths(200, 12)
+    model = make("coupled", page).fit(X, y)
+    np.testing.assert_array_equal(np.flatnonzero(model.selected_)[:2], [0, 1])
+    assert model.selected_.sum() < 6
+    with pytest.raises(ValueError, match="Cox reads all rows at once"):
+        make("coupled", page).fit([(X[:100], y[:100]), (X[100:], y[100:])])
+    with pytest.raises(TypeError, match="no sum over rows"):
+        model.log_density(X, y)
 
 
 def test_defaults_of_a_scale_prior_are_the_minimum(page):
@@ -142,7 +258,7 @@ def test_general_defaults_equal_the_closed_forms(prior):
 
 def test_wrong_extensions_are_explained(page):
     X, y = data()
-    with pytest.raises(TypeError, match="subclass of RowLikelihood"):
+    with pytest.raises(TypeError, match="subclass of RowLikelihood or CoupledLikelihood"):
         SoUGeneralizedRegression("poisson").fit(X, y)
     with pytest.raises(ValueError, match="not above 0"):
         make("likelihood", page).fit(X, y - 1.0)

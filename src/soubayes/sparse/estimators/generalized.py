@@ -8,18 +8,21 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
 from soubayes.data.streams import as_rows, block_by_block, walked_again
+from soubayes.sparse.designs.base import RowDesign
 from soubayes.sparse.designs.gather import GatherPlan, gather
+from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.designs.streamed import StreamedTarget
 from soubayes.sparse.estimators.base import FeatureSelection, set_columns
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, constant_weights
-from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.likelihoods.base import CoupledLikelihood, Likelihood, RowLikelihood
 from soubayes.sparse.scales import ScalePrior
+from soubayes.sparse.solvers.rowwise_path import RowOutcome
 
 Array = np.ndarray
 
 
 class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimator):
-    """Sparse regression with any likelihood that is a sum over rows.
+    """Sparse regression with a likelihood of your own.
 
     The model of section 4.3 with another loss, and a confidence gamma for every source::
 
@@ -32,8 +35,8 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
 
     Parameters
     ----------
-    likelihood : RowLikelihood
-        The loss of a row and its derivatives; see the page "Adding a likelihood".
+    likelihood : RowLikelihood or CoupledLikelihood
+        The loss and its derivatives in the linear predictors; see the page "Adding a likelihood".
     confidence_coef : float or "auto"
         gamma_b; "auto" chooses a point of the path as in `SoULogisticRegression`.
     confidence_local, confidence_global, confidence_intercept : float
@@ -49,6 +52,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
     feature_groups : sequence of labels or None
         One label a column; columns with equal labels share a tau, so that they stay or go together.
     fit_intercept : bool
+        A likelihood without an intercept, such as Cox's, only has its columns centred.
     max_iter, tol, verbose
         As in `SoULogisticRegression`.
 
@@ -57,7 +61,8 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
     coef_, coef_sd_, selected_, shrinkage_, local_scale_ : (p,)
     intercept_, intercept_sd_, global_scale_, effective_parameters_, confidence_coef_ : float
     covariance_, kl_, objective_, path_, n_iter_, converged_
-        As in `SoULogisticRegression` for two classes.
+        As in `SoULogisticRegression` for two classes. Nuisance parameters have their own ``kl_``.
+    likelihood_ : the likelihood with its nuisance parameters as fitted
 
     Examples
     --------
@@ -79,7 +84,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
 
     def __init__(
         self,
-        likelihood: RowLikelihood,
+        likelihood: RowLikelihood | CoupledLikelihood,
         *,
         confidence_coef: float | str = 1.0,
         confidence_local: float = 1e-6,
@@ -122,6 +127,11 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         self._single = True
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
+            if isinstance(self.likelihood, CoupledLikelihood):
+                raise ValueError(
+                    f"{type(self.likelihood).__name__} reads all rows at once, so that it cannot "
+                    "be fitted to data that come in blocks; pass X and y as arrays in memory."
+                )
             walked_again(rows, type(self).__name__)
             found = gather(rows, GatherPlan(self._numbers))
             set_columns(self, found.n_columns, rows.names)
@@ -146,24 +156,36 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
 
     @block_by_block
     def predict(self, X: Any) -> Array:
-        """E[y] averaged over the posterior."""
+        """E[y] averaged over the posterior; of a likelihood without an intercept, relative to an
+        average row."""
         mean, variance = (part[0] for part in self._predictors(self._checked(X))[0])
-        return self._likelihood().predict(mean, variance)
+        return self.likelihood_.predict(mean, variance)
 
     @block_by_block
     def log_density(self, X: Any, y: Any) -> Array:
         """log p(y | x) of every row, averaged over the posterior."""
         mean, variance = (part[0] for part in self._predictors(self._checked(X))[0])
-        y = self._likelihood().check(np.asarray(y))
-        return self._likelihood().log_density(mean, variance, y)
+        likelihood = self.likelihood_
+        if not isinstance(likelihood, RowLikelihood):
+            raise TypeError(
+                f"{type(likelihood).__name__} is no sum over rows, so that a single row has no "
+                "density."
+            )
+        return likelihood.log_density(mean, variance, likelihood.check(np.asarray(y)))
 
-    def _likelihood(self) -> RowLikelihood:
-        if not isinstance(self.likelihood, RowLikelihood):
+    def _likelihood(self) -> Likelihood:
+        if not isinstance(self.likelihood, RowLikelihood | CoupledLikelihood):
             raise TypeError(
                 f"likelihood is a {type(self.likelihood).__name__}, but it must be an instance of "
-                "a subclass of RowLikelihood."
+                "a subclass of RowLikelihood or CoupledLikelihood."
             )
         return self.likelihood
+
+    def _set_attributes(
+        self, design: RowDesign, outcomes: list[RowOutcome], units: ColumnUnits, back: Array
+    ) -> None:
+        super()._set_attributes(design, outcomes, units, back)
+        self.likelihood_ = outcomes[0].fit.likelihood or self._likelihood()
 
     def _target_names(self) -> list[str]:
         return ["y"]

@@ -32,7 +32,7 @@ from soubayes.sparse.estimators.base import (
 )
 from soubayes.sparse.estimators.blocks import Sources, parse_blocks, sources
 from soubayes.sparse.estimators.rowwise_report import Report, report_on
-from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.scales import Groups, make_prior
 from soubayes.sparse.solvers.row_state import RowModel
 from soubayes.sparse.solvers.rowwise_path import (
@@ -69,8 +69,13 @@ class RowwiseEstimator(SparseEstimator):
     solver: str = "newton"
 
     @abstractmethod
-    def _likelihood(self) -> RowLikelihood:
+    def _likelihood(self) -> Likelihood:
         """What the rows are read with."""
+
+    @property
+    def _has_intercept(self) -> bool:
+        """Whether a column of ones is added; without it the columns may still be centred."""
+        return self.fit_intercept and self._likelihood().intercept
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -105,7 +110,7 @@ class RowwiseEstimator(SparseEstimator):
         given = sources(blocks, p, coef, self._local_confidence())
         order = np.concatenate([columns for _, columns in given.groups[::-1]])
         place = np.argsort(order)
-        extra = [1.0] if self.fit_intercept else []
+        extra = [1.0] if self._has_intercept else []
         variance = np.append(given.variance[order], np.multiply(extra, self.intercept_variance))
         sparse = np.isnan(variance)
         confidence = np.append(given.gamma[order], np.multiply(extra, self.confidence_intercept))
@@ -120,7 +125,7 @@ class RowwiseEstimator(SparseEstimator):
             ),
             sources=tuple((name, np.sort(place[columns])) for name, columns in given.groups),
             groups=_tau_groups(self.feature_groups, order, given),
-            intercept=self.fit_intercept,
+            intercept=self._has_intercept,
         )
         free = np.append(given.free[order], np.zeros(len(extra), bool)) & sparse
         return RowPlan(model, free, order)
@@ -143,7 +148,7 @@ class RowwiseEstimator(SparseEstimator):
         X, unit = in_range(X)
         units = column_units(X, weight, self.fit_intercept)
         plan = self._plan(X.shape[1])
-        design = rows_in_memory(X, units, plan.order, self.fit_intercept)
+        design = rows_in_memory(X, units, plan.order, self._has_intercept)
         shared = share_rows(self._likelihood(), design, weight, self.solver)
         units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
         check_units(units.scale)
@@ -163,7 +168,7 @@ class RowwiseEstimator(SparseEstimator):
         units = ColumnUnits.of_moments(use)
         plan = self._plan(found.n_columns)
         order, divisor = plan.order, units.divisor[plan.order]
-        p, centre = len(order), self.fit_intercept
+        p, centre = len(order), self._has_intercept
         gram = np.zeros((p + centre, p + centre))
         gram[:p, :p] = use.xx[np.ix_(order, order)] / np.outer(divisor, divisor)
         gram[p:, p:] = use.n
@@ -247,7 +252,7 @@ class RowwiseEstimator(SparseEstimator):
     def _component(self, report: Report) -> Component:
         """A fit as a mixture of one."""
         q = report.posterior
-        if self.fit_intercept:
+        if self._has_intercept:
             q = q.joined(report.intercept, report.intercept_variance)
         return Component(q)
 

@@ -148,4 +148,7 @@ def _costs(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float
         costs |= {"local": float(local.sum()), "global": top}
     if model.intercept:
         costs["intercept"] = float(nats[-1])
+    likelihood = outcome.fit.likelihood
+    if likelihood is not None and likelihood.nuisance is not None:
+        costs[likelihood.nuisance] = likelihood.kl
     return costs

@@ -1,13 +1,16 @@
-"""What a solver asks of a likelihood whose loss is a sum over the rows.
+"""What a solver asks of a likelihood.
 
 A row sees the coefficients only through its linear predictor eta = alpha + x' beta, which is
-normal under q. So a likelihood is four functions of the predictor's mean and variance: the
-expected loss, its slope and curvature in the mean, and its slope in the variance. Everything else
+normal under q. So a likelihood is four functions of the predictors' means and variances: the
+expected loss, its slope and curvature in the means, and its slope in the variances. Everything else
 (passes over the rows, solvers, dropped columns, data that are streamed) follows from these.
+
+`RowLikelihood` is a loss that is a sum over the rows, each of which is read alone. A
+`CoupledLikelihood` reads all rows at once. Either may have nuisance parameters.
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils import check_array
@@ -17,6 +20,9 @@ Array = np.ndarray
 
 class RowTerms(NamedTuple):
     """The expected loss of every row and its derivatives, arrays of one shape.
+
+    Of a coupled likelihood ``loss`` is any split of the expected loss over the rows, and the
+    derivatives are those of the whole.
 
     Parameters
     ----------
@@ -44,7 +50,44 @@ class RowTerms(NamedTuple):
     curvature: Array
 
 
-class RowLikelihood(ABC):
+class Likelihood(ABC):
+    """How y is read and predicted, and nuisance parameters such as a dispersion.
+
+    A nuisance parameter has a factor q of its own, which lives in the instance: ``nuisance`` is its
+    name in ``kl_``, `kl` its KL divergence from the prior, and `updated` the likelihood with the
+    best q, given sums over the rows of `statistics`. J counts ``confidence`` times `kl`.
+    """
+
+    majorises = False  # whether the loss is concave in the variance of eta (a bound with a slack
+    # variable is): the quadratic model of a step then lies above J, and a full step cannot raise it
+    start_curvature = 1.0  # a typical curvature of a row's loss, which scales the first steps
+    intercept = True  # False: a constant added to all predictors changes nothing
+    nuisance: str | None = None
+    confidence = 1.0  # gamma of the nuisance parameters
+
+    @abstractmethod
+    def predict(self, mean: Array, variance: Array) -> Array:
+        """E[y] of rows whose predictor is N(mean, variance)."""
+
+    def check(self, y: Array) -> Array:
+        """y as (rows,) float64 numbers, or an error that says what is allowed."""
+        return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y").ravel()
+
+    @property
+    def kl(self) -> float:
+        """Nats of the nuisance parameters."""
+        return 0.0
+
+    def statistics(self, mean: Array, variance: Array, y: Array) -> tuple[Array, ...]:
+        """Arrays, a number a row, whose weighted sums are all that `updated` needs."""
+        return ()
+
+    def updated(self, totals: tuple[float, ...]) -> Self:
+        """The likelihood whose nuisance parameters have the best q for these sums."""
+        return self
+
+
+class RowLikelihood(Likelihood):
     """A loss that is a sum over rows, each with one linear predictor.
 
     A subclass gives `derivatives` and `predict`, and perhaps `check`. `terms` averages
@@ -65,21 +108,9 @@ class RowLikelihood(ABC):
     array([1.6487])
     """
 
-    majorises = False  # whether the loss is concave in the variance of eta (a bound with a slack
-    # variable is): the quadratic model of a step then lies above J, and a full step cannot raise it
-    start_curvature = 1.0  # a typical curvature of a row's loss, which scales the first steps
-
     @abstractmethod
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
         """The loss -log p(y | eta) of every row and its first two derivatives in eta."""
-
-    @abstractmethod
-    def predict(self, mean: Array, variance: Array) -> Array:
-        """E[y] of rows whose predictor is N(mean, variance)."""
-
-    def check(self, y: Array) -> Array:
-        """y as (rows,) float64 numbers, or an error that says what is allowed."""
-        return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y").ravel()
 
     def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
         """The expected loss and its derivatives at eta ~ N(mean, variance).
@@ -103,6 +134,62 @@ class RowLikelihood(ABC):
         loss = self.derivatives(eta, y[:, None])[0]
         least = loss.min(axis=1, keepdims=True)
         return np.log(np.exp(least - loss) @ _WEIGHTS) - least[:, 0]
+
+
+class CoupledLikelihood(Likelihood):
+    """A loss that is no sum over rows, such as the partial likelihood of Cox's model.
+
+    A subclass gives `terms` and `predict`. All rows must be in memory.
+
+    Examples
+    --------
+    The loss log(sum_i exp(eta_i)) - eta_0, by Jensen's inequality:
+
+    >>> class First(CoupledLikelihood):
+    ...     "The first row was chosen among all."
+    ...     intercept = False
+    ...     def terms(self, mean, variance, y, weight):
+    ...         risk = weight * np.exp(mean + variance / 2.0)
+    ...         share = risk / risk.sum() / weight
+    ...         loss = np.where(y > 0, np.log(risk.sum()) - mean, 0.0)
+    ...         return RowTerms(loss, (y > 0) - share, share, share)
+    ...     def predict(self, mean, variance):
+    ...         return np.exp(mean + variance / 2.0)
+    >>> First().terms(np.zeros(2), np.zeros(2), np.array([1, 0]), np.ones(2)).score
+    array([ 0.5, -0.5])
+    """
+
+    @abstractmethod
+    def terms(self, mean: Array, variance: Array, y: Array, weight: Array) -> RowTerms:
+        """The expected loss of all rows, or an upper bound of it, and its derivatives.
+
+        Row i counts ``weight[i]`` times: the loss is weight @ loss, and its slope in the mean of
+        the i-th predictor is -weight[i] * score[i], and so on.
+        """
+
+    def plug_in(self, eta: Array, y: Array, weight: Array) -> tuple[Array, Array]:
+        """The loss at known predictors, and its slope."""
+        terms = self.terms(eta, np.zeros_like(eta), y, weight)
+        return terms.loss, -terms.score
+
+
+def weighted_terms(
+    likelihood: Likelihood, mean: Array, variance: Array, y: Any, weight: Array
+) -> RowTerms:
+    """The terms of rows that count ``weight`` times; all rows, if the likelihood is coupled.
+
+    Trial steps of a solver may go where an exponential overflows; J is infinite there.
+    """
+    with np.errstate(over="ignore"):
+        if isinstance(likelihood, CoupledLikelihood):
+            terms = likelihood.terms(mean, variance, y, weight)
+        else:
+            assert isinstance(likelihood, RowLikelihood)
+            terms = likelihood.terms(mean, variance, y)
+        information = weight * terms.information
+        same = terms.curvature is terms.information
+        curvature = information if same else weight * terms.curvature
+        return RowTerms(weight * terms.loss, weight * terms.score, information, curvature)
 
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)

@@ -137,7 +137,7 @@ class ScalePrior(ABC):
 
         centre = np.log(np.maximum(A / gamma, 1.0))
         low, high = centre - 12.0, centre + 12.0
-        for _ in range(80):
+        for _ in range(45):  # to 1e-8, where J is flat
             left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
             lower = value(left) < value(right)
             low, high = np.where(lower, low, left), np.where(lower, right, high)

@@ -8,9 +8,9 @@ from scipy.linalg import lapack
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.standardise import ROWS
-from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.likelihoods.base import RowTerms, weighted_terms
 from soubayes.sparse.scales import Scale
-from soubayes.sparse.solvers.row_problem import Pass, RowProblem, block_terms
+from soubayes.sparse.solvers.row_problem import Pass, RowProblem
 from soubayes.sparse.solvers.row_state import (
     RowModel,
     RowState,
@@ -173,16 +173,16 @@ def _left_out_by_columns(
     X: StandardColumns, problem: RowProblem, model: RowModel, state: RowState
 ) -> tuple[Array, Array]:
     """The same of all columns of wide data, sparse ones from their nonzeros alone."""
-    Z, weight = X.take(state.active).dense(), problem.weight
-    root = np.asfortranarray(state.root)
-    terms = block_terms(problem.likelihood, Z, problem.y, state.mean, root)
-    information = weight * terms.information
+    Z = X.take(state.active).dense()
+    spread = Z @ state.mean, np.square(Z @ state.root).sum(axis=1)
+    terms = weighted_terms(problem.likelihood, *spread, problem.y, problem.weight)
+    information = terms.information
     cross = (Z * information[:, None]).T
     if model.intercept:
         cross[-1] = 0.0
     T = (state.root.T / np.sqrt(model.confidence[state.active])[:, None]) @ cross
     explained, _ = X.projected(T, np.zeros(len(T)))
-    return np.maximum(X.norms(information) - explained, 0.0), X.left(weight * terms.score)
+    return np.maximum(X.norms(information) - explained, 0.0), X.left(terms.score)
 
 
 def _some_left_out(
@@ -190,15 +190,9 @@ def _some_left_out(
 ) -> tuple[Array, Array]:
     active = state.active
     both = np.union1d(active, columns)
-    work = partial(
-        _one_out_block,
-        likelihood=problem.likelihood,
-        inside=np.searchsorted(both, active),
-        outside=np.searchsorted(both, columns),
-        mean=state.mean,
-        root=np.asfortranarray(state.root, dtype=problem.design.dtype),
-    )
-    cross, own, q = problem.take(both).total(work)
+    inside, outside = np.searchsorted(both, active), np.searchsorted(both, columns)
+    work = partial(_one_out_block, inside=inside, outside=outside)
+    cross, own, q = problem.take(both).read(work, state.mean, state.root, inside)
     if model.intercept:
         cross[-1] = 0.0
     half = (state.root.T / np.sqrt(model.confidence[active])[:, None]) @ cross
@@ -206,22 +200,13 @@ def _some_left_out(
 
 
 def _one_out_block(
-    Z: Array,
-    y: Array,
-    weight: Array,
-    likelihood: RowLikelihood,
-    inside: Array,
-    outside: Array,
-    mean: Array,
-    root: Array,
+    Z: Array, terms: RowTerms, inside: Array, outside: Array
 ) -> tuple[Array, Array, Array]:
     active, others = Z[:, inside], Z[:, outside]
-    terms = block_terms(likelihood, active, y, mean, root)
-    information = (weight * terms.information).astype(Z.dtype)
+    information = terms.information.astype(Z.dtype)
     cross = (active * information[:, None]).T @ others
     own = np.square(others).T @ information
-    score = others.T @ (weight * terms.score)
-    return cross.astype(float, copy=False), own.astype(float, copy=False), score
+    return cross.astype(float, copy=False), own.astype(float, copy=False), others.T @ terms.score
 
 
 def _admit(

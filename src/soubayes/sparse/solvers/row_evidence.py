@@ -6,6 +6,7 @@ and K = I + B^1/2 X W^-1 X' B^1/2, with B the information of the rows.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.triangles import cholesky, invert_triangle, log_determinant
 from soubayes.sparse.designs.woodbury import Woodbury
+from soubayes.sparse.likelihoods.base import weighted_terms
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.solvers.majorise import Evidence
 from soubayes.sparse.solvers.row_problem import RowProblem
@@ -117,30 +119,30 @@ def _wide_step(
     here: WideRows | None,
 ) -> WideRows | None:
     """One step from ``before``; ``here`` is the best state at this w, None if there is none yet."""
-    weight, y, likelihood = problem.weight, problem.y, problem.likelihood
-    n = len(weight)
+    terms_at = partial(weighted_terms, problem.likelihood, y=problem.y, weight=problem.weight)
+    n = len(problem.weight)
     gram = X.gram(w) if here is None else here.kernel.gram
     if before is None:
         mean, eta, variance = np.zeros(len(w)), np.zeros(n), np.zeros(n)
-        information = np.maximum(weight * likelihood.start_curvature, 1e-10)
+        information = np.maximum(problem.weight * problem.likelihood.start_curvature, 1e-10)
     else:
         mean, eta, variance = before.mean, before.eta, before.variance
         information = before.information
-    terms = likelihood.terms(eta, variance, y)
-    goal = np.maximum(weight * terms.information, 1e-10)
+    terms = terms_at(eta, variance)
+    goal = np.maximum(terms.information, 1e-10)
     for part in PARTS:
         B = information ** (1.0 - part) * goal**part
         root = np.sqrt(B)
         lower = cholesky(root[:, None] * gram * root, 1.0)
         log_det = log_determinant(lower)
         kernel = Woodbury(root, gram, invert_triangle(lower), log_det)
-        linear = B * eta + weight * terms.score
+        linear = B * eta + terms.score
         left = linear - kernel.half.T @ (kernel.half @ (gram @ linear))
         new = mean + part * (X.left(left) / w - mean)
         new_eta = eta + part * (gram @ left - eta)
         kept = np.einsum("ij,ij->j", kernel.inverse, kernel.inverse)  # the diagonal of K^-1
         new_variance = gamma * (1.0 - kept) / B
-        loss = float(weight @ likelihood.terms(new_eta, new_variance, y).loss)
+        loss = float(terms_at(new_eta, new_variance).loss.sum())
         value = loss + 0.5 * float(new @ (w * new)) + 0.5 * gamma * (log_det - n + kept.sum())
         if here is None or value <= here.value:
             return WideRows(value, new, new_eta, new_variance, B, kernel, X, w, gamma)

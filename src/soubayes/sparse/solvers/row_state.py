@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from soubayes.sparse.designs.triangles import cholesky, invert_triangle
+from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers.costs import coefficient_kl
 from soubayes.sparse.solvers.model import ColumnModel
@@ -57,6 +58,8 @@ class RowFit(NamedTuple):
     # wide data with nothing dropped: the precisions that the rows give, from which the covariance
     # follows; ``state.root`` and the matrices of ``data`` are then empty
     rows: Array | None = None
+    # with the nuisance parameters of this fit; None: it has none
+    likelihood: Likelihood | None = None
 
 
 def make_state(

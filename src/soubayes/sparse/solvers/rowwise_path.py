@@ -8,32 +8,34 @@ import numpy as np
 
 from soubayes.sparse.choice.grid import confidence_grid
 from soubayes.sparse.designs.base import RowDesign
-from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.solvers.newton import solve
 from soubayes.sparse.solvers.row_problem import RowProblem
 from soubayes.sparse.solvers.row_state import RowFit, RowModel, make_state
 from soubayes.sparse.solvers.rowwise_coordinate import prior_start, solve_sweeps
 from soubayes.sparse.solvers.start import gram_of, ridge_start, start_precision
-from soubayes.sparse.solvers.wide import solve_wide
+from soubayes.sparse.solvers.wide import predictors, solve_wide
 
 Array = np.ndarray
 Report = Callable[[int, float, int], None]
 _FEW = 150  # columns at which n x n systems hand over to Newton steps
+_ROUNDS = 5  # updates of nuisance parameters at a point on the way
 _LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
 
 
 class SharedRows(NamedTuple):
     """What the problems of a fit share: one target each, or one class against the rest."""
 
-    likelihood: RowLikelihood
+    likelihood: Likelihood
     design: RowDesign
     weight: Any  # (n,); None: known to the design
     gram: Array | None  # X'X; None: more columns than rows, never formed
     n: float  # sum of the weights
 
-    def problem(self, y: Any) -> RowProblem:
-        """With one target."""
-        return RowProblem(self.likelihood, self.design, y, self.weight)
+    def problem(self, y: Any, fit: RowFit | None = None) -> RowProblem:
+        """With one target, and the nuisance parameters of a fit."""
+        likelihood = (fit and fit.likelihood) or self.likelihood
+        return RowProblem(likelihood, self.design, y, self.weight)
 
 
 class Limits(NamedTuple):
@@ -72,9 +74,7 @@ class RowOutcome(NamedTuple):
     gamma: float  # confidence in the coefficients of the reported point
 
 
-def share_rows(
-    likelihood: RowLikelihood, design: RowDesign, weight: Array, solver: str
-) -> SharedRows:
+def share_rows(likelihood: Likelihood, design: RowDesign, weight: Array, solver: str) -> SharedRows:
     """Decide whether k x k or n x n matrices are formed, and form what all problems share."""
     wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
     gram = None if wide else gram_of(design, weight, weight)
@@ -151,8 +151,49 @@ def _minimise(
     limits: Limits,
     readmit: bool = True,
 ) -> RowFit:
-    """From the state of another confidence, or from the start."""
-    problem, before = shared.problem(y), []
+    """From the state of another confidence, or from the start; nuisance parameters in turn."""
+    fit = _from(shared, shared.problem(y, warm), model, warm, limits, readmit)
+    if shared.likelihood.nuisance is None:
+        return fit
+    for _ in range(limits.max_iter if limits.tol < _LOOSE else _ROUNDS):
+        problem = _updated(shared.problem(y, fit), model, fit)
+        again = _from(shared, problem, model, fit, limits, readmit)
+        fall = fit.history[-1] - again.history[-1]
+        if fall > 0.0:
+            # a start from new would make the history rise
+            history = again.history if fit.rows is None else again.history[-1:]
+            fit = again._replace(history=fit.history + history, likelihood=problem.likelihood)
+        if fall <= limits.tol * abs(fit.history[-1]):
+            return fit
+    return fit._replace(converged=fit.converged and limits.tol >= _LOOSE)
+
+
+def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
+    """With the best q of the nuisance parameters at the end of a fit."""
+    if fit.rows is None:
+        return (
+            problem.take(fit.state.active)
+            .updated(fit.state.mean, fit.state.root)
+            ._replace(design=problem.design)
+        )
+    X = problem.design.by_columns()
+    assert X is not None
+    each = problem.likelihood.statistics(*predictors(X, model, fit), problem.y)
+    totals = tuple(float(problem.weight @ np.broadcast_to(part, len(X.root))) for part in each)
+    return problem._replace(likelihood=problem.likelihood.updated(totals))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
+def _from(
+    shared: SharedRows,
+    problem: RowProblem,
+    model: RowModel,
+    warm: RowFit | None,
+    limits: Limits,
+    readmit: bool,
+) -> RowFit:
+    """At fixed nuisance parameters."""
+    before: list[float] = []
     if warm is not None and warm.rows is None:
         old = warm.state
         near = old.local, old.top
@@ -169,14 +210,14 @@ def _minimise(
         precision = start_precision(model) if warm is None else warm.state.precision
         fit = solve_wide(X, problem, model, precision, few=few, **limits.solver())
         if fit.rows is not None:
-            return fit
+            return fit._replace(likelihood=problem.likelihood)
         before, start = fit.history, fit.state
     fit = solve(problem, model, start, readmit=readmit, **limits.solver())
     if before:
         # the dropped columns' shares of J, brought up to date since
         shift = fit.history[0] - before[-1]
         fit = fit._replace(history=[past + shift for past in before[:-1]] + fit.history)
-    return fit
+    return fit._replace(likelihood=problem.likelihood)
 
 
 def _point(
@@ -191,7 +232,7 @@ def _point(
         n, k = shared.n, len(active)
         price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
         risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
-        loss, _ = shared.problem(y).take(refit.state.active).plug_in(refit.state.mean)
+        loss, _ = shared.problem(y, refit).take(refit.state.active).plug_in(refit.state.mean)
         score = 2.0 * loss + risk + price
     return RowPoint(gamma, active, mean, fit.history[-1], score, again, fit.converged)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.woodbury import Woodbury
-from soubayes.sparse.likelihoods.base import RowTerms
+from soubayes.sparse.likelihoods.base import RowTerms, weighted_terms
 from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers import ordered
 from soubayes.sparse.solvers.dropped import own_precision, runs_away
@@ -45,7 +45,7 @@ class _Wide(NamedTuple):
     rest: Array  # (p,) see `dropped_terms`
     information: Array  # (n,) weighted, from which the covariance follows
     eta: Array  # (n,) the rows' predictors at the mean
-    terms: RowTerms  # the rows at this state
+    terms: RowTerms  # the rows at this state, weighted
     s: Array  # (k,) leave-one-out information and score
     q: Array
     value: float
@@ -58,9 +58,14 @@ class _Columns(NamedTuple):
     problem: RowProblem
     model: RowModel
 
-    @property
-    def weight(self) -> Array:
-        return self.problem.weight
+    def terms(self, mean: Array, variance: Array) -> RowTerms:
+        rows = self.problem
+        return weighted_terms(rows.likelihood, mean, variance, rows.y, rows.weight)
+
+    def loss(self, terms: RowTerms) -> float:
+        """With J's share of the nuisance parameters."""
+        likelihood = self.problem.likelihood
+        return float(terms.loss.sum()) + likelihood.confidence * likelihood.kl
 
 
 def solve_wide(
@@ -77,8 +82,8 @@ def solve_wide(
     """Steps from the prior precisions until at most ``few`` columns are active, or converged."""
     data = _Columns(X, problem, model)
     n, p = X.shape
-    rows = problem.likelihood.terms(np.zeros(n), np.ones(n), problem.y)
-    blank = _blank(model, rows, problem.weight, precision, n)
+    rows = data.terms(np.zeros(n), np.ones(n))
+    blank = _blank(model, rows, precision, n)
     state = _first(data, blank)
     history, converged = [state.value], False
     reach, last = np.full(p, 1.5), np.zeros(p)
@@ -105,17 +110,17 @@ def solve_wide(
 
 
 def _first(data: _Columns, blank: _Wide) -> _Wide:
-    """The first step, or as much of it as has a finite J: losses may grow exponentially."""
-    everything, part = np.arange(len(blank.theta)), 1.0
-    while True:
-        with np.errstate(over="ignore", invalid="ignore"):
-            state = _posterior(data, blank, everything, blank.theta, blank.rest, part=part)
-        if np.isfinite(state.value) or part < 1e-12:
-            return state
-        part *= 0.5
+    """The first step, or as much of it as lowers the loss, which may grow exponentially."""
+    everything, most = np.arange(len(blank.theta)), data.loss(blank.terms)
+    for halvings in range(40):
+        part = 0.5**halvings
+        state = _posterior(data, blank, everything, blank.theta, blank.rest, part=part)
+        if data.loss(state.terms) <= most:
+            break
+    return state
 
 
-def _blank(model: RowModel, rows: RowTerms, weight: Array, precision: Array, n: int) -> _Wide:
+def _blank(model: RowModel, rows: RowTerms, precision: Array, n: int) -> _Wide:
     """Before the first step: predictors 0 of variance 1, scales that fit the precisions."""
     p, none = len(precision), np.zeros(0)
     return _Wide(
@@ -126,7 +131,7 @@ def _blank(model: RowModel, rows: RowTerms, weight: Array, precision: Array, n: 
         local=(scales := model.scales.split(tau_precision(model, precision)))[0],
         top=scales[1],
         rest=np.zeros(p),
-        information=weight * rows.information,
+        information=rows.information,
         eta=np.zeros(n),
         terms=rows,
         s=none,
@@ -135,17 +140,29 @@ def _blank(model: RowModel, rows: RowTerms, weight: Array, precision: Array, n: 
     )
 
 
+def predictors(X: StandardColumns, model: RowModel, fit: RowFit) -> tuple[Array, Array]:
+    """Mean and variance of the predictors of a fit in which nothing was dropped."""
+    information, k = fit.rows, model.coefficients
+    assert information is not None
+    w = model.confidence * fit.state.precision
+    here, part = model.take(np.arange(k)), X.take(np.arange(k))
+    variance = source_spread(here, part, w[:k], information)[1]
+    if model.intercept:
+        variance = variance + model.confidence[-1] / (information.sum() + w[-1])
+    return X.times(fit.state.mean), variance
+
+
 def _fit(data: _Columns, state: _Wide, history: list[float], converged: bool) -> RowFit:
     """With k x k matrices if columns were dropped, else with what they would follow from."""
     model, d, empty = data.model, np.exp(state.theta), np.zeros((0, 0))
-    loss = float(data.weight @ state.terms.loss)
+    loss = data.loss(state.terms)
     if len(state.active) == len(d):
         scales = model.scales.split(tau_precision(model, d))
         whole = RowState(state.active, state.mean, empty, d, *scales, state.rest)
         return RowFit(
             whole, Pass(loss, np.zeros(0), empty, empty), history, converged, state.information
         )
-    if len(state.active) > max(MOST, len(data.weight)):
+    if len(state.active) > max(MOST, data.X.shape[0]):
         state, history = _fewest(data, state), []
         d = np.exp(state.theta)
     part = data.X.take(state.active).dense()
@@ -213,7 +230,7 @@ def _backtrack(data: _Columns, state: _Wide, step: Array) -> _Wide | None:
     theta's own share; otherwise mean and covariance go a part of the way as well.
     """
     majorises = data.problem.likelihood.majorises
-    for halvings in range(12):
+    for halvings in range(12 if majorises else 30):
         part = 0.5**halvings
         trial = _posterior(
             data,
@@ -263,11 +280,11 @@ def _posterior(
     ``majorise`` takes the information of the rows for their curvature. ``part`` is how far mean
     and covariance go from ``before``.
     """
-    model, weight, rows = data.model, data.weight, before.terms
+    model, rows = data.model, before.terms
     X, gamma = data.X.take(active), model.confidence[active]
     w = gamma * np.exp(theta[active])
-    information = (1.0 - part) * before.information + part * weight * rows.information
-    curve = weight * (rows.information if majorise else rows.curvature)
+    information = (1.0 - part) * before.information + part * rows.information
+    curve = rows.information if majorise else rows.curvature
     k = len(active) - model.intercept
     spread = source_spread(model.take(active[:k]), X.take(np.arange(k)), w[:k], information)
     variance, rows_variance, log_variance = spread
@@ -276,14 +293,14 @@ def _posterior(
         variance, rows_variance = np.append(variance, own), rows_variance + own
         log_variance = np.append(log_variance, np.log(own))
     kernel = Woodbury.of(X, w, curve)
-    mean = kernel.solve(X, w, curve * before.eta + weight * rows.score)
+    mean = kernel.solve(X, w, curve * before.eta + rows.score)
     if part < 1.0:
         mean = (1.0 - part) * before.mean[np.isin(before.active, active)] + part * mean
     eta = X.times(mean)
-    terms = data.problem.likelihood.terms(eta, rows_variance, data.problem.y)
+    terms = data.terms(eta, rows_variance)
     d = np.exp(theta)
     local, top = model.scales.refresh(tau_precision(model, d), (before.local, before.top))
-    value = weight @ terms.loss + rest.sum() + model.scales.value(local, top)
+    value = data.loss(terms) + rest.sum() + model.scales.value(local, top)
     value += active_value(model, active, d[active], variance + mean**2, log_variance)
     s = np.maximum(gamma / variance - w, 0.0)
     q = mean / kernel.diagonal(X, w)
