@@ -15,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from scipy import integrate, optimize, stats
 
-from soubayes import Scale, SoUGeneralizedRegression
+from soubayes import RowLikelihood, Scale, SoUGeneralizedRegression
 from soubayes.sparse.scales import Exponential, HalfCauchy
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -260,6 +260,12 @@ def test_wrong_extensions_are_explained(page):
     X, y = data()
     with pytest.raises(TypeError, match="subclass of RowLikelihood or CoupledLikelihood"):
         SoUGeneralizedRegression("poisson").fit(X, y)
+    with pytest.raises(TypeError, match=r"pass an instance, Waiting\(\)"):
+        SoUGeneralizedRegression(page["Waiting"]).fit(X, y)
+    with pytest.raises(ValueError, match="y holds values such as 'red', but Waiting reads numbers"):
+        SoUGeneralizedRegression(page["Waiting"]()).fit(X, np.full(len(y), "red"))
+    with pytest.raises(ValueError, match="Broken gives a loss that is not a finite number"):
+        SoUGeneralizedRegression(Broken()).fit(X, y)
     with pytest.raises(ValueError, match="not above 0"):
         make("likelihood", page).fit(X, y - 1.0)
     with pytest.raises(TypeError, match="ScalePrior"):
@@ -269,6 +275,16 @@ def test_wrong_extensions_are_explained(page):
     blocks = {"a": {"columns": [0], "confidence": 2.0}}
     with pytest.raises(ValueError, match="more than one feature block"):
         make("groups", page).set_params(feature_blocks=blocks).fit(X, y)
+
+
+class Broken(RowLikelihood):
+    """Its loss is nowhere a number."""
+
+    def derivatives(self, eta, y):
+        return np.nan * eta, eta, eta
+
+    def predict(self, mean, variance):
+        return mean
 
 
 class InverseError:

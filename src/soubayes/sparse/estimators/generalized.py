@@ -14,7 +14,12 @@ from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.designs.streamed import StreamedTarget
 from soubayes.sparse.estimators.base import FeatureSelection, set_columns
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, constant_weights
-from soubayes.sparse.likelihoods.base import CoupledLikelihood, Likelihood, RowLikelihood
+from soubayes.sparse.likelihoods.base import (
+    CoupledLikelihood,
+    Likelihood,
+    RowLikelihood,
+    weighted_terms,
+)
 from soubayes.sparse.scales import ScalePrior
 from soubayes.sparse.solvers.rowwise_path import RowOutcome
 
@@ -152,7 +157,19 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                 ensure_min_samples=2,
             )
         X, y, weight = self._weigh(X, y, sample_weight)
-        return self._solve_memory(X, weight, [self._likelihood().check(y)])
+        y = self._likelihood().check(y)
+        self._check_terms(y, weight)
+        return self._solve_memory(X, weight, [y])
+
+    def _check_terms(self, y: Array, weight: Array) -> None:
+        """What a likelihood gives must be finite somewhere, at predictors of 0."""
+        terms = weighted_terms(self._likelihood(), np.zeros_like(y), np.zeros_like(y), y, weight)
+        for name, part in terms._asdict().items():
+            if part.shape != y.shape or not np.isfinite(part).all():
+                raise ValueError(
+                    f"{type(self.likelihood).__name__} gives a {name} that is not a finite number "
+                    "for every row where all predictors are 0; check its formulas and y."
+                )
 
     @block_by_block
     def predict(self, X: Any) -> Array:
@@ -175,6 +192,9 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
 
     def _likelihood(self) -> Likelihood:
         if not isinstance(self.likelihood, RowLikelihood | CoupledLikelihood):
+            if isinstance(self.likelihood, type):
+                name = self.likelihood.__name__
+                raise TypeError(f"likelihood is the class {name}: pass an instance, {name}().")
             raise TypeError(
                 f"likelihood is a {type(self.likelihood).__name__}, but it must be an instance of "
                 "a subclass of RowLikelihood or CoupledLikelihood."

@@ -71,6 +71,13 @@ class Likelihood(ABC):
 
     def check(self, y: Array) -> Array:
         """y as (rows,) float64 numbers, or an error that says what is allowed."""
+        try:
+            y = np.asarray(y).astype(float)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"y holds values such as {str(np.ravel(y)[0])!r}, but {type(self).__name__} reads "
+                "numbers."
+            ) from None
         return check_array(y, ensure_2d=False, dtype=np.float64, input_name="y").ravel()
 
     @property
