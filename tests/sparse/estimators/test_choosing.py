@@ -205,7 +205,13 @@ def test_chosen_models_are_saved_whole(tmp_path, linear, logistic):
 
 
 def test_large_data_hold_out_one_part(monkeypatch):
-    monkeypatch.setattr(choosing, "LARGE", 60)
-    model = SoULinearRegression(cv=4).fit(DENSE, TARGET)
-    assert set(model.out_of_fold_["fold"]) == {-1, 0}
-    assert np.isnan(model.out_of_fold_["mean"]).sum() == 45
+    monkeypatch.setattr(SoULogisticRegression, "_one_part", 60)
+    model = SoULogisticRegression().fit(DENSE, LABELS)
+    held = model.out_of_fold_
+    assert set(held["fold"]) == {-1, 0}
+    assert np.isnan(held["mean"]).sum() == 48
+    scores = model.candidates_["score"]
+    ratio = np.exp(60 / 12 * 0.1 * (scores[1] - scores[2]))  # as if all 60 rows were held out
+    assert model.candidates_["weight"][1] / model.candidates_["weight"][2] == pytest.approx(ratio)
+    asked = SoULogisticRegression(cv=3).fit(DENSE, LABELS)  # folds that were asked for are made
+    assert set(asked.out_of_fold_["fold"]) == {0, 1, 2}

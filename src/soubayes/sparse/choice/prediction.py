@@ -127,9 +127,10 @@ class _Race:
 
     def scored(self, t: int) -> Scored:
         """The scores of a target by those who are still in."""
-        rows, left = self.seen, self.left[t]
+        rows, left, weight = self.seen, self.left[t], self.task.weight
         one, two = self.first[rows, t][:, left], self.second[rows, t][:, left]
-        return self.scoring.score(self.task.targets[t][rows], one, two, self.task.weight[rows])
+        more = float(weight.sum() / weight[rows].sum())
+        return self.scoring.score(self.task.targets[t][rows], one, two, weight[rows], more)
 
     def leave_behind(self, more: float) -> None:
         """Drop whose weight would vanish with ``more`` times the rows, less one standard error."""

@@ -39,7 +39,7 @@ class Scored(NamedTuple):
 class Scoring(NamedTuple):
     """How candidates are judged: `NUMBERS`, `FOLD_MOMENTS` or `CLASSES`."""
 
-    score: Callable[[Array, Array, Array, Array], Scored]
+    score: Callable[[Array, Array, Array, Array, float], Scored]  # the last: see `score_numbers`
     loss: Callable[[Array, Array], Array]  # of rows y at means or log odds
     error: Callable[[float], float]  # from the mean loss
     power: float  # of the scores in the weights
@@ -67,32 +67,39 @@ def score_numbers(
     mean: Array,
     variance: Array,
     weight: Array,
+    more: float = 1.0,
     density: Callable[[Array, Array, Array], Array] = t_scores,
 ) -> Scored:
-    """Scores after recalibration; the mixture's mean and inflated variance."""
+    """Scores after recalibration; the mixture's mean and inflated variance.
+
+    Weights are those that ``more`` times as many held-out rows would give, as all rows would where
+    only a part was held out.
+    """
     off = y[:, None] - mean
     factor = np.array([inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])])
     wide = variance * factor
     scores = weight[:, None] * density(off, variance, weight)
-    w = predictive_weights(scores, NUMBERS_POWER)
+    w = predictive_weights(scores, more * NUMBERS_POWER)
     middle = mean @ w
     spread = (wide + (mean - middle[:, None]) ** 2) @ w
     before, after = (np.mean(np.abs(off) < NINETY * np.sqrt(v), axis=0) for v in (variance, wide))
     return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0)
 
 
-def score_moments(y: Array, mean: Array, variance: Array, weight: Array) -> Scored:
+def score_moments(
+    y: Array, mean: Array, variance: Array, weight: Array, more: float = 1.0
+) -> Scored:
     """The same where only the moments of a fold are known: normal scores, no coverage."""
-    found = score_numbers(y, mean, variance, weight, normal_scores)
+    found = score_numbers(y, mean, variance, weight, more, normal_scores)
     unknown = np.full(len(found.weights), np.nan)
     return found._replace(coverage=unknown, recalibrated=unknown)
 
 
-def score_classes(y: Array, log_odds: Array, _: Array, weight: Array) -> Scored:
+def score_classes(y: Array, log_odds: Array, _: Array, weight: Array, more: float = 1.0) -> Scored:
     """Bernoulli log scores; the mixture's probability, its odds raised to the best power."""
     signed = np.where(y[:, None] > 0.5, log_odds, -log_odds)
     scores = -weight[:, None] * np.logaddexp(0.0, -signed)
-    w = predictive_weights(scores, CLASSES_POWER)
+    w = predictive_weights(scores, more * CLASSES_POWER)
     up = logsumexp(-np.logaddexp(0.0, -log_odds), b=w, axis=1)
     mixed = up - logsumexp(-np.logaddexp(0.0, log_odds), b=w, axis=1)
     power = power_of_odds(mixed, y, weight)

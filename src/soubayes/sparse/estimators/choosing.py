@@ -46,6 +46,7 @@ class ChoosingEstimator(SparseEstimator):
     _candidates: tuple[Candidate, ...]
     _stratified = False
     _own_solver: str  # the one whose fits are candidates
+    _one_part = LARGE  # rows from which cv="auto" holds out one fold only
     _error_name = "RMSE"
 
     @abstractmethod
@@ -160,7 +161,7 @@ class ChoosingEstimator(SparseEstimator):
             else:
                 cv = KFold(min(int(cv), n), **shuffled)
         splits = list(check_cv(cv, y, classifier=self._stratified).split(np.zeros(n), y))
-        return splits[:1] if n >= LARGE else splits
+        return splits[:1] if n >= self._one_part and isinstance(self.cv, str) else splits
 
 
 class _Memory(ChoiceTask):

@@ -70,7 +70,8 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         2 loss + 2 k n/(n - k - 1) + 2 k log(p/e), and refits its support at confidence 1. From
         10,000 rows on, or for rows that are streamed, "prediction" is gamma_b = 1.
     cv : "auto", int, splitter, list of (train, test) or None
-        Folds of "prediction": "auto" is 5, stratified. None: the path alone.
+        Folds of "prediction": "auto" is 5, stratified, of which one is held out from 2,000 rows on.
+        None: the path alone.
     random_state : int or None
         Shuffle of the folds.
     prior : "exponential" or "horseshoe"
@@ -308,6 +309,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
     _candidates = (PATH, *(Candidate(point.label, *point) for point in ROW_DIAL))
     _stratified = True
     _own_solver = "newton"
+    _one_part = 2000
     _error_name = "log loss"
 
     def _fit_candidates(
