@@ -75,6 +75,21 @@ def test_kernels_are_used_where_the_regression_cannot_follow():
     assert np.std(found.last - stats.norm.logpdf(c)) < 0.15
 
 
+def test_a_level_with_a_handful_of_draws():
+    """Three draws of one level, all in the first half: a normal density, and nothing fails."""
+    rng = np.random.default_rng(3)
+    kind = np.zeros((4000, 1), int)
+    kind[:3] = 1
+    x, last = rng.normal(size=(2, 4000, 1))
+    names, flat = ("kind", "x", "last"), np.zeros(4000)
+    values = dict(zip(names, (kind, x, last), strict=True))
+    zeros = dict.fromkeys(names, flat)
+    found = ratios(Draws(names, values, zeros, zeros, flat, frozenset({"kind"}), {}, 1))
+    by_hand = stats.norm(x[:3].mean(), x.std()).logpdf(x[:3, 0])
+    np.testing.assert_allclose(found.best["x"][:3], by_hand)
+    assert np.all(np.isfinite(found.others["second half"]["x"]))
+
+
 @pytest.mark.parametrize("bend", [0.0, 0.5])
 def test_the_regression_is_kept_where_it_is_better(bend):
     rng = np.random.default_rng(2)

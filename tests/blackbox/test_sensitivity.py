@@ -18,6 +18,7 @@ from soubayes.blackbox.ratios import ratios
 from soubayes.blackbox.sensitivity import known_draws
 
 reweight_module = importlib.import_module("soubayes.blackbox.reweight")
+sensitivity_module = importlib.import_module("soubayes.blackbox.sensitivity")
 
 PYMC = Path(__file__).parents[1] / "data" / "eight_schools_pymc.nc"
 SEEDS = range(20)
@@ -38,6 +39,24 @@ class Group(dict):
 
 class Variable(NamedTuple):
     values: np.ndarray
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _estimate_once():
+    """Several tests look at the same draws: their ratios are estimated once."""
+    found = {}
+
+    def once(draws):
+        values = draws.values[draws.names[-1]]
+        key = draws.names, draws.log_likelihood.tobytes(), values.tobytes()
+        if key not in found:
+            found[key] = ratios(draws)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reweight_module, "ratios", once)
+        patch.setattr(sensitivity_module, "ratios", once)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -242,7 +261,8 @@ def test_weights_that_fail_are_refused():
 def unchecked(tree, confidence):
     known = known_draws(tree, None, (), {}, tree.order, None)
     gammas = {name: confidence.get(name, 1.0) for name in known.names}
-    log_weight = reweight_module._log_weights(known, gammas, ratios(known).best, simple=False)
+    best = reweight_module.ratios(known).best
+    log_weight = reweight_module._log_weights(known, gammas, best, simple=False)
     return reweight_module._normalised(log_weight)
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 MOST_DIMENSIONS = 3
-CENTRES = 2000  # draws that carry a kernel while bandwidths are chosen
+MOST_CENTRES = 4000  # draws that carry a kernel, so that time is linear in the draws
+CENTRES = 2000  # of them while bandwidths are chosen
 SCORED = 200  # draws that judge the bandwidths
 PLACES = 400  # of the grid that stands for one coordinate alone
 CHUNK = 500
@@ -35,7 +36,7 @@ class Bandwidths(NamedTuple):
 def choose_bandwidths(x: np.ndarray, context: np.ndarray) -> Bandwidths:
     """The bandwidths with the largest likelihood of draws left out, over a grid."""
     x, context, _ = _standardised(x, context, np.ones(len(x), bool))
-    n, thin = len(x), -(-len(x) // CENTRES)
+    n, thin = min(len(x), MOST_CENTRES), -(-len(x) // CENTRES)
     x, context = x[::thin], context[::thin]
     scored = np.arange(0, len(x), max(1, len(x) // SCORED))
     gaps = (x[scored, None] - x) ** 2
@@ -68,6 +69,9 @@ def kernel_log_density(
     at: np.ndarray | None = None,
 ) -> np.ndarray:
     """log p(x | context) at the draws ``at`` (all of them), fitted to ``rows``."""
+    carry = np.flatnonzero(rows)[:: -(-int(rows.sum()) // MOST_CENTRES)]
+    rows = np.zeros(len(x), bool)
+    rows[carry] = True
     x, context, log_unit = _standardised(x, context, rows)
     around, among = x[rows], context[rows]
     own = rows if at is None else rows[at]

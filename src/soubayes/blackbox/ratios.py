@@ -27,6 +27,7 @@ from soubayes.blackbox.kernels import (
 
 PER_FEATURE = 20  # draws that a feature of a regression must have
 FEWEST = 100  # draws that a level of a discrete block must have for a density of its own
+FEWEST_HALF = 20  # draws that each half must have of levels that share a density
 
 
 class Effort(NamedTuple):
@@ -111,12 +112,21 @@ def _density(draws: Draws, block: str, half: np.ndarray, only_best: bool = False
             kinds = (whole, half[here], ~half[here], whole)
             parts[:, here] = [_frequencies(values[here], values[here][rows]) for rows in kinds]
             continue
+        if min(np.sum(half[here]), np.sum(~half[here])) < FEWEST_HALF:
+            parts[:, here] = _normal_log_density(values[here], values.std(axis=0))
+            continue
         total = np.zeros((4, int(here.sum())))
         for column in range(values.shape[1]):
             before = np.concatenate([context, values[:, :column]], axis=1)[here]
             total += _coordinate(values[here, column], before, half[here], only_best)
         parts[:, here] = total
     return Fits(*(parts - draws.log_jacobian[block]))
+
+
+def _normal_log_density(values: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """The independent normal density around their mean, for too few draws to say more."""
+    z = (values - values.mean(axis=0)) / sd
+    return np.sum(-0.5 * z**2 - np.log(sd) - 0.5 * np.log(2 * np.pi), axis=1)
 
 
 def _coordinate(x: np.ndarray, before: np.ndarray, half: np.ndarray, only_best: bool) -> Fits:
