@@ -115,7 +115,7 @@ class Sensitivity:
         ax.set_yticks(range(len(quantities)), quantities)
         ax.invert_yaxis()
         ax.set_xlabel("change of the posterior mean by a confidence (posterior sds)")
-        ax.legend(title="confidence of", frameon=False)
+        ax.legend(title="confidence of", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return ax
 
 
