@@ -332,6 +332,15 @@ def test_diagnoses(prior_sd, y, words):
     assert found.blocks["diagnosis"][0] == words
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "unclear"),
+    [([0.02], [0.2], True), ([0.02], [0.05], False), ([1.6, 0.0], [0.12, 0.12], False),
+     ([0.3, 0.0], [0.15, 0.02], True)],
+)  # fmt: skip
+def test_errors_matter_where_they_can_hide_a_large_change(change, error, unclear):
+    assert sensitivity_module._unclear(np.array(change), np.array(error)) is unclear
+
+
 def test_groups_quantities_quantiles_and_the_plot():
     tree = gaussian(2)
     mu, effect = (tree.posterior[n].values for n in ("mu", "effect"))
