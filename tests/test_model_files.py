@@ -49,6 +49,7 @@ MODELS = {
         FRAME[["a", "ü"]], np.c_[Y, X]
     ),
     "low rank": lambda: SoULinearRegression(choice="path", confidence_local=1.0).fit(X.T, Y[:5]),
+    "inclusion": lambda: SoULinearRegression(choice="path", inclusion=True).fit(X, Y),
     "normal means": lambda: SoUNormalMeans().fit(X),
     "classifier": lambda: SoULogisticRegression(
         confidence_coef=1.0, class_weight={"yes": 2.0, "no": 1.0}

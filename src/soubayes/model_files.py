@@ -44,6 +44,7 @@ _OURS = {
     "Mixture": "soubayes.sparse.choice.mixture",
     "Posterior": "soubayes.sparse.posterior",
     "LowRankPosterior": "soubayes.sparse.posterior",
+    "SupportPosterior": "soubayes.sparse.inclusion.supports",
     "FoldedMoments": "soubayes.sparse.designs.moments",
     "Moments": "soubayes.sparse.designs.moments",
 }

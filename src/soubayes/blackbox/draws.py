@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.blackbox.crossed import Crossed
-
 MOST_RHAT = 1.1
 MOST_DIVERGENT = 0.01
 FEWEST_DRAWS = 400
@@ -19,8 +17,7 @@ class Draws:
 
     ``values`` has coordinates on the real line, (draw, coordinate), and ``log_jacobian`` is what
     takes the log density of a block to them; ``log_prior`` is the density of a block as it was
-    given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...);
-    ``crossed`` is known if the data depend on the first block only through the later ones.
+    given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...).
     """
 
     names: tuple[str, ...]
@@ -31,7 +28,6 @@ class Draws:
     discrete: frozenset[str]
     quantities: dict[str, np.ndarray]
     chains: int
-    crossed: Crossed | None = None
 
     @property
     def length(self) -> int:

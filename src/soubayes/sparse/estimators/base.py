@@ -56,7 +56,9 @@ class SparseEstimator(BaseEstimator):
         columns, also when confidences were chosen by prediction; ``sparsity_`` then says what
         keeping only them costs, and so does ``attrs["sparsity"]`` of the table.
         A dropped coefficient has none (NaN): the width of its factor of q says nothing about how
-        large a signal could have been missed.
+        large a signal could have been missed. After a fit with ``inclusion=True`` intervals average
+        over supports and dropped coefficients have them too; ``inclusion`` is the probability that
+        a column carries an effect, and ``set`` the number of its 95 % credible set (0: in none).
         """
         check_is_fitted(self)
         if not 0.0 < level < 1.0:
@@ -66,15 +68,21 @@ class SparseEstimator(BaseEstimator):
         frames = []
         for t, q in enumerate(self.posteriors_):
             selected = np.atleast_2d(self.selected_)[t]
-            lower, upper = self._interval(level, t)
+            lower, upper = (np.where(selected, end, np.nan) for end in self._interval(level, t))
+            more: dict[str, Array] = {}
+            if hasattr(self, "support_posteriors_"):
+                supports = self.support_posteriors_[t]
+                lower, upper = supports.interval(level)
+                more = {"inclusion": supports.probability, "set": supports.set_numbers()}
             frames.append(
                 pandas.DataFrame(
                     {
                         "estimate": q.mean,
                         "sd": q.sd,
-                        "lower": np.where(selected, lower, np.nan),
-                        "upper": np.where(selected, upper, np.nan),
+                        "lower": lower,
+                        "upper": upper,
                         "selected": selected,
+                        **more,
                     },
                     index=pandas.Index(names, name="feature"),
                 )

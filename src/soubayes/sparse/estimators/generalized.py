@@ -102,6 +102,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
         feature_groups: Sequence[Any] | None = None,
         fit_intercept: bool = True,
+        inclusion: bool = False,
         max_iter: int = 500,
         tol: float = 1e-7,
         verbose: int = 0,
@@ -118,6 +119,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         self.feature_blocks = feature_blocks
         self.feature_groups = feature_groups
         self.fit_intercept = fit_intercept
+        self.inclusion = inclusion
         self.max_iter = max_iter
         self.tol = tol
         self.verbose = verbose

@@ -34,7 +34,9 @@ from soubayes.sparse.estimators.choosing import (
     PATH_AVERAGE,
     ChoosingEstimator,
 )
-from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetUnits
+from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetFit, TargetUnits
+from soubayes.sparse.estimators.inclusion import InclusionReports
+from soubayes.sparse.inclusion.least_squares import linear_supports
 from soubayes.sparse.solvers.path import path_fit
 from soubayes.sparse.solvers.threads import solver_threads
 
@@ -44,7 +46,12 @@ STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
 class SoULinearRegression(
-    FeatureSelection, MultiOutputMixin, RegressorMixin, ChoosingEstimator, GaussianEstimator
+    FeatureSelection,
+    MultiOutputMixin,
+    RegressorMixin,
+    ChoosingEstimator,
+    InclusionReports,
+    GaussianEstimator,
 ):
     """Linear regression that selects columns by the confidence in its coefficients.
 
@@ -95,6 +102,9 @@ class SoULinearRegression(
         units of var(y)/var(x)); ``"prior": "sparse"`` with its own ``confidence`` and
         ``confidence_local`` stays sparse. Other columns are sparse.
     fit_intercept : bool
+    inclusion : bool
+        Also find the posterior over supports: ``inclusion_``, `credible_sets`, `discoveries`, and
+        intervals in `summary` that average over supports (the page "Which columns").
     solver : "path" or "coordinate"
         "path" holds the noise at its unit-confidence estimate and follows the confidence from 1;
         "coordinate" is Algorithm 1, which minimises J jointly and converges slowly.
@@ -121,6 +131,9 @@ class SoULinearRegression(
     confidence_coef_ : the confidence of the reported point ("auto": of the chosen path point)
     path_ : Table with gamma, chosen (the reported row), n_selected, selected, coef, \
 noise_variance, value (J), guarded
+    inclusion_, mass_held_ : of ``inclusion=True``
+        The probability of every column to carry an effect; that of supports without an effect
+        besides those of ``support_posteriors_``.
     candidates_, out_of_fold_, sparsity_ : of a choice by prediction, a list for several targets
         Table of candidates; held-out predictions; what keeping only the selected columns costs.
     mixtures_ : what is predicted from, a `Mixture` a target
@@ -159,6 +172,7 @@ noise_variance, value (J), guarded
         intercept_variance: float = 10.0,
         feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
         fit_intercept: bool = True,
+        inclusion: bool = False,
         solver: str = "path",
         max_iter: int = 2000,
         tol: float = 1e-6,
@@ -182,6 +196,7 @@ noise_variance, value (J), guarded
         self.intercept_variance = intercept_variance
         self.feature_blocks = feature_blocks
         self.fit_intercept = fit_intercept
+        self.inclusion = inclusion
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
@@ -249,6 +264,19 @@ noise_variance, value (J), guarded
             if choosing and self._moments.rows >= FEWEST:
                 self._choose_moments()
         return self
+
+    def _solve(self, designs: Sequence[LeastSquares], units: TargetUnits) -> list[TargetFit]:
+        fits = super()._solve(designs, units)
+        self._forget_supports()
+        if self.inclusion:
+            with solver_threads(int(min(designs[0].n, len(units.x_scale)))):
+                self._set_supports(
+                    [
+                        linear_supports(design, fit.solution, float(y_scale), units.x_scale)
+                        for design, fit, y_scale in zip(designs, fits, units.y_scale, strict=True)
+                    ]
+                )
+        return fits
 
     @block_by_block
     def predict(

@@ -88,6 +88,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         units of 1/var(x)); ``"prior": "sparse"`` with its own ``confidence`` and
         ``confidence_local`` stays sparse. Other columns are sparse.
     fit_intercept : bool
+    inclusion : bool
+        Also find the posterior over supports: ``inclusion_``, `credible_sets`, `discoveries`, and
+        intervals in `summary` that average over supports (the page "Which columns").
     bound : None or "jaakkola"
         How E_q[log(1 + exp(eta))] is computed. None is exact (to 1e-8). "jaakkola" is the upper
         bound of Jaakkola and Jordan that the paper uses; it makes q too narrow.
@@ -116,6 +119,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
     objective_ : J after every step at the reported confidence; never rises
     path_ : Table with gamma, chosen (the reported row), n_selected, value (J), score (of "auto"), \
 selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
+    inclusion_, mass_held_ : of ``inclusion=True``, (1, p) and (1,), or (n_classes, ...)
+        The probability of every column to carry an effect; that of supports without an effect
+        besides those of ``support_posteriors_``.
     candidates_, out_of_fold_, sparsity_ : of a choice by prediction, a list for several classes
         Table of candidates; held-out probabilities; what keeping only the selected columns costs.
     mixtures_ : what is predicted from, a `Mixture` a class
@@ -151,6 +157,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
         intercept_variance: float = 10.0,
         feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
         fit_intercept: bool = True,
+        inclusion: bool = False,
         bound: str | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
         solver: str = "newton",
@@ -173,6 +180,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
         self.intercept_variance = intercept_variance
         self.feature_blocks = feature_blocks
         self.fit_intercept = fit_intercept
+        self.inclusion = inclusion
         self.bound = bound
         self.class_weight = class_weight
         self.solver = solver
@@ -225,6 +233,7 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
         targets = [one_against_rest(label, y) for label in self._targets()]
         shared, plan, units = self._shared(X, weight)
         self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
+        self._include(X, weight, targets)
         if len(y) < LARGE and self._by_prediction() and self._enough(len(y)):
             with solver_threads(int(min(X.shape))):
                 if self._choose(X, targets, weight, y, CLASSES):

@@ -21,7 +21,6 @@ from soubayes.sparse.designs.standardise import (
 )
 from soubayes.sparse.designs.streamed import StreamedRows
 from soubayes.sparse.estimators.base import (
-    SparseEstimator,
     as_dense,
     check_choice,
     check_confidence_coef,
@@ -31,8 +30,10 @@ from soubayes.sparse.estimators.base import (
     warn_unconverged,
 )
 from soubayes.sparse.estimators.blocks import Sources, parse_blocks, sources
+from soubayes.sparse.estimators.inclusion import InclusionReports
 from soubayes.sparse.estimators.rowwise_report import Report, report_on
-from soubayes.sparse.likelihoods.base import Likelihood
+from soubayes.sparse.inclusion.row_supports import Rows, row_supports
+from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood
 from soubayes.sparse.scales import Groups, make_prior
 from soubayes.sparse.solvers.row_state import RowModel
 from soubayes.sparse.solvers.rowwise_path import (
@@ -58,7 +59,7 @@ class RowPlan(NamedTuple):
     order: Array
 
 
-class RowwiseEstimator(SparseEstimator):
+class RowwiseEstimator(InclusionReports):
     """Parameters to model, rows to design, solutions to attributes in the user's units.
 
     A subclass gives `_likelihood` and its targets: one, or one a class against the rest.
@@ -67,6 +68,7 @@ class RowwiseEstimator(SparseEstimator):
     feature_groups: Any = None
     n_jobs: int | None = None
     solver: str = "newton"
+    inclusion: bool = False
 
     @abstractmethod
     def _likelihood(self) -> Likelihood:
@@ -141,6 +143,7 @@ class RowwiseEstimator(SparseEstimator):
         """Fit every target to rows in memory; ``targets`` are numbers a row each."""
         shared, plan, units = self._shared(X, weight)
         self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
+        self._include(X, weight, targets)
         return self
 
     def _shared(self, X: Any, weight: Array) -> tuple[SharedRows, RowPlan, ColumnUnits]:
@@ -154,6 +157,32 @@ class RowwiseEstimator(SparseEstimator):
         check_units(units.scale)
         return shared, plan, units
 
+    def _include(self, X: Any, weight: Array, targets: Sequence[Array]) -> None:
+        """The posterior over supports of rows in memory, from the fit that was found."""
+        if not self.inclusion:
+            return
+        X, unit = in_range(X)
+        units, plan = column_units(X, weight, self.fit_intercept), self._plan(X.shape[1])
+        scale, always = units.scale * unit, np.zeros(X.shape[1])
+        always[plan.order] = np.nan_to_num(plan.model.variance[: X.shape[1]], nan=0.0)
+        likelihood = self._likelihood()
+        if not isinstance(likelihood, RowLikelihood) or likelihood.nuisance is not None:
+            raise ValueError(
+                f"inclusion=True needs a RowLikelihood without nuisance parameters, but likelihood "
+                f"is a {type(likelihood).__name__}."
+            )
+        found = []
+        with solver_threads(int(min(X.shape))):
+            for t, y in enumerate(targets):
+                rows = Rows(X, units, y, weight, self.fit_intercept)
+                coef = np.where(np.atleast_2d(self.selected_)[t], self.posteriors_[t].mean, 0.0)
+                alpha = float(self._alpha[t])
+                found.append(row_supports(likelihood, rows, coef * scale, alpha, always, scale))
+        self._set_supports(found)
+
+    def _as_reported(self, values: Array) -> Any:
+        return self._by_target(values)
+
     def _solve_streamed(
         self,
         rows: RowSource,
@@ -162,6 +191,10 @@ class RowwiseEstimator(SparseEstimator):
         weigh: Callable[[RowBlock], Array],
     ) -> Self:
         """Fit every target (a `StreamedTarget`) to blocks that every pass walks again."""
+        if self.inclusion:
+            raise ValueError(
+                "inclusion=True needs the rows in memory: pass arrays, or select columns first."
+            )
         assert found.statistics is not None
         whole = found.statistics.total()
         use = whole if self.fit_intercept else whole.about_zero()
@@ -212,6 +245,7 @@ class RowwiseEstimator(SparseEstimator):
         self, design: RowDesign, outcomes: list[RowOutcome], units: ColumnUnits, back: Array
     ) -> None:
         reports = [report_on(design, outcome, units, back) for outcome in outcomes]
+        self._forget_supports()
         self._x_mean = units.mean
         self.posteriors_ = [report.posterior for report in reports]
         self._alpha = np.array([report.intercept for report in reports])

@@ -1,0 +1,83 @@
+"""One effect: which column carries it, or that there is none."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from soubayes.sparse.inclusion.field import ColumnEvidence
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Slab:
+    """The prior of an effect that is there, shared by all: sum_m weight_m N(0, variance_m).
+
+    Variances are in units of the noise, for a standardised column.
+    """
+
+    variance: Array
+    weight: Array
+
+    def log_bayes_factors(self, evidence: ColumnEvidence, degrees: float) -> Array:
+        """log of weight_m p(y | effect in column j of variance m)/p(y | no effect), (p, m).
+
+        An unknown noise is integrated out under the prior 1/sigma^2.
+        """
+        s, q, V = evidence.s[:, None], evidence.q[:, None], self.variance
+        spread = 1.0 + V * s
+        fall = V * q * q / spread
+        occam = np.log(self.weight) - 0.5 * np.log(spread)
+        if np.isinf(degrees):
+            return occam + 0.5 * fall
+        share = np.minimum(fall / max(evidence.rest, _TINY), 1.0 - 1e-12)
+        return occam - 0.5 * degrees * np.log1p(-share)
+
+
+class Columns(NamedTuple):
+    """What an effect would be in each column, given the other effects."""
+
+    log_bayes: Array  # (p,): log p(y | effect there)/p(y | none), averaged over the slab
+    inside: Array  # (p, m): posterior weights of the slab's components
+    spread: Array  # (p,): posterior variance in units of the noise, averaged over them
+    evidence: ColumnEvidence
+
+
+def look_at(evidence: ColumnEvidence, slab: Slab, degrees: float) -> Columns:
+    """Bayes factors of all columns."""
+    each = slab.log_bayes_factors(evidence, degrees)
+    column = logsumexp(each, axis=1)
+    inside = np.exp(each - column[:, None])
+    shrunk = slab.variance / (1.0 + np.multiply.outer(evidence.s, slab.variance))
+    return Columns(column, inside, np.einsum("jm,jm->j", inside, shrunk), evidence)
+
+
+class Effect(NamedTuple):
+    """The posterior of one effect."""
+
+    alpha: Array  # (p,): the probability that column j carries it; their sum is ``active``
+    columns: Columns
+
+    @property
+    def active(self) -> float:
+        """The probability that there is such an effect."""
+        return float(self.alpha.sum())
+
+
+def anchored_effect(log_odds: Array, given_top: Array, top: int, columns: Columns) -> Effect:
+    """The effect that column ``top`` carries, or one of the columns that could take its place.
+
+    ``log_odds`` are the posterior's, a column alone against no effect; ``given_top`` the same when
+    ``top`` is in already. A column's odds that vanish with ``top`` are those of taking its place;
+    what is left is another effect.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fall = np.nan_to_num(np.minimum(given_top - log_odds, 0.0), nan=0.0, neginf=-np.inf)
+        log_alpha = log_odds + np.log(-np.expm1(fall))
+    log_alpha[top] = log_odds[top]
+    return Effect(np.exp(log_alpha - logsumexp(np.append(log_alpha, 0.0))), columns)
+
+
+_TINY = 1e-300

@@ -1,0 +1,274 @@
+"""The posterior over supports as a product of single effects, found by sweeps over them."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from soubayes.sparse.inclusion.effects import Columns, Effect, Slab, anchored_effect, look_at
+from soubayes.sparse.inclusion.field import Field
+from soubayes.sparse.inclusion.quadratics import Quadratic
+from soubayes.sparse.inclusion.sizes import SizePrior
+
+Array = np.ndarray
+
+GRID = 4.0 ** np.arange(1, 17)  # information times variance of the slab's components
+CENTRE, WIDTH = np.log(64.0), 1.4  # of log(information x variance) before data
+PULL = 1.0  # effects' worth of weight that these have
+KEPT = 1e-3  # probabilities below this do not enter Omega
+CLAIM, LEAVE = 0.5, 0.4  # probability at which an effect enters the product, and leaves it
+LOOKED_AT = 5  # places without an effect that are tried in turn
+DEFAULT_SIZES = SizePrior()
+FAINT = 1e-2  # odds below which a column does not compete with others
+_NOTHING = np.zeros(0, int), np.zeros(0)
+
+
+class Product(NamedTuple):
+    """The effects at the end of the sweeps."""
+
+    effects: list[Effect]
+    faint: Effect  # columns that may carry an effect which is in none of the effects
+    slab: Slab
+    degrees: float
+    converged: bool
+    sweeps: int
+    field: Field
+
+    @property
+    def probability(self) -> Array:
+        """1 - prod_l (1 - alpha_lj)."""
+        left = np.log1p(-np.minimum(self.faint.alpha, 1.0 - 1e-15))
+        for effect in self.effects:
+            left = left + np.log1p(-np.minimum(effect.alpha, 1.0 - 1e-15))
+        return -np.expm1(left)
+
+
+def default_slab(n: float, widest: float = np.inf) -> Slab:
+    """The slab before data, of variances up to ``widest``."""
+    return log_normal_slab(n, np.zeros(max(int(np.sum(GRID / n <= widest)), 1)))
+
+
+def log_normal_slab(n: float, counts: Array) -> Slab:
+    """log V ~ N(m, v) on a grid, m and v from the expected counts of effects at each point.
+
+    A slab of one peak: a second one at small variances would take null columns for effects.
+    """
+    at, total = np.log(GRID[: len(counts)]), PULL + counts.sum()
+    m = (PULL * CENTRE + counts @ at) / total
+    v = (PULL * (WIDTH**2 + (CENTRE - m) ** 2) + counts @ (at - m) ** 2) / total
+    weight = np.exp(-0.5 * (at - m) ** 2 / v) + 1e-12
+    return Slab(GRID[: len(counts)] / n, weight / weight.sum())
+
+
+def fit_product(
+    data: Quadratic,
+    start: tuple[Array, Array] | None = None,
+    *,
+    prior: SizePrior = DEFAULT_SIZES,
+    candidates: Array | None = None,
+    always: Array | None = None,
+    widest: float = np.inf,
+    tol: float = 1e-3,
+    max_sweeps: int = 100,
+) -> Product:
+    """Sweep over single effects until no inclusion probability changes.
+
+    Each effect is updated given the others, whose coefficients are integrated out. ``start`` are
+    columns and prior variances of effects to begin with, ``always`` prior variances of columns
+    that are in every support, ``widest`` the largest variance of an effect.
+    """
+    state = _Sweeper(data, prior, candidates, always, default_slab(data.n, widest))
+    state.begin(*(start or _NOTHING))
+    converged, before, sweep = False, np.zeros(state.p), 0
+    for sweep in range(1, max_sweeps + 1):
+        state.sweep(1.0 if sweep < 20 else 0.5)
+        after = state.product(False, sweep).probability
+        converged = float(np.abs(after - before).max(initial=0.0)) < tol
+        before = after
+        if converged:
+            break
+    return state.product(converged, sweep)
+
+
+class _Sweeper:
+    """The effects, and the field that holds what they contribute to Omega."""
+
+    def __init__(
+        self,
+        data: Quadratic,
+        prior: SizePrior,
+        candidates: Array | None,
+        always: Array | None,
+        slab: Slab,
+    ) -> None:
+        self.data, self.prior, self.slab = data, prior, slab
+        self.p = len(data.norms)
+        self.always = np.zeros(self.p) if always is None else always
+        use = np.ones(self.p, bool) if candidates is None else candidates
+        use = use & (data.norms > 1e-9 * data.n) & (self.always == 0.0)
+        self.barred = np.where(use, 0.0, -np.inf)
+        self.count = int(use.sum())
+        self.field = Field(data)
+        self.effects: list[Effect] = []
+        self.parts: list[tuple[Array, Array]] = []  # columns and their share of d
+        self.faint = Effect(np.zeros(self.p), self._look())
+        self.column_prior = self.barred.copy()  # log odds of columns in no effect
+        self.effect_prior: list[float] = []  # the same of every effect
+
+    def begin(self, columns: Array, variance: Array) -> None:
+        """Effects that are known to start with."""
+        for j, v in zip(columns, variance, strict=True):
+            if np.isfinite(self.barred[j]):
+                alone = np.arange(self.p) == j
+                self.effects.append(Effect(alone.astype(float), self.faint.columns))
+                self.effect_prior.append(0.0)
+                self.parts.append((np.array([j]), np.array([v])))
+        self._weigh_sizes()
+
+    def sweep(self, step: float) -> None:
+        """Update every effect once, look for more, then fit the weights of the slab."""
+        d = self.always.copy()
+        for columns, c in self.parts:
+            d[columns] += c
+        self.field.reset(d)
+        for i in range(len(self.effects)):
+            self._update(i, step)
+        kept = [i for i, effect in enumerate(self.effects) if effect.active >= LEAVE]
+        for i in set(range(len(self.effects))) - set(kept):
+            self._move(self.parts[i], _NOTHING)
+        self.effects = [self.effects[i] for i in kept]
+        self.effect_prior = [self.effect_prior[i] for i in kept]
+        self.parts = [self.parts[i] for i in kept]
+        while len(self.effects) < min(self.count, self.data.n) and self._claim():
+            pass
+        self._look_around()
+        self._weigh_sizes()
+        self._fit_slab()
+
+    def product(self, converged: bool, sweeps: int) -> Product:
+        """As it stands."""
+        return Product(
+            list(self.effects), self.faint, self.slab, self.data.degrees, converged, sweeps,
+            self.field,
+        )  # fmt: skip
+
+    def _fit_slab(self) -> None:
+        counts = self.faint.alpha @ self.faint.columns.inside
+        for effect in self.effects:
+            counts = counts + effect.alpha @ effect.columns.inside
+        self.slab = log_normal_slab(self.data.n, counts)
+
+    def _look(self, columns: Array = _NOTHING[0], c: Array = _NOTHING[1]) -> Columns:
+        """All columns, when d[columns] is less by c."""
+        return look_at(self.field.without(columns, c), self.slab, self.data.degrees)
+
+    def _log_odds(self, columns: Columns, own: int | None) -> Array:
+        """The posterior odds of every column against no effect, given the other effects."""
+        free = np.zeros(self.p)
+        for i, effect in enumerate(self.effects):
+            if i != own:
+                with np.errstate(divide="ignore"):
+                    free += np.log1p(-np.minimum(effect.alpha, 1.0))
+        prior = self.column_prior if own is None else self.effect_prior[own]
+        return self.barred + free + columns.log_bayes + prior
+
+    def _weigh_sizes(self) -> None:
+        """The prior odds of every effect and column, from the Bayes factors of all others."""
+        use = np.isfinite(self.barred)
+        faint = _log_odds_of(self.faint.alpha[use]) - self.column_prior[use]
+        active = np.array([effect.active for effect in self.effects])
+        known = _log_odds_of(active) - np.array(self.effect_prior)
+        taken = sum((effect.alpha for effect in self.effects), np.zeros(self.p))[use]
+        counted = np.append(1.0 - np.minimum(taken, 1.0), np.ones(len(known)))
+        odds = self.prior.log_odds(np.append(faint, known), self.count, counted)
+        self.column_prior[use] = odds[: self.count]
+        self.effect_prior = odds[self.count :].tolist()
+
+    def _effect(self, own: int | None) -> Effect:
+        """The effect that is likeliest given the others."""
+        part = _NOTHING if own is None else self.parts[own]
+        columns = self._look(*part)
+        log_odds = self._log_odds(columns, own)
+        return self._anchored(log_odds, int(np.argmax(log_odds)), columns, part)
+
+    def _anchored(
+        self, log_odds: Array, top: int, columns: Columns, part: tuple[Array, Array]
+    ) -> Effect:
+        variance = float(columns.inside[top] @ self.slab.variance)
+        moved = np.append(part[0], top), np.append(part[1], -variance)
+        given = self._look(*_merged(moved))
+        given_top = log_odds - columns.log_bayes + given.log_bayes
+        return anchored_effect(log_odds, given_top, top, columns)
+
+    def _update(self, i: int, step: float) -> None:
+        new, old = self._effect(i), self.effects[i]
+        if step < 1.0:
+            new = new._replace(alpha=step * new.alpha + (1.0 - step) * old.alpha)
+        part = self._part(new)
+        self._move(self.parts[i], part)
+        self.effects[i], self.parts[i] = new, part
+
+    def _claim(self) -> bool:
+        """Add the likeliest effect that is in no effect yet, if it is likely enough."""
+        columns = self._look()
+        log_odds = self._log_odds(columns, None)
+        left = log_odds > np.log(FAINT)
+        for _ in range(LOOKED_AT):
+            if not left.any():
+                return False
+            top = int(np.argmax(np.where(left, log_odds, -np.inf)))
+            effect = self._anchored(log_odds, top, columns, _NOTHING)
+            if effect.active > CLAIM:
+                part = self._part(effect)
+                self._move(_NOTHING, part)
+                self.effects.append(effect)
+                self.effect_prior.append(float(self.column_prior[top]))
+                self.parts.append(part)
+                return True
+            left &= ~self.field.similar(top, 0.5)
+        return False
+
+    def _look_around(self) -> None:
+        """Columns that may carry an effect, but not likely enough to be in Omega.
+
+        Those that look alike compete with what their odds o exceed the prior's by:
+        o_j/(1 + o_j + sum_k r_jk^2 max(o_k - prior, 0)).
+        """
+        columns = self._look()
+        log_odds = self._log_odds(columns, None)
+        odds = np.exp(np.minimum(log_odds, 50.0))
+        alpha = odds / (1.0 + odds)
+        near = np.flatnonzero(odds > FAINT)
+        if len(near):
+            more = np.maximum(odds[near] - np.exp(log_odds - columns.log_bayes)[near], 0.0)
+            alike = self.field.correlations(near) ** 2
+            np.fill_diagonal(alike, 0.0)
+            alpha[near] = odds[near] / (1.0 + odds[near] + alike @ more)
+        self.faint = Effect(alpha, columns)
+
+    def _part(self, effect: Effect) -> tuple[Array, Array]:
+        """The prior variances at which ridge regression shrinks as much as averaging does.
+
+        The average over supports multiplies the estimate of column j by alpha_j s_j T_j, with T_j
+        the posterior variance where it is included. Columns that look alike share one effect.
+        """
+        kept = np.flatnonzero(effect.alpha > KEPT)
+        s, T = effect.columns.evidence.s[kept], effect.columns.spread[kept]
+        alpha = effect.alpha[kept]
+        alike = np.minimum(self.field.correlations(kept) ** 2 @ alpha, 1.0)
+        return kept, alpha * T / np.maximum(1.0 - alike * s * T, 1e-9)
+
+    def _move(self, old: tuple[Array, Array], new: tuple[Array, Array]) -> None:
+        columns, change = _merged((np.append(old[0], new[0]), np.append(-old[1], new[1])))
+        use = np.abs(change) > 1e-6 * np.maximum(self.field.d[columns], 1.0 / self.data.n)
+        self.field.change(columns[use], change[use])
+
+
+def _merged(part: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Every column once, its values added."""
+    columns, place = np.unique(part[0], return_inverse=True)
+    return columns, np.bincount(place, part[1], len(columns))
+
+
+def _log_odds_of(probability: Array | float) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.log(probability) - np.log1p(-np.minimum(probability, 1.0 - 1e-15))

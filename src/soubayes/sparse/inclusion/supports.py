@@ -1,0 +1,217 @@
+"""What the posterior over supports says: credible sets, intervals, discoveries."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from soubayes.sparse.inclusion.effects import Effect
+from soubayes.sparse.inclusion.product import Product
+
+Array = np.ndarray
+
+NEGLIGIBLE = 1e-4  # probabilities below this are left out of an effect's list of columns
+
+
+class CredibleSet(NamedTuple):
+    """Columns of which one carries an effect, the likeliest first.
+
+    ``effect``, ``lower`` and ``upper`` are for one standard deviation of a column, with the sign
+    that the effect has in the first column of the set.
+    """
+
+    columns: Array
+    weights: Array  # the probability that it is this column
+    probability: float  # that it is one of them: the sum of the weights
+    purity: float  # the smallest correlation between two of them, signs apart
+    effect: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class SupportPosterior:
+    """The posterior over supports of one target: a product of single effects.
+
+    Parameters
+    ----------
+    probability, mean : ndarray of shape (p,)
+        Inclusion probability, and coefficient averaged over supports, in the user's units.
+    held : float
+        The posterior probability of the supports that have no effect besides those of the product.
+        The others are in ``probability`` column by column, as if they were independent.
+    converged : bool
+    effect, column, weight, centre, sd : ndarray of shape (entries,)
+        Entry i: effect ``effect[i]`` (-1: no effect of the product) is carried by ``column[i]``
+        with probability ``weight[i]``, and its standardised coefficient then has this mean and sd.
+    alike : list of ndarray
+        For every effect the correlations between its columns, in the order of the entries.
+    units, x_scale : ndarray of shape (p,)
+        A standardised coefficient in the user's units, and the standard deviations of X.
+    degrees : float
+        Of the t distributions; infinite where the noise is known.
+    """
+
+    probability: Array
+    mean: Array
+    held: float
+    converged: bool
+    effect: Array
+    column: Array
+    weight: Array
+    centre: Array
+    sd: Array
+    alike: list[Array]
+    units: Array
+    x_scale: Array
+    degrees: float
+
+    @classmethod
+    def of(cls, found: Product, units: Array, x_scale: Array) -> "SupportPosterior":
+        """From the product; ``units`` multiply a standardised coefficient."""
+        each = [_entries(effect, i, found) for i, effect in enumerate(found.effects)]
+        each.append(_entries(found.faint, -1, found))
+        effect, column, weight, centre, sd = map(np.concatenate, zip(*each, strict=True))
+        probability = found.probability
+        return cls(
+            probability=probability,
+            mean=np.bincount(column, weight * centre, len(probability)) * units,
+            held=float(np.exp(np.sum(np.log1p(-np.minimum(found.faint.alpha, 1.0 - 1e-15))))),
+            converged=found.converged,
+            effect=effect,
+            column=column,
+            weight=weight,
+            centre=centre,
+            sd=sd,
+            alike=[
+                found.field.correlations(column[effect == i]) for i in range(len(found.effects))
+            ],
+            units=units,
+            x_scale=x_scale,
+            degrees=found.degrees,
+        )
+
+    def credible_sets(self, level: float = 0.95, purity: float = 0.5) -> list[CredibleSet]:
+        """For every effect the smallest set that holds it with this probability.
+
+        Effects that are less probable have no set, nor have effects whose columns are less
+        correlated than ``purity``. The likeliest effect comes first.
+        """
+        found = []
+        for i, alike in enumerate(self.alike):
+            own = np.flatnonzero(self.effect == i)  # sorted by weight
+            reached = np.cumsum(self.weight[own])
+            if reached[-1] < level:
+                continue
+            own = own[: int(np.searchsorted(reached, level)) + 1]
+            alike = alike[: len(own), : len(own)]
+            pure = float(np.abs(alike).min())
+            if pure >= purity:
+                weights = self.weight[own]
+                sign = np.where(alike[0] < 0.0, -1.0, 1.0)
+                unit = (self.units * self.x_scale)[self.column[own]]
+                middle, low, high = self._mixture(
+                    weights, sign * self.centre[own] * unit, self.sd[own] * unit, level
+                )
+                found.append(
+                    CredibleSet(
+                        self.column[own], weights, float(weights.sum()), pure, middle, low, high
+                    )
+                )
+        return sorted(found, key=lambda one: -one.probability)
+
+    def set_numbers(self, level: float = 0.95) -> Array:
+        """For every column the number of its credible set, from 1; 0 if it is in none."""
+        found = np.zeros(len(self.probability), int)
+        for number, one in reversed(list(enumerate(self.credible_sets(level), 1))):
+            found[one.columns] = number
+        return found
+
+    def _mixture(
+        self, weights: Array, centre: Array, sd: Array, level: float
+    ) -> tuple[float, float, float]:
+        ends = quantiles(
+            np.array([0.5 - level / 2.0, 0.5 + level / 2.0]),
+            np.zeros(len(weights), int), weights / weights.sum(), centre, sd, 1, self.degrees,
+        )  # fmt: skip
+        return float(weights @ centre / weights.sum()), float(ends[0, 0]), float(ends[1, 0])
+
+    def interval(self, level: float) -> tuple[Array, Array]:
+        """Central intervals of the coefficients, averaged over supports, in the user's units.
+
+        A column has 0 in its distribution with the probability that it carries no effect.
+        """
+        p = len(self.probability)
+        total = np.bincount(self.column, self.weight, p)  # more than the probability if in several
+        weight = self.weight * (self.probability / np.maximum(total, 1e-300))[self.column]
+        ends = quantiles(
+            np.array([0.5 - level / 2.0, 0.5 + level / 2.0]),
+            self.column, weight, self.centre, self.sd, p, self.degrees,
+        )  # fmt: skip
+        return ends[0] * self.units, ends[1] * self.units
+
+    def discoveries(self, fdr: float) -> Array:
+        """The largest set of columns whose expected share without an effect is at most ``fdr``.
+
+        >>> share_of_wrong(np.array([0.99, 0.9, 0.7, 0.1]), 0.15)
+        array([ True,  True,  True, False])
+        """
+        return share_of_wrong(self.probability, fdr)
+
+
+def share_of_wrong(probability: Array, fdr: float) -> Array:
+    """The most columns, likeliest first, whose mean of 1 - probability is at most ``fdr``."""
+    order = np.argsort(-probability, kind="stable")
+    wrong = np.cumsum(1.0 - probability[order]) / np.arange(1, len(order) + 1)
+    chosen = np.zeros(len(order), bool)
+    chosen[order[: int(np.searchsorted(wrong, fdr, side="right"))]] = True
+    return chosen
+
+
+def quantiles(
+    levels: Array, column: Array, weight: Array, centre: Array, sd: Array, p: int, degrees: float
+) -> Array:
+    """Quantiles of mixtures of t distributions, one a column, and of 0 with what weight is left.
+
+    By bisection, all columns at once; (levels, p).
+
+    >>> one = np.ones(1)
+    >>> quantiles(np.array([0.05, 0.95]), np.zeros(1, int), one, 0 * one, one, 1, np.inf).round(3)
+    array([[-1.645],
+           [ 1.645]])
+    """
+    absent = 1.0 - np.bincount(column, weight, p)
+    reach = np.zeros(p)
+    np.maximum.at(reach, column, np.abs(centre) + 60.0 * sd)
+    found = np.zeros((len(levels), p))
+    for i, level in enumerate(levels):
+        low, high = -reach, reach.copy()
+        for _ in range(70):
+            middle = (low + high) / 2.0
+            below = stats.t.cdf((middle[column] - centre) / sd, degrees)
+            mass = np.bincount(column, weight * below, p) + absent * (middle >= 0.0)
+            low, high = np.where(mass < level, middle, low), np.where(mass < level, high, middle)
+        found[i] = high
+        # a jump of the distribution function at 0
+        at_zero = np.bincount(column, weight * stats.t.cdf(-centre / sd, degrees), p)
+        found[i, (at_zero <= level) & (level <= at_zero + absent)] = 0.0
+    return found
+
+
+def _entries(effect: Effect, index: int, found: Product) -> tuple[Array, ...]:
+    """Columns of an effect by falling weight: effect, column, weight, mean and sd."""
+    least = NEGLIGIBLE if index >= 0 else 0.0
+    order = np.argsort(-effect.alpha, kind="stable")
+    order = order[effect.alpha[order] > least]
+    evidence, inside = effect.columns.evidence, effect.columns.inside[order]
+    s, q = evidence.s[order][:, None], evidence.q[order][:, None]
+    shrunk = found.slab.variance / (1.0 + s * found.slab.variance)
+    means = q * shrunk
+    noise: Array | float = 1.0
+    if np.isfinite(found.degrees):
+        noise = np.maximum(evidence.rest - q * means, 0.0) / found.degrees
+    mean = np.einsum("jm,jm->j", inside, means)
+    square = np.einsum("jm,jm->j", inside, means**2 + shrunk * noise)
+    sd = np.sqrt(np.maximum(square - mean**2, 1e-300))
+    return np.full(len(order), index), order, effect.alpha[order], mean, sd

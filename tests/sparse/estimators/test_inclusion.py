@@ -1,0 +1,139 @@
+"""inclusion and least_squares: what a fit with inclusion=True reports, of every estimator."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(150, 12))
+X[:, 4] = X[:, 1] + 0.05 * RNG.normal(size=150)
+ETA = 1.5 * X[:, 1] - 1.5 * X[:, 8]
+Y = ETA + RNG.normal(size=150)
+LABELS = np.where(RNG.random(150) < 1 / (1 + np.exp(-ETA)), "yes", "no")
+FITS = {
+    "linear": lambda X, **k: SoULinearRegression(choice="path", inclusion=True, **k).fit(X, Y),
+    "logistic": lambda X, **k: SoULogisticRegression(choice="path", inclusion=True, **k).fit(
+        X, LABELS
+    ),
+    "generalized": lambda X, **k: SoUGeneralizedRegression(
+        Bernoulli(), inclusion=True, confidence_coef=3.0, **k
+    ).fit(X, (LABELS == "yes").astype(float)),
+}
+
+
+@pytest.fixture(scope="module", params=FITS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def model(kind):
+    return FITS[kind](X)
+
+
+def test_look_alikes_are_one_set(model):
+    sets = model.credible_sets()
+    assert sorted(sorted(names) for names in sets["features"]) == [["x1", "x4"], ["x8"]]
+    assert (sets["probability"] >= 0.95).all()
+    assert (sets["lower"] <= sets["effect"]).all()
+    assert (sets["effect"] <= sets["upper"]).all()
+    pair = sets[sets["features"].map(len) == 2].iloc[0]
+    assert pair["purity"] == pytest.approx(np.corrcoef(X[:, 1], X[:, 4])[0, 1], abs=1e-3)
+    assert model.inclusion_.shape == model.selected_.shape
+    assert np.all((model.mass_held_ > 0.1) & (model.mass_held_ < 1.0))
+
+
+def test_summary_and_discoveries(model):
+    table = model.summary()
+    np.testing.assert_array_equal(table["inclusion"], model.inclusion_.ravel())
+    assert table[["lower", "upper"]].notna().all(axis=None)
+    assert set(table.index[table["set"] > 0]) == {"x1", "x4", "x8"}
+    chosen = model.discoveries(0.1)
+    assert chosen.shape == model.inclusion_.shape
+    wrong = 1 - model.inclusion_.ravel()[chosen.ravel()]
+    assert wrong.mean() <= 0.1
+    assert chosen.ravel()[8]
+
+
+def test_units_and_containers(kind, model):
+    scaled = FITS[kind](pd.DataFrame(4.0 * X - 3.0).add_prefix("c"))
+    np.testing.assert_allclose(scaled.inclusion_, model.inclusion_, atol=1e-3)
+    np.testing.assert_allclose(
+        scaled.credible_sets()["effect"], model.credible_sets()["effect"], rtol=1e-2
+    )
+    np.testing.assert_allclose(4.0 * scaled.summary()["upper"], model.summary()["upper"], atol=0.02)
+    sparse = FITS[kind](sp.csr_array(X))
+    np.testing.assert_allclose(sparse.inclusion_, model.inclusion_, atol=1e-3)
+
+
+def test_a_plain_fit_says_how_to_get_it():
+    plain = SoULinearRegression(choice="path").fit(X, Y)
+    assert not hasattr(plain, "inclusion_")
+    with pytest.raises(AttributeError, match="inclusion=True"):
+        plain.credible_sets()
+    both = SoULinearRegression(choice="path", inclusion=True).fit(X, Y)
+    np.testing.assert_array_equal(both.coef_, plain.coef_)
+    both.set_params(inclusion=False).fit(X, Y)
+    assert not hasattr(both, "inclusion_")
+
+
+@pytest.mark.parametrize("fdr", [0.0, 1.0, -1.0])
+def test_targets_lie_between_0_and_1(model, fdr):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        model.discoveries(fdr)
+
+
+def test_several_targets_and_classes():
+    model = SoULinearRegression(choice="path", inclusion=True).fit(X, np.c_[Y, X[:, 3]])
+    assert model.inclusion_.shape == (2, 12)
+    assert model.inclusion_[1, 3] > 0.99
+    assert model.credible_sets().index.names == ["target", "set"]
+    assert model.discoveries().shape == (2, 12)
+    three = np.where(ETA > 1, "c", LABELS)
+    model = SoULogisticRegression(choice="path", inclusion=True).fit(X, three)
+    assert model.inclusion_.shape == (3, 12)
+
+
+def test_wide_data_and_their_sparse_form():
+    rng = np.random.default_rng(0)
+    wide = rng.poisson(0.3, size=(60, 200)).astype(float)
+    y = 2 * wide[:, 5] + 0.5 * rng.normal(size=60)
+    dense = SoULinearRegression(choice="path", inclusion=True).fit(wide, y)
+    sparse = SoULinearRegression(choice="path", inclusion=True).fit(sp.csr_array(wide), y)
+    assert dense.inclusion_[5] > 0.99
+    np.testing.assert_allclose(dense.inclusion_, sparse.inclusion_, atol=1e-6)
+
+
+def test_a_block_of_normal_columns_is_in_every_support():
+    blocks = {"free": {"columns": [8], "prior": "normal"}}
+    for fit in (FITS["linear"], FITS["logistic"]):
+        model = fit(X, feature_blocks=blocks)
+        assert model.inclusion_.ravel()[8] == 0.0
+        assert model.inclusion_.ravel()[[1, 4]].sum() > 0.9
+
+
+@pytest.mark.parametrize(("n", "p"), [(100, 40), (50, 200)])
+def test_pure_noise_has_no_sets(n, p):
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        noise, y = rng.normal(size=(n, p)), rng.normal(size=n)
+        model = SoULinearRegression(choice="path", inclusion=True).fit(noise, y)
+        assert len(model.credible_sets()) == 0
+        assert model.inclusion_.max() < 0.5
+    labels = y > 0
+    model = SoULogisticRegression(choice="path", inclusion=True).fit(noise, labels)
+    assert len(model.credible_sets()) == 0
+
+
+def test_streamed_rows_of_a_classifier_are_refused():
+    blocks = [(X[:80], LABELS[:80]), (X[80:], LABELS[80:])]
+    with pytest.raises(ValueError, match="rows in memory"):
+        SoULogisticRegression(choice="path", inclusion=True).fit(blocks)
+    model = SoULinearRegression(choice="path", inclusion=True).fit(
+        [(X[:80], Y[:80]), (X[80:], Y[80:])]
+    )
+    np.testing.assert_allclose(model.inclusion_, FITS["linear"](X).inclusion_, atol=1e-6)

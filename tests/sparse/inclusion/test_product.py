@@ -1,0 +1,122 @@
+"""effects and product: inclusion probabilities against the enumeration of every support."""
+
+import numpy as np
+import pytest
+from enumeration import exact_inclusion
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal, norm
+
+from soubayes.sparse.inclusion import product
+from soubayes.sparse.inclusion.effects import Slab, anchored_effect, look_at
+from soubayes.sparse.inclusion.field import ColumnEvidence, Field
+from soubayes.sparse.inclusion.product import fit_product
+from soubayes.sparse.inclusion.quadratics import GramQuadratic
+from soubayes.sparse.inclusion.row_supports import averaged
+from soubayes.sparse.inclusion.sizes import SizePrior
+
+
+def standard(X, y):
+    return (X - X.mean(axis=0)) / X.std(axis=0), (y - y.mean()) / y.std()
+
+
+def quadratic(X, y, degrees=None):
+    n = len(y)
+    return GramQuadratic(X.T @ X, X.T @ y, float(y @ y), n, n - 1 if degrees is None else degrees)
+
+
+def autoregressive(rng, n, p, rho):
+    X = rng.normal(size=(n, p))
+    for j in range(1, p):
+        X[:, j] = rho * X[:, j - 1] + np.sqrt(1 - rho**2) * X[:, j]
+    return X
+
+
+def test_bayes_factors_are_ratios_of_marginal_likelihoods():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(12, 2)), rng.normal(size=12)
+    slab = Slab(np.array([0.5, 4.0]), np.array([0.3, 0.7]))
+    found = look_at(Field(quadratic(X, y, np.inf)).evidence, slab, np.inf)
+    for j in range(2):
+        parts = [
+            np.log(w) + multivariate_normal(np.zeros(12), np.eye(12) + V * X[:, [j]] @ X[:, [j]].T)
+            .logpdf(y) for V, w in zip(slab.variance, slab.weight, strict=True)
+        ]  # fmt: skip
+        expected = logsumexp(parts) - norm.logpdf(y).sum()
+        assert found.log_bayes[j] == pytest.approx(expected, abs=1e-10)
+
+
+def test_an_unknown_noise_is_integrated_out():
+    s, q, rest, V = 10.0, 6.0, 9.0, 0.8
+    grid = np.linspace(-12, 8, 20001)  # log sigma^2; y | sigma has 11 dimensions
+
+    def log_marginal(quadratic_form, log_det):
+        return logsumexp(-0.5 * 11 * grid - 0.5 * quadratic_form * np.exp(-grid)) - 0.5 * log_det
+
+    with_effect = log_marginal(rest - V * q * q / (1 + V * s), np.log1p(V * s))
+    slab = Slab(np.array([V]), np.ones(1))
+    found = look_at(ColumnEvidence(np.array([s]), np.array([q]), rest), slab, 11.0).log_bayes[0]
+    assert found == pytest.approx(with_effect - log_marginal(rest, 0.0), abs=1e-8)
+
+
+def test_a_column_that_adds_to_the_first_does_not_take_its_place():
+    log_odds, given = np.log([30.0, 20.0, 20.0]), np.log([30.0, 20.0, 1e-9])
+    found = anchored_effect(log_odds, given, 0, None)
+    np.testing.assert_allclose(found.alpha, [30 / 51, 0.0, 20 / 51], atol=1e-8)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.97])
+def test_inclusion_against_enumeration(rho, monkeypatch):
+    monkeypatch.setattr(product, "GRID", np.array([16.0, 256.0]))
+    off, coefficients = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        p, k = 6, seed % 3 + 1
+        coef = np.zeros(p)
+        coef[rng.choice(p, k, replace=False)] = rng.choice([-1, 1], k) * rng.uniform(0.3, 0.8, k)
+        X = autoregressive(rng, 60, p, rho)
+        X, y = standard(X, X @ coef + rng.normal(size=60))
+        found = fit_product(quadratic(X, y), (np.arange(p), np.full(p, 0.5)))
+        assert found.converged
+        share = SizePrior().weight
+        exact, mean = exact_inclusion(X, y, found.slab.variance, found.slab.weight, share)
+        off.append(np.abs(found.probability - exact))
+        coefficients.append(np.abs(averaged(found) - mean))
+    mean, largest, of_coef = (0.02, 0.12, 0.01) if rho < 0.6 else (0.1, 0.31, 0.08)
+    assert np.mean(off) < mean
+    assert np.max(off) < largest
+    assert np.mean(coefficients) < of_coef
+
+
+def test_equal_columns_share_one_effect():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(100, 12))
+    X[:, 5] = -X[:, 2]
+    X[:, 9] = X[:, 2]
+    X, y = standard(X, X[:, 2] + rng.normal(size=100))
+    found = fit_product(quadratic(X, y))
+    assert len(found.effects) == 1
+    np.testing.assert_allclose(found.effects[0].alpha[[2, 5, 9]], 1 / 3, atol=0.01)
+
+
+def test_starts_agree_and_columns_may_come_in_any_order():
+    rng = np.random.default_rng(2)
+    X = autoregressive(rng, 120, 30, 0.8)
+    X, y = standard(X, X[:, 3] - X[:, 17] + rng.normal(size=120))
+    found = fit_product(quadratic(X, y)).probability
+    wrong = fit_product(quadratic(X, y), (np.array([0, 4, 28]), np.ones(3))).probability
+    np.testing.assert_allclose(found, wrong, atol=0.01)
+    order = rng.permutation(30)
+    moved = fit_product(quadratic(X[:, order], y)).probability
+    np.testing.assert_allclose(moved, found[order], atol=1e-6)
+
+
+def test_columns_that_are_always_in_are_no_candidates():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 5))
+    X[:, 1] = X[:, 0] + 0.1 * rng.normal(size=80)
+    X, y = standard(X, 2 * X[:, 0] + rng.normal(size=80))
+    always = np.zeros(5)
+    always[0] = 10.0
+    found = fit_product(quadratic(X, y), always=always).probability
+    assert found[0] == 0.0
+    assert found[1:].max() < 0.3
