@@ -215,3 +215,15 @@ def test_large_data_hold_out_one_part(monkeypatch):
     assert model.candidates_["weight"][1] / model.candidates_["weight"][2] == pytest.approx(ratio)
     asked = SoULogisticRegression(cv=3).fit(DENSE, LABELS)  # folds that were asked for are made
     assert set(asked.out_of_fold_["fold"]) == {0, 1, 2}
+
+
+def test_the_average_stands_in_for_the_path_where_n_is_close_to_p():
+    """In folds of fewer rows than columns; the mixture has the path itself."""
+    data = experiment1(105, 100, 10, random_state=1)
+    close = SoULinearRegression().fit(data.X, data.y)
+    assert "path average" not in close.candidates_["candidate"]
+    assert close.candidates_["weight"][0] == 1.0
+    path = SoULinearRegression(choice="path").fit(data.X, data.y)
+    np.testing.assert_allclose(close.coef_, path.coef_, atol=1e-10)
+    away = SoULinearRegression().fit(data.X[:, :60], data.y)
+    assert "path average" in away.candidates_["candidate"]

@@ -106,14 +106,24 @@ class ChoosingEstimator(SparseEstimator):
         splits = self._splits(X, labels)
         if splits is None:
             return False
-        self._choose_among(_Memory(self, X, targets, weight), splits, scoring)
+        n, p = X.shape
+        candidates = self._contenders(n, p, min(len(train) for train, _ in splits))
+        self._choose_among(_Memory(self, X, targets, weight), candidates, splits, scoring)
         return True
 
+    def _contenders(self, n: int, p: int, train: int) -> tuple[Candidate, ...]:
+        """The candidates, given n rows of p columns and the least number of training rows."""
+        return self._candidates
+
     def _choose_among(
-        self, task: ChoiceTask, splits: list[tuple[Array, Array]], scoring: Scoring
+        self,
+        task: ChoiceTask,
+        candidates: tuple[Candidate, ...],
+        splits: list[tuple[Array, Array]],
+        scoring: Scoring,
     ) -> None:
         jobs = effective_n_jobs(self.n_jobs)
-        choices: list[Choice] = choose_by_prediction(task, self._candidates, splits, scoring, jobs)
+        choices: list[Choice] = choose_by_prediction(task, candidates, splits, scoring, jobs)
         self.mixtures_ = [each.mixture for each in choices]
         tables = [each.candidates for each in choices]
         held = [each.out_of_fold for each in choices]

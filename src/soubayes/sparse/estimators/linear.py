@@ -42,6 +42,7 @@ from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
 
+STAND_IN = 1.1  # training rows a column below which the path's average stands in for the path
 STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
@@ -434,6 +435,21 @@ noise_variance, value (J), guarded
 
     _own_solver = "path"
 
+    _average_stands_in = False
+
+    def _contenders(self, n: int, p: int, train: int) -> tuple[Candidate, ...]:
+        """Where n is close to p, the path's average stands in for the path in folds.
+
+        With fewer rows than columns the path often loses signals that it finds on all rows. Its
+        average does not, and so it says more about the path on all rows.
+        """
+        self._average_stands_in = p <= n and train < STAND_IN * p
+        return tuple(
+            candidate
+            for candidate in self._candidates
+            if not (self._average_stands_in and candidate == PATH_AVERAGE)
+        )
+
     def _n_folds(self) -> int:
         """How many folds the statistics are kept of."""
         if self.cv == "auto":
@@ -456,9 +472,10 @@ noise_variance, value (J), guarded
                 f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
                 "use 'auto', an int, or None."
             )
+        self._average_stands_in = False
         task = FoldMoments(folds, len(self._candidates), self._fit_moments)
         with solver_threads(self.n_features_in_):
-            self._choose_among(task, task.splits, FOLD_MOMENTS)
+            self._choose_among(task, self._candidates, task.splits, FOLD_MOMENTS)
         self._set_mixture_attributes()
 
     def _fit_moments(self, raw: Moments, wanted: Sequence[set[str]], known: bool) -> Fits:
@@ -494,6 +511,8 @@ noise_variance, value (J), guarded
                     coefs, size = coefs * (units.y_scale[t] / units.x_scale), fit.effective
                 parts[PATH.label], sizes[PATH.label] = (own,), size
                 parts[PATH_AVERAGE.label] = _along(own, coefs)
+                if self._average_stands_in and not known:
+                    parts[PATH.label] = parts[PATH_AVERAGE.label]
                 sizes[PATH_AVERAGE.label] = float(np.count_nonzero(coefs, axis=1).mean())
             points = [point for point in LEAST_SQUARES_DIAL if point.label in wanted[t]]
             dial = LeastSquaresDial(design, model) if points else None
