@@ -1,6 +1,7 @@
 """Choosing confidences: the scores by hand, the rules, estimators and NumPyro models alike."""
 
 import importlib
+import inspect
 import signal
 from types import SimpleNamespace
 
@@ -10,7 +11,8 @@ from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.model_selection import KFold
 
-from soubayes import Selection, SoULinearRegression, Table, select_confidence
+from soubayes import MixturePosterior, Selection, SoULinearRegression, Table, select_confidence
+from soubayes.sparse.choice.weights import predictive_weights
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 3))
@@ -101,6 +103,71 @@ def test_an_interrupt_is_raised(monkeypatch):
     monkeypatch.setattr(importlib.import_module("soubayes.blackbox.fit"), "fit", stop)
     with pytest.raises(KeyboardInterrupt):
         select_confidence(lambda y: None, (Y,), {"mu": [1.0]}, cv=2)
+
+
+def test_a_mixture_of_numpyro_fits(monkeypatch):
+    """Weights from the held-out rows by hand; moments, quantiles and draws of two normals."""
+    pytest.importorskip("numpyro")
+    rng = np.random.default_rng(5)
+    centres = {0.5: 0.0, 1.0: 1.0, 9.0: 40.0}
+
+    class Posterior:
+        """The part of `SoUPosterior` that a mixture uses: mu ~ N(centre, 1), y | mu ~ N(mu, 1)."""
+
+        def __init__(self, confidence):
+            self.confidence = confidence
+            self.centre = centres[confidence["mu"]]
+            self.draws = {"mu": rng.normal(self.centre, 1.0, 2000)}
+
+        def mean(self, name):
+            return self.draws[name].mean(axis=0)
+
+        def sd(self, name):
+            return self.draws[name].std(axis=0)
+
+        def _values(self, name):
+            return self.draws[name]
+
+        def sample(self, n, random_state):
+            return {"mu": self.draws["mu"][:n]}
+
+        def predictive(self, n, random_state):
+            return {"y": self.draws["mu"][:n] + 1.0}
+
+        def log_likelihood(self, y):
+            return {"y": stats.norm(self.draws["mu"][:, None], 1.0).logpdf(y)}
+
+    module = importlib.import_module("soubayes.blackbox.fit")
+    monkeypatch.setattr(module, "fit", lambda model, y, confidence, **_: Posterior(confidence))
+    settings = {"cv": 3, "rule": "mixture"}
+    chosen = select_confidence(lambda y: None, (Y,), {"mu": list(centres)}, **settings)
+    scores = chosen.table["score"] * 24
+    power = inspect.signature(predictive_weights).parameters["power"].default
+    weight = np.exp(power * (scores - scores.max()))
+    np.testing.assert_allclose(chosen.table["weight"], weight / weight.sum(), atol=1e-6)
+    assert chosen.table["weight"][2] == 0
+    assert chosen.best["mu"] == [0.5, 1.0][int(np.argmax(scores[:2]))]
+    mixed, (a, b) = chosen.fitted, chosen.table["weight"][:2]
+    assert isinstance(mixed, MixturePosterior)
+    one, two = (each.draws["mu"] for each in mixed.components)
+    mean = a * one.mean() + b * two.mean()
+    assert mixed.mean("mu") == pytest.approx(mean)
+    second = a * np.mean(one**2) + b * np.mean(two**2)
+    assert mixed.sd("mu") == pytest.approx(np.sqrt(second - mean**2))
+    half = mixed.quantile("mu", 0.5)
+    assert a * np.mean(one <= half) + b * np.mean(two <= half) == pytest.approx(0.5, abs=1e-3)
+    drawn = mixed.sample(1500)["mu"]
+    assert len(drawn) == 1500
+    assert abs(drawn.mean() - mean) < 5 * mixed.sd("mu") / np.sqrt(1500)
+    assert abs(mixed.predictive(n=900)["y"].mean() - mean - 1) < 0.2
+    assert mixed.summary()["quantity"].tolist() == ["mu"]
+    assert f"{a:.2f} of" in repr(mixed)
+    assert mixed.to_arviz(10).posterior["mu"].shape == (1, 10)
+    with pytest.raises(ValueError, match="n is 0"):
+        mixed.sample(0)
+    for model, score in ((Ridge(), "elpd"), (lambda y: None, "cv")):
+        with pytest.raises(ValueError, match="rule='mixture' is for NumPyro models"):
+            select_confidence(model, (X, Y), {"mu": [1.0]}, score, rule="mixture")
 
 
 @pytest.mark.slow

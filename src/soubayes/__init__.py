@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from soubayes.blackbox.losses import hinge_loss as hinge_loss
     from soubayes.blackbox.losses import huber_loss as huber_loss
     from soubayes.blackbox.losses import quantile_loss as quantile_loss
+    from soubayes.blackbox.mixture import MixturePosterior as MixturePosterior
     from soubayes.blackbox.nested import NestedPosterior as NestedPosterior
     from soubayes.blackbox.nested import sample_sou as sample_sou
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
@@ -91,6 +92,7 @@ _PUBLIC = {
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
     "blackbox.nested": ["NestedPosterior", "sample_sou"],
     "blackbox.posterior": ["SoUPosterior"],
+    "blackbox.mixture": ["MixturePosterior"],
     "blackbox.reweight": ["Reweighted", "reweight"],
     "blackbox.sensitivity": ["Sensitivity", "sensitivity_from_draws"],
     "networks.ensemble": ["SoUNetEnsemble"],

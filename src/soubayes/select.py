@@ -13,6 +13,7 @@ from sklearn.utils import _safe_indexing
 
 from soubayes._optional import require
 from soubayes.results import Table
+from soubayes.sparse.choice.weights import predictive_weights
 
 Score = str | Callable[..., ArrayLike]
 
@@ -49,8 +50,10 @@ def select_confidence(
         function ``score(fitted, *held_out)`` returning a number or one for each row. Larger is
         better.
     cv : folds, or a scikit-learn splitter.
-    rule : ``"best"``, or ``"one_se"``: the largest confidences within one standard error of the
-        best.
+    rule : ``"best"``; ``"one_se"``, the largest confidences within one standard error of the best;
+        or ``"mixture"`` for a NumPyro model with ``score="elpd"``: the posteriors at all points,
+        weighted by a power of what they give to the held-out rows
+        (`soubayes.MixturePosterior`). The estimators of this library mix by themselves.
     settings : passed on to `soubayes.fit`.
 
     Examples
@@ -67,8 +70,13 @@ def select_confidence(
     >>> bool(chosen.fitted.selected_[0])
     True
     """
-    if rule not in ("best", "one_se"):
-        raise ValueError(f"rule is {rule!r}, but it must be 'best' or 'one_se'.")
+    if rule not in ("best", "one_se", "mixture"):
+        raise ValueError(f"rule is {rule!r}, but it must be 'best', 'one_se' or 'mixture'.")
+    if rule == "mixture" and (isinstance(model, BaseEstimator) or score != "elpd"):
+        raise ValueError(
+            "rule='mixture' is for NumPyro models with score='elpd', whose weights come from the "
+            "density of held-out rows. The estimators of this library mix by themselves."
+        )
     if not grid or any(len(values) == 0 for values in grid.values()):
         raise ValueError("grid must name at least one confidence, each with at least one value.")
     engine: _Engine
@@ -85,10 +93,11 @@ def select_confidence(
         splitter.shuffle, splitter.random_state = True, 0
     folds = list(splitter.split(np.zeros(n), target))
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    scores, errors = [], []
+    scores, errors, by_row = [], [], []
     for point in points:
         parts = [np.atleast_1d(np.asarray(engine.held_out(point, *fold), float)) for fold in folds]
         rows = np.concatenate(parts) if len(parts[0]) > 1 else np.array([p.mean() for p in parts])
+        by_row.append(rows)
         scores.append(float(rows.mean()))
         errors.append(float(rows.std(ddof=1) / np.sqrt(len(rows))))
         if progress:
@@ -98,26 +107,42 @@ def select_confidence(
     columns = {name: [point[name] for point in points] for name in grid}
     table = Table(**columns, score=scores, standard_error=errors)
     best = points[_choose(table, list(grid), rule)]
-    return Selection(table, best, rule, engine.fit(best, None))
+    if rule == "mixture":
+        table, best, mixed = _mixed(engine, points, np.stack(by_row, axis=1), table)
+        return Selection(table, best, mixed, rule)
+    return Selection(table, best, engine.fit(best, None), rule)
+
+
+def _mixed(
+    engine: "_Engine", points: list[dict[str, float]], scores: np.ndarray, table: Table
+) -> tuple[Table, dict[str, float], Any]:
+    """The table with weights, the point of the largest one, and the mixture of the fits."""
+    from soubayes.blackbox.mixture import MixturePosterior
+
+    weights = predictive_weights(np.where(np.isfinite(scores), scores, -1e6))
+    kept = np.flatnonzero(weights)
+    fits = tuple(engine.fit(points[k], None) for k in kept)
+    best = points[int(np.argmax(weights))]
+    return Table(**table, weight=weights), best, MixturePosterior(weights[kept], fits)
 
 
 @dataclass(frozen=True)
 class Selection:
     """The scores along a grid of confidences, and the fit at the chosen point.
 
-    ``table`` has a column for each confidence, ``score`` and ``standard_error``; ``best`` is the
-    chosen point, ``fitted`` the posterior or estimator fitted to all data there. Made by
-    `soubayes.select_confidence`.
+    ``table`` has a column for each confidence, ``score`` and ``standard_error`` (and ``weight`` of
+    a mixture); ``best`` is the chosen point, ``fitted`` the posterior or estimator fitted to all
+    data there, or the mixture. Made by `soubayes.select_confidence`.
 
     >>> table = Table(gamma=[0.1, 1.0], score=[-1.2, -1.0], standard_error=[0.1, 0.1])
-    >>> Selection(table, {"gamma": 1.0}, "best", None).best
+    >>> Selection(table, {"gamma": 1.0}, None, "best").best
     {'gamma': 1.0}
     """
 
     table: Table
     best: dict[str, float]
-    rule: str
     fitted: Any
+    rule: str
 
     def plot(self, ax: Any = None) -> Any:
         """The score with its standard error along the first confidence, a line for each other."""
@@ -258,7 +283,7 @@ def _check_score(score: Score) -> None:
 def _choose(table: Table, names: list[str], rule: str) -> int:
     score = np.where(np.isfinite(table["score"]), table["score"], -np.inf)
     best = int(np.argmax(score))
-    if rule == "best":
+    if rule != "one_se":
         return best
     near = np.flatnonzero(score >= score[best] - table["standard_error"][best])
     size = sum(np.log(np.maximum(table[name][near], 1e-300)) for name in names)

@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 from soubayes import diagnose, fit
-from soubayes.blackbox.flows import BINS, END, Spline, initial_flow, network
+from soubayes.blackbox.flows import BINS, END, Spline, carried, chain_start, initial_flow, network
 from soubayes.blackbox.guides import MOST_WEIGHTS, choose_guide
 from soubayes.blackbox.program import abstract_trace, double_precision
 from soubayes.blackbox.progress import PLATEAUS, WINDOW, reporting
@@ -17,31 +17,57 @@ from soubayes.blackbox.progress import PLATEAUS, WINDOW, reporting
 
 def test_the_spline_is_a_bijection_with_its_derivative():
     rng = np.random.default_rng(0)
-    with double_precision():
-        free = jnp.asarray(rng.normal(size=(3, 3 * BINS - 1)))
+
+    @jax.jit
+    def look(free, x):
         spline = Spline(free)
-        x = jnp.asarray(rng.uniform(-END - 2, END + 2, size=(50, 3)))
-        y = jax.jit(lambda x: spline(x))(x)
-        np.testing.assert_allclose(jax.jit(spline._inverse)(y), x, atol=1e-9)
+        y = spline(x)
         slope = jax.vmap(jax.jacfwd(spline))(x)
+        return y, spline._inverse(y), slope, spline.log_abs_det_jacobian(x, y)
+
+    with double_precision():
+        free = rng.normal(size=(3, 3 * BINS - 1))
+        x = rng.uniform(-END - 2, END + 2, size=(50, 3))
+        x[:, 0].sort()
+        y, back, slope, log_det = look(free, x)
+        np.testing.assert_allclose(back, x, atol=1e-9)
         each = np.log(np.diagonal(np.asarray(slope), axis1=1, axis2=2)).sum(axis=1)
-        np.testing.assert_allclose(spline.log_abs_det_jacobian(x, y), each, atol=1e-9)
-        order = jnp.sort(x[:, 0])[:, None] * jnp.ones(3)
-        assert np.all(np.diff(np.asarray(spline(order)), axis=0) > 0)
-        same = Spline(jnp.zeros((3, 3 * BINS - 1)))
-        np.testing.assert_allclose(same(x), x, atol=1e-12)
-        np.testing.assert_allclose(same.log_abs_det_jacobian(x, x), 0.0, atol=1e-12)
+        np.testing.assert_allclose(log_det, each, atol=1e-9)
+        assert np.all(np.diff(np.asarray(y)[:, 0]) > 0)
+        same, _, _, zero = look(np.zeros_like(free), x)
+        np.testing.assert_allclose(same, x, atol=1e-12)
+        np.testing.assert_allclose(zero, 0.0, atol=1e-12)
 
 
 def test_a_flow_starts_as_the_identity():
     params = initial_flow(np.random.default_rng(0), 2, 3, chain=True)
-    shift, log_scale, along = network(params["hidden"], params["out"], jnp.ones(3), 2)
-    assert not np.any(shift)
-    assert not np.any(log_scale)
-    assert np.all(along)  # or neither it nor what it multiplies could move
-    assert not np.any(params["bend"])
-    assert set(initial_flow(np.random.default_rng(0), 2, 0, chain=True)) == {"spline"}
-    assert "bend" not in initial_flow(np.random.default_rng(0), 2, 3, chain=False)
+    for part in network(params["hidden"], params["out"], jnp.ones(3), 2):
+        assert part.shape == (2,)
+        assert not np.any(part)
+    assert not np.any(params["carry"])
+    assert set(initial_flow(np.random.default_rng(0), 2, 0, chain=True)) == {"spline", "carry"}
+    assert "carry" not in initial_flow(np.random.default_rng(0), 2, 3, chain=False)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_chain_starts_at_the_covariance_of_the_conditional_guide(step):
+    rng = np.random.default_rng(step)
+    log_scale, lower = rng.normal(size=6), np.tril(rng.normal(size=(6, 6)), -1)
+    whole = np.exp(log_scale)[:, None] * (np.eye(6) + lower)
+    given = {"z:log_scale": log_scale, "z:lower": lower}
+    begun = chain_start(given, {"z": step})
+    rest = np.exp(log_scale)[:, None] * (np.eye(6) + begun["z:lower"])
+    with jax.enable_x64(True):
+        again = carried(jnp.asarray(rest), jnp.asarray(begun["z:carry"]), step)
+    np.testing.assert_allclose(again, whole, atol=1e-9)
+    # a Markov chain, z_t = b_t z_(t-step) + e_t, is carried over by b, and nothing else is left
+    b = rng.uniform(0.3, 0.9, 6)
+    markov = np.linalg.inv(np.eye(6) - np.diag(b[step:], -step)) * np.exp(0.2)
+    of_chain = {"z:log_scale": np.full(6, 0.2), "z:lower": np.tril(markov / np.exp(0.2), -1)}
+    begun = chain_start(of_chain, {"z": step})
+    np.testing.assert_allclose(begun["z:carry"][step:], b[step:], atol=1e-12)
+    np.testing.assert_allclose(begun["z:lower"], 0.0, atol=1e-12)
+    assert chain_start({"z:loc": np.zeros(6)}, {"z": 1}) == {"z:loc": pytest.approx(np.zeros(6))}
 
 
 def skewed(y):

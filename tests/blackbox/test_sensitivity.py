@@ -18,6 +18,7 @@ from soubayes.blackbox.ratios import ratios
 from soubayes.blackbox.sensitivity import known_draws
 
 reweight_module = importlib.import_module("soubayes.blackbox.reweight")
+sensitivity_module = importlib.import_module("soubayes.blackbox.sensitivity")
 
 PYMC = Path(__file__).parents[1] / "data" / "eight_schools_pymc.nc"
 SEEDS = range(20)
@@ -38,6 +39,24 @@ class Group(dict):
 
 class Variable(NamedTuple):
     values: np.ndarray
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _estimate_once():
+    """Several tests look at the same draws: their ratios are estimated once."""
+    found = {}
+
+    def once(draws):
+        values = draws.values[draws.names[-1]]
+        key = draws.names, draws.log_likelihood.tobytes(), values.tobytes()
+        if key not in found:
+            found[key] = ratios(draws)
+        return found[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reweight_module, "ratios", once)
+        patch.setattr(sensitivity_module, "ratios", once)
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -242,7 +261,8 @@ def test_weights_that_fail_are_refused():
 def unchecked(tree, confidence):
     known = known_draws(tree, None, (), {}, tree.order, None)
     gammas = {name: confidence.get(name, 1.0) for name in known.names}
-    log_weight = reweight_module._log_weights(known, gammas, ratios(known).best, simple=False)
+    best = reweight_module.ratios(known).best
+    log_weight = reweight_module._log_weights(known, gammas, best, simple=False)
     return reweight_module._normalised(log_weight)
 
 
@@ -310,6 +330,15 @@ def test_diagnoses(prior_sd, y, words):
     log_prior = {"mu": stats.norm(0, prior_sd).logpdf(mu)}
     found = sensitivity(Tree({"mu": mu}, log_prior, stats.norm(mu, noise).logpdf(y)))
     assert found.blocks["diagnosis"][0] == words
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "unclear"),
+    [([0.02], [0.2], True), ([0.02], [0.05], False), ([1.6, 0.0], [0.12, 0.12], False),
+     ([0.3, 0.0], [0.15, 0.02], True)],
+)  # fmt: skip
+def test_errors_matter_where_they_can_hide_a_large_change(change, error, unclear):
+    assert sensitivity_module._unclear(np.array(change), np.array(error)) is unclear
 
 
 def test_groups_quantities_quantiles_and_the_plot():

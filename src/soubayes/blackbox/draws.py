@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from soubayes.blackbox.crossed import Crossed
+
 MOST_RHAT = 1.1
 MOST_DIVERGENT = 0.01
 FEWEST_DRAWS = 400
@@ -17,7 +19,8 @@ class Draws:
 
     ``values`` has coordinates on the real line, (draw, coordinate), and ``log_jacobian`` is what
     takes the log density of a block to them; ``log_prior`` is the density of a block as it was
-    given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...).
+    given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...);
+    ``crossed`` is known if the data depend on the first block only through the later ones.
     """
 
     names: tuple[str, ...]
@@ -28,6 +31,7 @@ class Draws:
     discrete: frozenset[str]
     quantities: dict[str, np.ndarray]
     chains: int
+    crossed: Crossed | None = None
 
     @property
     def length(self) -> int:

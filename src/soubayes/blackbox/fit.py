@@ -10,6 +10,8 @@ import numpy as np
 from jax import random
 from sklearn.exceptions import ConvergenceWarning
 
+from soubayes.blackbox.blocks import is_scanned
+from soubayes.blackbox.flows import chain_start
 from soubayes.blackbox.guides import GUIDE_KINDS, MOST_WEIGHTS, choose_guide, may_flow
 from soubayes.blackbox.polish import MOST_PARAMETERS, newton
 from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate, too_small
@@ -151,7 +153,10 @@ def fit(
             reason = f"the integrand of J varied by {spread:.2f} nats under the conditional guide"
         if not staged:
             return posterior
-        return solve(plan._replace(guide="flow"), arrays, polish, posterior.params)
+        chains = {name: site for name, site in sites.items() if is_scanned(site)}
+        widths = {name: int(np.prod(site["value"].shape[1:])) for name, site in chains.items()}
+        begun = chain_start(posterior.params, widths)
+        return solve(plan._replace(guide="flow"), arrays, polish, begun)
 
 
 def _solve(

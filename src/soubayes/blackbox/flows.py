@@ -2,10 +2,13 @@
 
 A block is loc(c) + scale(c) L s(e), with e standard normal, s a monotone spline for every
 coordinate, and c the earlier blocks. The conditional guide is the case s(e) = e with loc affine
-in c and scale constant, or following the prior. NumPyro's own flows cannot be conditioned on other
-sites.
+in c and scale constant, or following the prior. A chain, the states of a scan, is
+loc(c) + (I - B(c))^-1 scale(c) L s(e), where B carries every state over to the next one: given the
+parameters such states are Markov, and how strongly they hang together depends on the parameters.
+NumPyro's own flows cannot be conditioned on other sites.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,7 +21,6 @@ BINS = 8
 END = 5.0  # beyond this many standard deviations the spline is the identity
 LEAST = 1e-3  # of a bin's share, and of a slope
 HIDDEN = 16
-BENDS = 2
 MOST_LOG_SCALE = 4.0
 
 
@@ -81,27 +83,57 @@ class Spline(Transform):
 
 
 def initial_flow(key: np.random.Generator, size: int, context: int, chain: bool) -> dict[str, Any]:
-    """Parameters of a flow that is the identity, by the end of their names.
-
-    The correlations of a ``chain`` (a site of a scan) depend on its parameters, so its L moves with
-    the earlier blocks in BENDS directions.
-    """
-    params = {"spline": np.zeros((size, 3 * BINS - 1))}
+    """Parameters of a flow that is the identity, by the end of their names."""
+    params: dict[str, Any] = {"spline": np.zeros((size, 3 * BINS - 1))}
+    if chain:
+        params["carry"] = np.zeros(size)
     if context:
         params["hidden"] = key.normal(size=(HIDDEN, context + 1)) / np.sqrt(context + 1)
-        params["out"] = np.zeros((2 * size, HIDDEN))
-        if chain:
-            params["bend"] = np.zeros((BENDS, size, size))
-            along = key.normal(size=(BENDS, HIDDEN)) / np.sqrt(HIDDEN)
-            params["out"] = np.concatenate([params["out"], along])
+        params["out"] = np.zeros(((3 if chain else 2) * size, HIDDEN))
     return params
 
 
 def network(hidden: Any, out: Any, context: Any, size: int) -> tuple[Any, Any, Any]:
-    """A shift in sds and a change of log scale for every coordinate, and how far L bends."""
+    """A shift in sds and a change of log scale for every coordinate; of a chain, of the carry."""
     inside = jnp.tanh(hidden @ jnp.concatenate([context, jnp.ones(1)]))
-    shift, log_scale, along = jnp.split(out @ inside, [size, 2 * size])
-    return shift, MOST_LOG_SCALE * jnp.tanh(log_scale / MOST_LOG_SCALE), along
+    shift, log_scale, carry = jnp.split(out @ inside, [size, 2 * size])
+    return shift, MOST_LOG_SCALE * jnp.tanh(log_scale / MOST_LOG_SCALE), carry
+
+
+def carried(tril: Any, carry: Any, step: int) -> Any:
+    """(I - B)^-1 L, with ``carry`` on the diagonal of B that is ``step`` below the main one.
+
+    (I - B)^-1 is the product of I + B, I + B^2, I + B^4, ..., and each power has one diagonal.
+    """
+    while step < len(carry):
+        carry = carry.at[:step].set(0.0)
+        tril = tril.at[step:].add(carry[step:, None] * tril[:-step])
+        carry = carry.at[step:].multiply(carry[:-step])
+        step *= 2
+    return tril
+
+
+def chain_start(params: Mapping[str, Any], steps: Mapping[str, int]) -> dict[str, Any]:
+    """A fitted conditional guide as a flow, the states of every chain carried over.
+
+    ``steps`` has the number of coordinates of one step for every chain. The covariance stays what
+    it is: L is split into (I - B)^-1 and the rest, which is diagonal if the chain is Markov.
+    """
+    started = dict(params)
+    for name, step in steps.items():
+        lower = params.get(f"{name}:lower")
+        if lower is None or step >= len(lower):
+            continue
+        scale = np.exp(np.ravel(params[f"{name}:log_scale"]))
+        tril = scale[:, None] * (np.tril(lower, -1) + np.eye(len(scale)))
+        inverse = np.linalg.inv(tril)
+        carry = np.zeros(len(scale))
+        carry[step:] = -np.diagonal(inverse, -step) / np.diagonal(inverse)[step:]
+        rest = tril.copy()
+        rest[step:] -= carry[step:, None] * tril[:-step]
+        started[f"{name}:carry"] = carry
+        started[f"{name}:lower"] = np.tril(rest / scale[:, None], -1)
+    return started
 
 
 def _shares(free: Any) -> Any:

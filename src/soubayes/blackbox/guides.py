@@ -17,7 +17,7 @@ from numpyro.handlers import block
 from numpyro.primitives import Messenger
 
 from soubayes.blackbox.blocks import is_scanned
-from soubayes.blackbox.flows import Spline, initial_flow, network
+from soubayes.blackbox.flows import Spline, carried, initial_flow, network
 
 GUIDE_KINDS = ("meanfield", "blockwise", "conditional", "flow")  # each contains those before it
 MOST_WEIGHTS = 40_000  # between coordinates, for guide="auto": 200 coordinates
@@ -255,13 +255,16 @@ class _Replace(Messenger):
             return base if real else dist.TransformedDistribution(base, transform)
         size = jnp.size(loc)
         centre, log_scales = jnp.ravel(loc), jnp.ravel(log_scale)
+        further = None
         if f"{name}:out" in self.params:
-            shift, more, along = self._network(name, size)
+            shift, more, further = self._network(name, size)
             centre, log_scales = centre + jnp.exp(log_scales) * shift, log_scales + more
-            if f"{name}:bend" in self.params and lower is not None:
-                lower = lower + jnp.tensordot(along, self.params[f"{name}:bend"], axes=1)
         unit = jnp.eye(size) if lower is None else jnp.tril(lower, -1) + jnp.eye(size)
         tril = jnp.exp(log_scales)[:, None] * unit
+        carry = self.params.get(f"{name}:carry")
+        if carry is not None:
+            carry = carry if further is None else carry + further
+            tril = carried(tril, carry, size // jnp.shape(loc)[0])
         shaping = [] if jnp.ndim(loc) == 1 else [ReshapeTransform(jnp.shape(loc), (size,))]
         transforms = shaping + ([] if real else [transform])
         if shape is None:

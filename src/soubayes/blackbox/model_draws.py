@@ -1,6 +1,7 @@
 """Draws of a NumPyro model, with the prior of every site and the likelihood at each of them."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -11,15 +12,20 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 
 from soubayes.blackbox.blocks import check_scans, model_blocks, scans
+from soubayes.blackbox.crossed import Crossed
 from soubayes.blackbox.draws import Draws, check_divergences, joined
 from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.guides import underlying_normal
+from soubayes.blackbox.kernels import MOST_DIMENSIONS
 from soubayes.blackbox.program import (
     abstract_trace,
     double_precision,
     join_arguments,
     split_arguments,
 )
+
+COLUMNS = 1000  # draws of the later blocks that are crossed with every draw of the first
+PRIOR_DRAWS = 4000
 
 
 def from_model(
@@ -56,7 +62,57 @@ def from_model(
         values, log_prior, log_jacobian, log_likelihood = jax.tree.map(np.asarray, found)
     discrete = [name for name in owner if sites[name]["fn"].support.is_discrete]
     numbers = (values, log_prior, log_jacobian, log_likelihood)
-    return joined(*numbers, discrete, flat, chains, groups, order)
+    result = joined(*numbers, discrete, flat, chains, groups, order)
+    with double_precision():
+        crossed = _crossed(result, model, args, kwargs, sites, owner)
+    return replace(result, crossed=crossed)
+
+
+def _crossed(
+    draws: Draws,
+    model: Callable,
+    args: tuple,
+    kwargs: dict[str, Any],
+    sites: Any,
+    owner: Mapping[str, str],
+) -> Crossed | None:
+    """The later blocks' prior at crossed draws, if the data see the first block only by them."""
+    first = [name for name in owner if owner[name] == draws.names[0]]
+    later = [name for name in owner if owner[name] != draws.names[0]]
+    sizes = [sum(np.size(draws.quantities[n][0]) for n in group) for group in (first, later)]
+    # bounds that are numbers may be those of the first block, and then crossed draws break them
+    bounded = any(jax.tree.leaves(sites[name]["fn"].support) for name in later)
+    if not later or bounded or max(sizes) > MOST_DIMENSIONS:
+        return None
+    n = len(draws.log_likelihood)
+    columns = np.arange(0, n, max(1, n // COLUMNS))
+    outer, inner = (
+        {name: jnp.asarray(draws.quantities[name]) for name in group} for group in (first, later)
+    )
+    below = {name: values[columns] for name, values in inner.items()}
+
+    def look(outer: Any, inner: Any) -> tuple[Any, Any]:
+        _, log_prior, _, log_likelihood = _look(
+            model, args, kwargs, {**outer, **inner}, list(owner)
+        )
+        return sum(log_prior[name] for name in later), log_likelihood
+
+    table = jax.vmap(jax.vmap(look, (None, 0)), (0, None))
+    few = slice(None, None, max(1, n // 8))
+    _, likelihood = jax.jit(table)(
+        {name: values[few] for name, values in outer.items()},
+        {name: values[few] for name, values in inner.items()},
+    )
+    if not np.allclose(likelihood, draws.log_likelihood[few], rtol=1e-9, atol=1e-9):
+        return None
+
+    def from_prior(key: Any) -> Any:
+        found = trace(seed(model, key)).get_trace(*args, **kwargs)
+        return {name: found[name]["value"] for name in first}
+
+    prior = jax.jit(jax.vmap(from_prior))(random.split(random.key(0), PRIOR_DRAWS))
+    density = jax.jit(lambda outer: table(outer, below)[0])
+    return Crossed(np.asarray(density(outer)), np.asarray(density(prior)), columns)
 
 
 def _look(

@@ -1,26 +1,37 @@
 """Log ratios of posterior to prior, block by block, estimated from posterior draws.
 
 For block k, r_k = log p(theta_k | theta_<k, y) - log pi(theta_k | theta_<k). The prior is known.
-The posterior's density is estimated one coordinate at a time: a location and a log scale that are
-polynomials of everything before it, and a smooth density of what is left (Lindsey's method, a
-Poisson regression of histogram counts on a natural spline). Discrete blocks are counted. The r_k
+The posterior's density is estimated one coordinate at a time, in one of two ways. The regression
+has a location and a log scale that are polynomials of everything before it, and a smooth density of
+what is left (Lindsey's method, a Poisson regression of histogram counts on a natural spline). The
+kernel estimate is for up to three dimensions (`soubayes.blackbox.kernels`) and is used if it
+predicts each half of the draws clearly better from the other half. The first block of a model in
+which y depends on it only through the later ones has a third estimate
+(`soubayes.blackbox.crossed`), used if its parts agree better. Discrete blocks are counted. The r_k
 add up to the log likelihood and a constant, so the last block needs no density of its own.
 """
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from soubayes.blackbox.crossed import crossed_ratios
 from soubayes.blackbox.draws import Draws
+from soubayes.blackbox.kernels import (
+    MOST_DIMENSIONS,
+    choose_bandwidths,
+    kernel_log_density,
+    rate,
+)
 
 PER_FEATURE = 20  # draws that a feature of a regression must have
 FEWEST = 100  # draws that a level of a discrete block must have for a density of its own
+FEWEST_HALF = 20  # draws that each half must have of levels that share a density
 
 
 class Effort(NamedTuple):
-    """How flexible an estimate is: degrees of location and log scale, and knots of the density."""
+    """How flexible a regression is: degrees of location and log scale, and knots of the density."""
 
     location: int
     scale: int
@@ -29,6 +40,28 @@ class Effort(NamedTuple):
 
 FULL = Effort(3, 2, 9)
 SIMPLE = Effort(2, 1, 6)  # the difference between the two says what flexibility is worth
+JUDGES = 1000  # draws on which kernels and the regression are compared
+CLEARLY = 3.0  # standard errors
+SMOOTHER = np.sqrt(2)  # of kernels: doubles their bias, so that the difference estimates it
+
+
+class Fits(NamedTuple):
+    """Estimates at every draw: from all draws, from each half of every chain, and a simpler one."""
+
+    best: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    simple: np.ndarray
+
+    def error(self) -> float:
+        """The standard deviation over draws of what halves and the simpler estimate disagree by."""
+        halves = np.std(self.first - self.second) / 2
+        return float(np.hypot(halves, np.std(self.simple - self.best)))
+
+    def plus(self, other: "Fits | np.ndarray") -> "Fits":
+        """The sum of two estimates, or of an estimate and something known."""
+        parts = other if isinstance(other, Fits) else (other,) * 4
+        return Fits(*(a + b for a, b in zip(self, parts, strict=True)))
 
 
 class Ratios(NamedTuple):
@@ -41,41 +74,88 @@ class Ratios(NamedTuple):
 
 def ratios(draws: Draws) -> Ratios:
     """Estimates of r_k at every draw, from all draws and from each half of them."""
-    n = len(draws.log_likelihood)
-    half = np.arange(n) % draws.length < draws.length // 2  # the first half of every chain
-    every = np.ones(n, bool)
-    fits = {
-        "best": _ratios(draws, every, FULL),
-        "first half": _ratios(draws, half, FULL),
-        "second half": _ratios(draws, ~half, FULL),
-        "simple": _ratios(draws, every, SIMPLE),
-    }
-    block = draws.names[-1]
-    last = _density(draws, block, every, FULL) - draws.log_prior[block]
-    return Ratios(fits.pop("best"), fits, last)
-
-
-def _ratios(draws: Draws, rows: np.ndarray, effort: Effort) -> dict[str, np.ndarray]:
-    found, rest = {}, draws.log_likelihood.copy()
+    half = np.arange(len(draws.log_likelihood)) % draws.length < draws.length // 2
+    rest = Fits(*(draws.log_likelihood,) * 4)
+    found: dict[str, Fits] = {}
     for block in draws.names[:-1]:
-        found[block] = _density(draws, block, rows, effort) - draws.log_prior[block]
-        rest -= found[block]
-    return {**found, draws.names[-1]: rest}
+        found[block] = _ratio(draws, block, half)
+        rest = rest.plus(Fits(*(-part for part in found[block])))
+    found[draws.names[-1]] = rest
+    by_kind = {kind: {b: getattr(fits, kind) for b, fits in found.items()} for kind in Fits._fields}
+    others = {"first half": "first", "second half": "second", "simple": "simple"}
+    last = _density(draws, draws.names[-1], half, only_best=True).best
+    return Ratios(
+        by_kind["best"],
+        {name: by_kind[kind] for name, kind in others.items()},
+        last - draws.log_prior[draws.names[-1]],
+    )
 
 
-def _density(draws: Draws, block: str, rows: np.ndarray, effort: Effort) -> np.ndarray:
-    """log p(theta_k | theta_<k, y) at every draw, fitted to ``rows``."""
+def _ratio(draws: Draws, block: str, half: np.ndarray) -> Fits:
+    """r_k of a block: from its density, or from crossed draws if their estimates agree better."""
+    found = _density(draws, block, half).plus(-draws.log_prior[block])
+    if draws.crossed is None or block != draws.names[0]:
+        return found
+    crossed = Fits(*crossed_ratios(draws.crossed, half))  # unbiased: its spread is its error
+    return crossed if crossed.error() < found.error() else found
+
+
+def _density(draws: Draws, block: str, half: np.ndarray, only_best: bool = False) -> Fits:
+    """log p(theta_k | theta_<k, y) at every draw."""
     levels, context = _before(draws, block)
     values = draws.values[block]
-    result = np.empty(len(values))
+    parts = np.empty((4, len(values)))
     for level in np.unique(levels):
         here = levels == level
-        fitted = here & rows
         if block in draws.discrete:
-            result[here] = _frequencies(values[here], values[fitted])
-        else:
-            result[here] = sum(_coordinates(values[here], context[here], fitted[here], effort))
-    return result - draws.log_jacobian[block]
+            whole = np.ones(int(here.sum()), bool)
+            kinds = (whole, half[here], ~half[here], whole)
+            parts[:, here] = [_frequencies(values[here], values[here][rows]) for rows in kinds]
+            continue
+        if min(np.sum(half[here]), np.sum(~half[here])) < FEWEST_HALF:
+            parts[:, here] = _normal_log_density(values[here], values.std(axis=0))
+            continue
+        total = np.zeros((4, int(here.sum())))
+        for column in range(values.shape[1]):
+            before = np.concatenate([context, values[:, :column]], axis=1)[here]
+            total += _coordinate(values[here, column], before, half[here], only_best)
+        parts[:, here] = total
+    return Fits(*(parts - draws.log_jacobian[block]))
+
+
+def _normal_log_density(values: np.ndarray, sd: np.ndarray) -> np.ndarray:
+    """The independent normal density around their mean, for too few draws to say more."""
+    z = (values - values.mean(axis=0)) / sd
+    return np.sum(-0.5 * z**2 - np.log(sd) - 0.5 * np.log(2 * np.pi), axis=1)
+
+
+def _coordinate(x: np.ndarray, before: np.ndarray, half: np.ndarray, only_best: bool) -> Fits:
+    """The log density of a coordinate given everything before it, by regression or by kernels."""
+    every = np.ones(len(x), bool)
+    small = 1 + before.shape[1] <= MOST_DIMENSIONS
+    if only_best and not small:
+        return Fits(*(_regression(x, before, every, FULL),) * 4)
+    halves = (half, ~half)
+    first, second = (_regression(x, before, rows, FULL) for rows in halves)
+    if small:
+        widths = choose_bandwidths(x, before)
+        wider = widths.times(2 ** rate(before))  # for half as many draws
+        judges = [np.flatnonzero(~rows)[:: -(-len(x) // JUDGES)] for rows in halves]
+        gain = np.concatenate(
+            [
+                kernel_log_density(x, before, rows, wider, judge) - regression[judge]
+                for rows, regression, judge in zip(halves, (first, second), judges, strict=True)
+            ]
+        )
+        # tails of kernel estimates are poor, so they have to be clearly better
+        if gain.mean() > CLEARLY * gain.std() / np.sqrt(len(gain)):
+            first, second = (kernel_log_density(x, before, rows, wider) for rows in halves)
+            best, simple = (
+                kernel_log_density(x, before, every, w) for w in (widths, widths.times(SMOOTHER))
+            )
+            return Fits(best, first, second, simple)
+    best, simple = (_regression(x, before, every, effort) for effort in (FULL, SIMPLE))
+    return Fits(best, first, second, simple)
 
 
 def _before(draws: Draws, block: str) -> tuple[np.ndarray, np.ndarray]:
@@ -101,16 +181,11 @@ def _frequencies(values: np.ndarray, fitted: np.ndarray) -> np.ndarray:
     return np.log(np.maximum(seen, 0.5) / max(len(fitted), 1))[level.ravel()]
 
 
-def _coordinates(
-    values: np.ndarray, context: np.ndarray, rows: np.ndarray, effort: Effort
-) -> Iterator[np.ndarray]:
-    """The log density of every coordinate given the context and the coordinates before it."""
-    for column in range(values.shape[1]):
-        before = np.concatenate([context, values[:, :column]], axis=1)
-        x = values[:, column]
-        centre, spread = x[rows].mean(), x[rows].std()
-        z, log_scale = _location_scale((x - centre) / spread, before, rows, effort)
-        yield _smooth_log_density(z, rows, effort.knots) - log_scale - np.log(spread)
+def _regression(x: np.ndarray, before: np.ndarray, rows: np.ndarray, effort: Effort) -> np.ndarray:
+    """The log density of a coordinate around a location and a scale, fitted to ``rows``."""
+    centre, spread = x[rows].mean(), x[rows].std()
+    z, log_scale = _location_scale((x - centre) / spread, before, rows, effort)
+    return _smooth_log_density(z, rows, effort.knots) - log_scale - np.log(spread)
 
 
 def _location_scale(
@@ -163,14 +238,13 @@ def polynomials(x: np.ndarray, degree: int, most: int) -> np.ndarray:
 
 
 def _smooth_log_density(z: np.ndarray, rows: np.ndarray, knots: int) -> np.ndarray:
-    """A normal log density plus a natural spline, fitted to the counts of a histogram."""
-    ends = np.quantile(z[rows], [0.003, 0.997])
+    """A normal log density and a natural spline, fitted to the counts of a histogram."""
     places = np.quantile(z[rows], np.linspace(0.003, 0.997, knots))
     low, high = z[rows].min() - 0.5, z[rows].max() + 0.5
     edges = np.linspace(low, high, 101)
     counts = np.histogram(z[rows], edges)[0]
     middle = 0.5 * (edges[1:] + edges[:-1])
-    basis, offset = _natural(middle, places), -0.5 * middle**2
+    basis, offset = _natural(middle, places), _normal(middle, places)
     coef = np.zeros(basis.shape[1])
     coef[0] = np.log(counts.sum()) - np.log(np.exp(offset).sum())
     penalty = 1e-3 * np.eye(len(coef))
@@ -182,8 +256,13 @@ def _smooth_log_density(z: np.ndarray, rows: np.ndarray, knots: int) -> np.ndarr
         if np.abs(step).max() < 1e-8:
             break
     total = np.log(np.exp(offset + basis @ coef).sum() * (edges[1] - edges[0]))
-    at = np.clip(z, ends[0] - 3, ends[1] + 3)
-    return -0.5 * z**2 + _natural(at, places) @ coef - total
+    return _normal(z, places) + _natural(z, places) @ coef - total
+
+
+def _normal(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
+    """A normal log density between the knots, linear beyond them: tails may be exponential."""
+    inside = np.clip(x, knots[0], knots[-1])
+    return -0.5 * inside**2 - inside * (x - inside)
 
 
 def _natural(x: np.ndarray, knots: np.ndarray) -> np.ndarray:

@@ -115,7 +115,7 @@ class Sensitivity:
         ax.set_yticks(range(len(quantities)), quantities)
         ax.invert_yaxis()
         ax.set_xlabel("change of the posterior mean by a confidence (posterior sds)")
-        ax.legend(title="confidence of", frameon=False)
+        ax.legend(title="confidence of", frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
         return ax
 
 
@@ -221,8 +221,8 @@ def _blocks(draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table
         rows["kl_se"].append(error)
         rows["by_confidence"].append(max(confidence))
         rows["by_prior"].append(max(prior))
-        uncertain = float(np.max(table["mean_se"][here])) > LARGE
-        words = "too uncertain: draw more" if uncertain else _diagnosis(confidence, prior)
+        unclear = _unclear(table["mean"][here], table["mean_se"][here])
+        words = "too uncertain: draw more" if unclear else _diagnosis(confidence, prior)
         rows["diagnosis"].append(words)
     return Table(**rows)
 
@@ -248,6 +248,11 @@ def _kl(draws: Draws, estimate: Ratios, block: str) -> tuple[float, float]:
 def _largest(change: np.ndarray, error: np.ndarray) -> float:
     """The largest change that is more than two standard errors."""
     return float(np.max(np.where(abs(change) > 2 * error, abs(change), 0.0)))
+
+
+def _unclear(change: np.ndarray, error: np.ndarray) -> bool:
+    """Whether the errors hide a large change of some mean, and none is large beyond doubt."""
+    return bool(np.any(error > LARGE) and not np.any(abs(change) - 2 * error > LARGE))
 
 
 def _diagnosis(confidence: list[float], prior: list[float]) -> str:

@@ -1,0 +1,98 @@
+"""Posteriors at several confidences, mixed by how well each predicts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from soubayes.blackbox.posterior import SoUPosterior
+from soubayes.results import Table, coordinates, to_inference_data
+
+
+@dataclass(frozen=True, repr=False)
+class MixturePosterior:
+    """Fits of one model at several confidences, with weights.
+
+    A mixture minimises no J, so value and KLs belong to its ``components``. Means and variances are
+    those of the mixture: a variance is that within the components and that between their means.
+    Made by ``select_confidence(..., rule="mixture")``.
+
+    >>> from soubayes import MixturePosterior
+    >>> MixturePosterior.sample.__name__
+    'sample'
+    """
+
+    weights: np.ndarray
+    components: tuple[SoUPosterior, ...]
+
+    def mean(self, name: str) -> Any:
+        """Posterior mean of a site."""
+        return self._average(lambda each: each.mean(name))
+
+    def sd(self, name: str) -> Any:
+        """Posterior standard deviation of a site, coordinate by coordinate."""
+        mean = self.mean(name)
+        return np.sqrt(
+            self._average(lambda each: each.sd(name) ** 2 + (each.mean(name) - mean) ** 2)
+        )
+
+    def quantile(self, name: str, p: ArrayLike) -> Any:
+        """Posterior quantiles of a site, coordinate by coordinate."""
+        parts = [each._values(name) for each in self.components]
+        share = [np.full(len(x), w / len(x)) for x, w in zip(parts, self.weights, strict=True)]
+        return np.quantile(
+            np.concatenate(parts),
+            np.asarray(p, float),
+            axis=0,
+            weights=np.concatenate(share),
+            method="inverted_cdf",
+        )
+
+    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+        """``n`` draws of every site: a component, then its draw."""
+        return self._drawn(n, random_state, lambda each, m: each.sample(m, random_state))
+
+    def predictive(
+        self, *args: Any, n: int = 1000, random_state: Any = 0, **kwargs: Any
+    ) -> dict[str, np.ndarray]:
+        """``n`` draws of every site the model samples when it is called with other arguments."""
+        return self._drawn(
+            n,
+            random_state,
+            lambda each, m: each.predictive(*args, n=m, random_state=random_state, **kwargs),
+        )
+
+    def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
+        """Draws for ArviZ (extra ``plot``)."""
+        return to_inference_data(self.sample(n, random_state), engine="MixturePosterior")
+
+    def summary(self) -> Table:
+        """One row a coordinate: mean, sd, central 90 % interval."""
+        rows = []
+        for name, values in self.components[0].draws.items():
+            low, high = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))
+            parts = zip(np.ravel(self.mean(name)), np.ravel(self.sd(name)), low, high, strict=True)
+            labels = coordinates(name, values.shape[1:])
+            rows += [(label, *part) for label, part in zip(labels, parts, strict=True)]
+        titles = ("quantity", "mean", "sd", "lower", "upper")
+        return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+
+    def __repr__(self) -> str:
+        points = zip(self.weights, self.components, strict=True)
+        head = ", ".join(f"{w:.2f} of {each.confidence}" for w, each in points)
+        return f"MixturePosterior({head})\n{self.summary()}"
+
+    def _average(self, of: Callable[[SoUPosterior], Any]) -> Any:
+        return sum(w * of(each) for w, each in zip(self.weights, self.components, strict=True))
+
+    def _drawn(self, n: int, random_state: Any, draw: Callable) -> dict[str, np.ndarray]:
+        if n < 1:
+            raise ValueError(f"n is {n}, but it must be at least 1.")
+        rng = np.random.default_rng(random_state)
+        chosen = rng.choice(len(self.weights), size=n, p=self.weights)
+        counts = np.bincount(chosen, minlength=len(self.weights))
+        parts = [draw(each, int(m)) for each, m in zip(self.components, counts, strict=True) if m]
+        order = rng.permutation(n)
+        return {name: np.concatenate([p[name] for p in parts])[order] for name in parts[0]}
