@@ -5,7 +5,8 @@ chains of 5,000 draws (funnels in their non-centred form, which has the same pos
 `python benchmarks/guides.py fit [guides]` fits every guide and NumPyro's AutoNormal, and prints for
 each the largest error of a mean in posterior sds, the smallest and largest ratio of sds, and the
 time. `... time` times NUTS as a user would run it; `... confidence` compares with the exact engine
-where one block has confidence 0.1 or 10; `... cost` finds where the cost of guides turns.
+where one block has confidence 0.1 or 10; `... states` compares NUTS and the flow on the AR(1)
+process with a grid of its parameters; `... cost` finds where the cost of guides turns.
 """
 
 import json
@@ -300,6 +301,57 @@ def at_other_confidences(found: dict[str, Case], kinds: Any) -> None:
                 print(json.dumps({"model": name, "guide": kind, "block": block, **row}), flush=True)
 
 
+def kalman(y: np.ndarray, phi: Any, q: Any, s: Any) -> tuple[Any, list, list]:
+    """Log likelihood of the AR(1) process at many parameters, filtered means and variances."""
+    mean, variance, log_p = np.zeros_like(phi), np.zeros_like(phi), np.zeros_like(phi)
+    means, variances = [], []
+    for value in y:
+        ahead, spread = phi * mean, phi**2 * variance + q**2
+        total = spread + s**2
+        log_p = log_p - 0.5 * (np.log(2 * np.pi * total) + (value - ahead) ** 2 / total)
+        mean = ahead + spread / total * (value - ahead)
+        variance = spread * s**2 / total
+        means.append(mean)
+        variances.append(variance)
+    return log_p, means, variances
+
+
+def exact_states(y: np.ndarray, n: int = 20_000) -> tuple[float, dict]:
+    """Minus log evidence and moments of the AR(1) process: parameters on a grid, states drawn."""
+    rng = np.random.default_rng(0)
+    axes = [np.linspace(-0.6, 0.9995, 100), *(np.linspace(0.004, top, 90) for top in (1.6, 1.4))]
+    phi, q, s = np.meshgrid(*axes, indexing="ij")
+    log_p = kalman(y, phi, q, s)[0] + stats.halfnorm.logpdf(q) + stats.halfnorm.logpdf(s)
+    log_p += np.log(0.5)
+    share = np.exp(log_p - log_p.max())
+    cells = [axis[1] - axis[0] for axis in axes]
+    value = -np.log(share.sum() * np.prod(cells)) - log_p.max()
+    chosen = rng.choice(share.size, size=n, p=(share / share.sum()).ravel())
+    phi, q, s = (
+        np.ravel(part)[chosen] + cell * (rng.uniform(size=n) - 0.5)
+        for part, cell in zip((phi, q, s), cells, strict=True)
+    )
+    q, s = abs(q), abs(s)
+    _, means, variances = kalman(y, phi, q, s)
+    z = np.empty((n, len(y)))
+    z[:, -1] = rng.normal(means[-1], np.sqrt(variances[-1]))
+    for t in range(len(y) - 2, -1, -1):
+        gain = variances[t] * phi / (phi**2 * variances[t] + q**2)
+        left = np.maximum(variances[t] * (1 - gain * phi), 1e-12)
+        z[:, t] = rng.normal(means[t] + gain * (z[:, t + 1] - phi * means[t]), np.sqrt(left))
+    draws = {"phi": phi, "q": q, "s": s, "z": z}
+    return float(value), {name: [x.mean(axis=0), x.std(axis=0)] for name, x in draws.items()}
+
+
+def states(case: Case, reference: dict) -> None:
+    value, moments = exact_states(*case.args)
+    for name in ("phi", "q", "s"):
+        print(json.dumps({"NUTS": name, "ratio": float(reference[name][1] / moments[name][1])}))
+    row = run_guide(case, "flow")
+    row |= errors(row.pop("draws"), moments) | {"above_the_minimum": row["value"] - value}
+    print(json.dumps(row), flush=True)
+
+
 def cost() -> None:
     """Seconds of CPU of a fit of one block of normal means, by its size: where the cost turns."""
 
@@ -330,6 +382,9 @@ if __name__ == "__main__":
         at_other_confidences(cases(), wanted or ("auto", "flow"))
     if verb == "cost":
         cost()
+    if verb == "states":
+        name = "AR(1), latent states"
+        states(cases()[name], found[name]["moments"])
     for name, case in cases().items():
         if verb == "nuts" and name not in found:
             found[name] = nuts(name, case)
