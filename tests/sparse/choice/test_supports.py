@@ -152,3 +152,24 @@ def test_search_degrees_against_simulation():
         gain = np.where(z2 > t, z2 - 1, 0.0)
         error = 80 * gain.std() / np.sqrt(len(gain))
         assert choice.search_degrees(t, 80) == pytest.approx(80 * gain.mean(), abs=4 * error)
+
+
+def test_evidence_of_ridge_regression_is_a_marginal_likelihood():
+    """On the scale of the score of a support: sigma under 1/sigma^2 integrated by quadrature."""
+    rng = np.random.default_rng(1)
+    X, y, P = rng.standard_normal((8, 3)), rng.standard_normal(8), 0.4
+    K = np.eye(8) + P * X @ X.T
+    found = choice.dense_evidence(8, float(y @ np.linalg.solve(K, y)), np.linalg.slogdet(K)[1])
+
+    def density(log_v):  # p(y | v) d(log v), which is the prior 1/v
+        return stats.multivariate_normal(cov=np.exp(log_v) * K).pdf(y)
+
+    mass, _ = integrate.quad(density, -15, 15, limit=200)
+    assert found == pytest.approx(np.log(mass), rel=1e-6)
+
+
+def test_evidence_of_a_support_is_its_score():
+    data = experiment1(55, 50, 10, random_state=0)
+    design = make_design(data.X, data.y)
+    found = choice.support_evidence(design, np.arange(10), *everything(50), False)
+    assert found == -0.5 * score(design, np.arange(10)).value

@@ -217,13 +217,16 @@ def test_large_data_hold_out_one_part(monkeypatch):
     assert set(asked.out_of_fold_["fold"]) == {0, 1, 2}
 
 
-def test_the_average_stands_in_for_the_path_where_n_is_close_to_p():
-    """In folds of fewer rows than columns; the mixture has the path itself."""
-    data = experiment1(105, 100, 10, random_state=1)
+def test_where_folds_cannot_say_the_evidence_may():
+    """100 columns and 105 rows: folds of 94 rows lose signals that all rows show."""
+    data = experiment1(105, 100, 50, random_state=1)
     close = SoULinearRegression().fit(data.X, data.y)
-    assert "path average" not in close.candidates_["candidate"]
-    assert close.candidates_["weight"][0] == 1.0
+    assert close.candidates_["candidate"].tolist() == ["path"]
     path = SoULinearRegression(choice="path").fit(data.X, data.y)
     np.testing.assert_allclose(close.coef_, path.coef_, atol=1e-10)
-    away = SoULinearRegression().fit(data.X[:, :60], data.y)
-    assert "path average" in away.candidates_["candidate"]
+    held = close.out_of_fold_["fold"]
+    assert np.bincount(held[held >= 0]).tolist() == [2] * 10  # more rows than columns are left
+    assert len(SoULinearRegression().fit(data.X[:, :60], data.y).candidates_["candidate"]) == 7
+    rng = np.random.default_rng(0)
+    dense = data.X @ (0.3 * rng.normal(size=100)) + 3.0 * rng.normal(size=105)
+    assert len(SoULinearRegression().fit(data.X, dense).candidates_["candidate"]) == 7

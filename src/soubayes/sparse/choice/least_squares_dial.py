@@ -3,6 +3,7 @@
 import numpy as np
 
 from soubayes.sparse.choice.dial import LOOSE, DialPoint, at_point
+from soubayes.sparse.choice.supports import dense_evidence
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.likelihoods.gaussian import Noise
 from soubayes.sparse.solvers.least_squares_evidence import (
@@ -48,6 +49,14 @@ class LeastSquaresDial:
         lower = point._replace(coef=coef, local=point.local * coef / point.coef)
         model = at_point(self.model, lower)
         return fit_of(self.design, model, self._minimise(model, self.noise))
+
+    def evidence(self) -> float:
+        """The log marginal likelihood of the dense end."""
+        assert self._dense is not None
+        found = self._dense.evidence
+        n = self.design.n - (self.model.intercept_variance is not None)
+        quadratic = found.ridge.rss + float(found.ridge.mean @ (found.w * found.ridge.mean))
+        return dense_evidence(n, quadratic, found.ridge.log_det - float(np.log(found.w).sum()))
 
     def _minimise(
         self, model: LeastSquaresModel, noise: float | None

@@ -43,6 +43,21 @@ def choose(
     return best, _threshold(scores[best], PRICE * np.log(max(p - k, 1) / (k + 1.0)))
 
 
+def support_evidence(
+    design: LeastSquares, support: Array, sparse: Array, free: Array, intercept: bool
+) -> float:
+    """The log marginal likelihood of a support, less the price of the search (see `choose`)."""
+    return -0.5 * _score(design, support, sparse, free, intercept).value
+
+
+def dense_evidence(n: float, quadratic: float, log_det: float) -> float:
+    """The log marginal likelihood of ridge regression on the same scale, sigma under 1/sigma^2.
+
+    ``quadratic`` is y'K^-1 y and ``log_det`` log|K| with K = I + X P X', n less the intercept.
+    """
+    return -0.5 * (n * np.log(np.pi * quadratic) - 2.0 * float(gammaln(n / 2.0)) + log_det)
+
+
 def search_degrees(threshold: float, n_nulls: int) -> float:
     """Degrees of freedom that choosing among ``n_nulls`` null columns takes from the noise.
 

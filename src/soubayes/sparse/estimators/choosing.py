@@ -106,14 +106,8 @@ class ChoosingEstimator(SparseEstimator):
         splits = self._splits(X, labels)
         if splits is None:
             return False
-        n, p = X.shape
-        candidates = self._contenders(n, p, min(len(train) for train, _ in splits))
-        self._choose_among(_Memory(self, X, targets, weight), candidates, splits, scoring)
+        self._choose_among(InMemory(self, X, targets, weight), self._candidates, splits, scoring)
         return True
-
-    def _contenders(self, n: int, p: int, train: int) -> tuple[Candidate, ...]:
-        """The candidates, given n rows of p columns and the least number of training rows."""
-        return self._candidates
 
     def _choose_among(
         self,
@@ -147,6 +141,10 @@ class ChoosingEstimator(SparseEstimator):
             says += f" than all columns ({self._error_name} {path:.3g} against {whole:.3g})"
         return f"{int(selected.sum()):,} of {len(selected):,} columns; alone they {says}."
 
+    def _auto_folds(self, n: int, p: int) -> int:
+        more = [folds for rows, folds in FOLDS if p <= n < rows and not self._stratified]
+        return more[0] if more else 5
+
     def _splits(self, X: Any, y: Array) -> list[tuple[Array, Array]] | None:
         """Training and test rows of every fold; one held-out part of large data."""
         n, p = X.shape
@@ -156,8 +154,7 @@ class ChoosingEstimator(SparseEstimator):
         cv = self.cv
         if isinstance(cv, str):
             check_choice("cv", cv, ("auto",))
-            more = [folds for rows, folds in FOLDS if p <= n < rows and not self._stratified]
-            cv = more[0] if more else 5
+            cv = self._auto_folds(n, p)
         if isinstance(cv, Integral):
             if cv < 2:
                 raise ValueError(f"cv is {cv}, but it must be at least 2, a splitter, or None.")
@@ -174,7 +171,7 @@ class ChoosingEstimator(SparseEstimator):
         return splits[:1] if n >= self._one_part and isinstance(self.cv, str) else splits
 
 
-class _Memory(ChoiceTask):
+class InMemory(ChoiceTask):
     """Rows in memory."""
 
     def __init__(

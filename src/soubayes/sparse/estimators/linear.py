@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from soubayes.confidence import shown
@@ -18,6 +18,7 @@ from soubayes.sparse.choice.least_squares_dial import LEAST_SQUARES_DIAL, LeastS
 from soubayes.sparse.choice.mixture import Component, Mixture, centred
 from soubayes.sparse.choice.prediction import Candidate, Fits
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS
+from soubayes.sparse.choice.supports import support_evidence
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
 from soubayes.sparse.designs.gather import GatherPlan, gather
@@ -33,6 +34,7 @@ from soubayes.sparse.estimators.choosing import (
     PATH,
     PATH_AVERAGE,
     ChoosingEstimator,
+    InMemory,
 )
 from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetFit, TargetUnits
 from soubayes.sparse.estimators.inclusion import InclusionReports
@@ -42,7 +44,8 @@ from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
 
-STAND_IN = 1.1  # training rows a column below which the path's average stands in for the path
+CLEARLY = 10.0  # nats by which a sparse support beats ridge regression where folds cannot say
+FEW_AT_A_TIME = 10  # folds there, of few rows each
 STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
@@ -233,7 +236,7 @@ noise_variance, value (J), guarded
             if self._moments is not None and len(Y) >= LARGE and self.cv == "auto":
                 self._choose_moments()
             else:
-                self._choose_numbers(X, Y, weight)
+                self._choose_numbers(X, Y, weight, self._clearly_sparse(designs, units))
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -435,33 +438,43 @@ noise_variance, value (J), guarded
 
     _own_solver = "path"
 
-    _average_stands_in = False
-
-    def _contenders(self, n: int, p: int, train: int) -> tuple[Candidate, ...]:
-        """Where n is close to p, the path's average stands in for the path in folds.
-
-        With fewer rows than columns the path often loses signals that it finds on all rows. Its
-        average does not, and so it says more about the path on all rows.
-        """
-        self._average_stands_in = p <= n and train < STAND_IN * p
-        return tuple(
-            candidate
-            for candidate in self._candidates
-            if not (self._average_stands_in and candidate == PATH_AVERAGE)
-        )
-
     def _n_folds(self) -> int:
         """How many folds the statistics are kept of."""
         if self.cv == "auto":
             return STREAM_FOLDS
         return max(int(self.cv), 2) if isinstance(self.cv, Integral) else 1
 
-    def _choose_numbers(self, X: Any, Y: Array, weight: Array | None) -> None:
+    def _choose_numbers(self, X: Any, Y: Array, weight: Array | None, path_alone: bool) -> None:
         counts = np.ones(len(Y)) if weight is None else weight
         targets = [np.ascontiguousarray(y) for y in Y.T]
         with solver_threads(int(min(X.shape))):
-            if self._choose(X, targets, counts, Y[:, 0], NUMBERS):
-                self._set_mixture_attributes()
+            if path_alone:
+                n, p = X.shape
+                splits = few_at_a_time(n, p, self.random_state)
+                task = InMemory(self, X, targets, counts)
+                self._choose_among(task, (PATH,), splits, NUMBERS)
+            elif not self._choose(X, targets, counts, Y[:, 0], NUMBERS):
+                return
+        self._set_mixture_attributes()
+
+    def _clearly_sparse(self, designs: Sequence[LeastSquares], units: TargetUnits) -> bool:
+        """Whether the path alone is the candidate: folds cannot say, and the evidence is clear.
+
+        With p <= n and fewer training rows than columns in a fold, the path loses signals in folds
+        that it finds on all rows. There the marginal likelihood of its support on all rows is
+        compared with that of ridge regression.
+        """
+        n, p = int(designs[0].n), len(units.x_scale)
+        if self.cv != "auto" or not p <= n or n - n // self._auto_folds(n, p) > p:
+            return False
+        selected = np.atleast_2d(self.selected_)
+        for t, design in enumerate(designs):
+            model, free = self._model(p, [], float(units.y_scale[t]))
+            support, intercept = np.flatnonzero(selected[t]), model.intercept_variance is not None
+            sparse = support_evidence(design, support, model.sparse, free, intercept)
+            if sparse < LeastSquaresDial(design, model).evidence() + CLEARLY:
+                return False
+        return True
 
     def _choose_moments(self) -> None:
         """The choice by the moments of the folds."""
@@ -472,7 +485,6 @@ noise_variance, value (J), guarded
                 f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
                 "use 'auto', an int, or None."
             )
-        self._average_stands_in = False
         task = FoldMoments(folds, len(self._candidates), self._fit_moments)
         with solver_threads(self.n_features_in_):
             self._choose_among(task, self._candidates, task.splits, FOLD_MOMENTS)
@@ -511,8 +523,6 @@ noise_variance, value (J), guarded
                     coefs, size = coefs * (units.y_scale[t] / units.x_scale), fit.effective
                 parts[PATH.label], sizes[PATH.label] = (own,), size
                 parts[PATH_AVERAGE.label] = _along(own, coefs)
-                if self._average_stands_in and not known:
-                    parts[PATH.label] = parts[PATH_AVERAGE.label]
                 sizes[PATH_AVERAGE.label] = float(np.count_nonzero(coefs, axis=1).mean())
             points = [point for point in LEAST_SQUARES_DIAL if point.label in wanted[t]]
             dial = LeastSquaresDial(design, model) if points else None
@@ -527,6 +537,14 @@ noise_variance, value (J), guarded
 
     def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
         return mixture.predict(rows)
+
+
+def few_at_a_time(n: int, p: int, seed: Any) -> list[tuple[Array, Array]]:
+    """Folds of so few rows that more rows than columns are left, or all but one."""
+    size = max((n - p) // 2, 1)
+    order = check_random_state(seed).permutation(n)
+    held = [order[i * size : (i + 1) * size] for i in range(min(FEW_AT_A_TIME, n // size))]
+    return [(np.setdiff1d(order, test), np.sort(test)) for test in held]
 
 
 def _along(own: Component, coefs: Array) -> tuple[Component, ...]:
