@@ -31,6 +31,7 @@ from soubayes.sparse.solvers.row_state import (
 )
 
 Array = np.ndarray
+_PRECISE = 1e-6  # from this tolerance on a slow fit ends with all digits
 JOINT = 40  # steps of `descend_jointly`, and of Newton's method that make it worth while
 
 
@@ -42,25 +43,28 @@ def solve(
     max_iter: int = 200,
     tol: float = 1e-7,
     readmit: bool = True,
+    slow: bool = False,
     report: Callable[[int, float, int], None] = lambda *_: None,
 ) -> RowFit:
     """Minimise J from ``start`` until a step lowers it by less than ``tol`` times its size.
 
     J never rises. A dropped column's own share of J, of order gamma_tau, enters the history at
     its latest value. Without ``readmit`` dropped columns stay where they are.
+    ``slow`` data are those where all of q had to move at once.
     """
     state = start
     data, value = evaluate(problem, model, state)
     history, converged = [value], False
     coarse = max(tol, 1e-5) if readmit else tol
-    first, slow = 0, False  # of the steps on these columns; whether all of q had to move at once
+    first = 0  # of the steps on these columns
     for iteration in range(max_iter):
         step = _descend(problem, model, state, data, value, tol)
         if step is not None:
             if not problem.likelihood.majorises:
                 last = slow and value - step.value <= tol * abs(value)
                 if last or _is_slow([*history[first:], step.value], tol):
-                    step, slow = _jointly(problem, model, step, tol), True
+                    step = _jointly(problem, model, step, tol, last and tol < _PRECISE)
+                    slow = True
             state, data, value = step
             history.append(value)
         report(iteration, value, len(state.active))
@@ -78,7 +82,7 @@ def solve(
             converged = True
             break
         coarse = coarse if check.waiting else tol
-    return RowFit(state, data, history, converged)
+    return RowFit(state, data, history, converged, slow=slow)
 
 
 def evaluate(problem: RowProblem, model: RowModel, state: RowState) -> tuple[Pass, float]:
@@ -104,12 +108,15 @@ def _is_slow(history: list[float], tol: float) -> bool:
     return gain > enough and gain > before * (enough / gain) ** (2.0 / JOINT)
 
 
-def _jointly(problem: RowProblem, model: RowModel, step: _Step, tol: float) -> _Step:
+def _jointly(
+    problem: RowProblem, model: RowModel, step: _Step, tol: float, precise: bool = False
+) -> _Step:
     """The step, or a lower one to where all of q goes from there when it moves at once."""
     enough = 0.1 * tol * abs(step.value)
-    trial = descend_jointly(problem, model, step.state, enough=enough, max_iter=JOINT)
+    trial = descend_jointly(problem, model, step.state, enough, JOINT, precise)
     data, value = evaluate(problem, model, trial)
-    return _Step(trial, data, value) if value < step.value else step
+    close = precise and value <= step.value + 1e-13 * abs(step.value)  # equal but for rounding
+    return _Step(trial, data, min(value, step.value)) if value < step.value or close else step
 
 
 def _descend(

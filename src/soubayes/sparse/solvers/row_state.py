@@ -60,6 +60,7 @@ class RowFit(NamedTuple):
     rows: Array | None = None
     # with the nuisance parameters of this fit; None: it has none
     likelihood: Likelihood | None = None
+    slow: bool = False  # see `newton.solve`
 
 
 def make_state(

@@ -212,7 +212,8 @@ def _from(
         if fit.rows is not None:
             return fit._replace(likelihood=problem.likelihood)
         before, start = fit.history, fit.state
-    fit = solve(problem, model, start, readmit=readmit, **limits.solver())
+    slow = warm is not None and warm.slow
+    fit = solve(problem, model, start, readmit=readmit, slow=slow, **limits.solver())
     if before:
         # the dropped columns' shares of J, brought up to date since
         shift = fit.history[0] - before[-1]
