@@ -78,6 +78,12 @@ def test_it_ends_where_every_slope_vanishes():
     np.testing.assert_allclose(slope, 0.0, atol=1e-6)
 
 
+def test_nothing_active_is_nothing_to_move():
+    problem, model, start = setting(intercept=False)
+    none = start._replace(active=np.arange(0), mean=np.zeros(0), root=np.zeros((0, 0)))
+    assert descend_jointly(problem, model, none, 1e-9, 10) is none
+
+
 @pytest.mark.parametrize("count", [1.0, 1e7])
 def test_separated_rows_counted_many_times_converge_in_tens_of_steps(count):
     X = np.random.default_rng(6).normal(size=(12, 40))

@@ -50,6 +50,8 @@ def descend_jointly(
     ``precise`` end has as many digits as the gradient of J and not only as J itself.
     """
     rows, at = problem.take(start.active), _Coordinates.of(model, start)
+    if not at.size:
+        return start
 
     def objective(x: Array) -> tuple[float, Array]:
         state = at.state(x)
