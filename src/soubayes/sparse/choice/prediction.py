@@ -26,6 +26,7 @@ BEHIND = 5.0  # nats in the weights, which is a weight of 0.7 %: as good as 0
 ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
 DECIDED = 5  # folds after which one remaining fit needs no more
 ENOUGH = 40  # held-out rows that a recalibration needs
+SOME = 30  # held-out rows before any candidate is left behind
 
 
 class Candidate(NamedTuple):
@@ -85,7 +86,7 @@ def choose(
         for number, predictions in enumerate(found, start=begin):
             race.keep(number, folds[number - begin][1], predictions)
         begin = end
-        if end < len(splits):
+        if end < len(splits) and len(race.seen) >= SOME:
             race.leave_behind(len(splits) / end)
             if race.decided(end):
                 break
