@@ -92,7 +92,8 @@ def test_the_page_says_what_is_known_of_the_intervals():
     for y in (frame["a"] + 0.1 * frame["b"], frame["a"] > 0):
         problem = pose_problem(frame.assign(y=y), "y")
         page = summary_page(fit_table(problem), problem, "y")
-        assert "leave out the uncertainty of the selection" in page
+        assert "averaged over the columns that may carry an effect" in page
+        assert "Credible sets" in page
 
 
 def test_progress_is_shown_on_a_terminal(diabetes, tmp_path, monkeypatch):

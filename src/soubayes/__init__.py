@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from soubayes.sparse.likelihoods.base import RowLikelihood as RowLikelihood
     from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
     from soubayes.sparse.plots import plot_confidences as plot_confidences
+    from soubayes.sparse.plots import plot_credible_sets as plot_credible_sets
     from soubayes.sparse.plots import plot_path as plot_path
     from soubayes.sparse.plots import plot_shrinkage as plot_shrinkage
     from soubayes.sparse.scales.base import Scale as Scale
@@ -117,7 +118,7 @@ _PUBLIC = {
     "sparse.estimators.logistic": ["SoULogisticRegression"],
     "sparse.estimators.normal_means": ["SoUNormalMeans"],
     "model_files": ["load_model", "save_model"],
-    "sparse.plots": ["plot_confidences", "plot_path", "plot_shrinkage"],
+    "sparse.plots": ["plot_confidences", "plot_credible_sets", "plot_path", "plot_shrinkage"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)

@@ -19,6 +19,11 @@ CAUTION = (
     f"Intervals hold {LEVEL:.0%} of the posterior given the columns that were selected, in the "
     "units of the data. They leave out the uncertainty of the selection."
 )
+AVERAGED = (
+    f"Intervals hold {LEVEL:.0%} of the posterior averaged over the columns that may carry an "
+    "effect, in the units of the data: they contain 0 where a column may carry none."
+)
+MOST_CELLS = 2**24  # rows times columns up to which credible sets are found
 
 
 class Fitted(NamedTuple):
@@ -40,10 +45,12 @@ def fit_table(problem: Problem) -> Fitted:
     import soubayes
 
     names = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
-    estimator = getattr(soubayes, names[problem.task])()
+    cells = len(problem.y) * problem.X.shape[1]
+    estimator = getattr(soubayes, names[problem.task])(inclusion=cells <= MOST_CELLS)
     pipeline = make_pipeline(TableEncoder(problem.dates), estimator)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*so that the path alone decides", UserWarning)
+        warnings.filterwarnings("ignore", ".*posterior over supports did not settle", UserWarning)
         pipeline.fit(problem.X, problem.y)
     score = _held_out_score(estimator, problem)
     classes = list(getattr(pipeline, "classes_", []))
@@ -95,12 +102,43 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
         f"{target}: sparse {problem.task}",
         f"<p>{len(problem.y)} rows. {escape(chosen)}</p><ul>{notes}</ul>",
         _page.table(columns, [[row[0], *map(escape, row[1:])] for row in rows]),
-        f"<p>{CAUTION}</p>",
+        f"<p>{AVERAGED if hasattr(fitted.estimator, 'inclusion_') else CAUTION}</p>",
+        *_credible_sets(fitted),
         *_dial(fitted),
         _page.picture(
             _path_figure(fitted), "Path", "Coefficients along the path in the confidence."
         ),
     )
+
+
+def _credible_sets(fitted: Fitted) -> list[str]:
+    """Which columns could take each other's place, a row a set."""
+    if not hasattr(fitted.estimator, "inclusion_"):
+        return []
+    frame = fitted.estimator.credible_sets().reset_index()
+    said = (
+        "One column of each set carries an effect, with at least 95 % probability; the columns of "
+        "a set look alike. The effect is that of one standard deviation of the column."
+    )
+    if not len(frame):
+        said = "No column or group of columns carries an effect with 95 % probability."
+    names = [name for name in ("target",) if name in frame]
+    rows = [
+        [
+            ", ".join(row["features"]),
+            *(escape(str(row[name])) for name in names),
+            f"{row['probability']:.3f}",
+            f"{row['purity']:.2f}",
+            f"{row['effect']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})",
+        ]
+        for _, row in frame.iterrows()
+    ]
+    columns = ["columns", *names, "probability", "least correlation", "effect of one sd"]
+    doubt = [] if all(one.converged for one in fitted.estimator.support_posteriors_) else [
+        "<p>These probabilities had not settled.</p>"
+    ]  # fmt: skip
+    table = [_page.table(columns, rows)] if rows else []
+    return ["<h2>Credible sets</h2>", f"<p>{said}</p>", *doubt, *table]
 
 
 def _dial(fitted: Fitted) -> list[str]:

@@ -114,6 +114,64 @@ def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     return ax
 
 
+def plot_credible_sets(
+    estimator: Any, *, level: float = 0.95, target: int = 0, ax: Any = None
+) -> Any:
+    """Inclusion probability of every column, the credible sets coloured.
+
+    Parameters
+    ----------
+    estimator : SoULinearRegression, SoULogisticRegression or SoUGeneralizedRegression
+        Fitted with ``inclusion=True``.
+    level : float
+        Of the credible sets.
+    target : int
+        Which target, or which class against the rest.
+    ax : matplotlib Axes or None
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from soubayes import SoULinearRegression
+    >>> from soubayes.datasets import experiment1
+    >>> data = experiment1(55, 50, 10)
+    >>> model = SoULinearRegression(choice="path", inclusion=True).fit(data.X, data.y)
+    >>> plot_credible_sets(model).get_ylabel()
+    'inclusion probability'
+    """
+    supports = estimator._supports()[target]
+    names, sets = estimator._feature_names(), supports.credible_sets(level)
+    ax = _axes(ax)
+    inside = np.zeros(len(supports.probability), bool)
+    for i, one in enumerate(sets):
+        inside[one.columns] = True
+        first = _short(str(names[one.columns[0]]))
+        label = first if len(one.columns) == 1 else f"{first} and {len(one.columns) - 1} alike"
+        mark, colour = "osD^v"[i // 10 % 5], f"C{i % 10}"
+        shown = supports.probability[one.columns]
+        ax.plot(one.columns, shown, mark, ms=6, color=colour, label=label, zorder=3)
+    rest = np.flatnonzero(~inside)
+    ax.plot(rest, supports.probability[rest], ".", color="0.6", ms=4, zorder=2)
+    if 0 < len(sets) <= 20:
+        legend = ax.legend(
+            title=f"{level:.0%} credible sets",
+            fontsize=8,
+            title_fontsize=8,
+            frameon=False,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)  # names of columns: a $ in them is a $
+    ax.set_ylim(-0.03, 1.05)
+    ax.set_xlabel("column" if sets else f"column (no {level:.0%} credible set)")
+    ax.set_ylabel("inclusion probability")
+    return ax
+
+
 def plot_shrinkage(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     """The shrinkage factors kappa_j, sorted: 0 keeps a coefficient, 1 removes it.
 

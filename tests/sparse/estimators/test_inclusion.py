@@ -5,7 +5,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 
-from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
+from soubayes import (
+    SoUGeneralizedRegression,
+    SoULinearRegression,
+    SoULogisticRegression,
+    plot_credible_sets,
+)
 from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 
 RNG = np.random.default_rng(7)
@@ -137,3 +142,21 @@ def test_streamed_rows_of_a_classifier_are_refused():
         [(X[:80], Y[:80]), (X[80:], Y[80:])]
     )
     np.testing.assert_allclose(model.inclusion_, FITS["linear"](X).inclusion_, atol=1e-6)
+
+
+def test_figure_shows_every_column_and_names_the_sets():
+    axes = plot_credible_sets(FITS["linear"](X))
+    assert sum(len(line.get_xdata()) for line in axes.lines) == X.shape[1]
+    assert len(axes.get_legend().get_texts()) == 2
+    with pytest.raises(AttributeError, match="inclusion=True"):
+        plot_credible_sets(SoULinearRegression(choice="path").fit(X, Y))
+
+
+@pytest.mark.filterwarnings("ignore:.*did not settle")
+def test_data_that_a_column_explains_entirely():
+    exact = SoULinearRegression(choice="path", inclusion=True).fit(X, 3.0 * X[:, 2])
+    assert exact.inclusion_[2] > 0.99
+    constant = SoULinearRegression(choice="path", inclusion=True).fit(X, np.ones(150))
+    assert constant.inclusion_.max() < 0.5
+    apart = SoULogisticRegression(choice="path", inclusion=True).fit(X, X[:, 2] > 0)
+    assert apart.inclusion_[0, 2] > 0.9

@@ -32,7 +32,7 @@ class Slab:
         occam = np.log(self.weight) - 0.5 * np.log(spread)
         if np.isinf(degrees):
             return occam + 0.5 * fall
-        share = np.minimum(fall / max(evidence.rest, _TINY), 1.0 - 1e-12)
+        share = np.minimum(fall / evidence.rest, 1.0 - 1e-12)
         return occam - 0.5 * degrees * np.log1p(-share)
 
 
@@ -78,6 +78,3 @@ def anchored_effect(log_odds: Array, given_top: Array, top: int, columns: Column
         log_alpha = log_odds + np.log(-np.expm1(fall))
     log_alpha[top] = log_odds[top]
     return Effect(np.exp(log_alpha - logsumexp(np.append(log_alpha, 0.0))), columns)
-
-
-_TINY = 1e-300

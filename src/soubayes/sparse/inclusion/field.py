@@ -60,7 +60,7 @@ class Field:
         self._now = ColumnEvidence(
             self._floor(self.data.norms - np.einsum("ij,ij->i", half, half)),
             self.data.scores - half @ short,
-            self.data.yy - float(short @ short),
+            self._left(self.data.yy - float(short @ short)),
         )
 
     def without(self, columns: Array, c: Array) -> ColumnEvidence:
@@ -107,11 +107,15 @@ class Field:
         return ColumnEvidence(
             self._floor(self._now.s - np.einsum("ij,jk,ik->i", S, N, S, optimize=True)),
             self._now.q - S @ (N @ q),
-            self._now.rest - float(q @ N @ q),
+            self._left(self._now.rest - float(q @ N @ q)),
         )
 
     def _floor(self, s: Array) -> Array:
         return np.maximum(s, 1e-12 * self.data.n)
+
+    def _left(self, rest: float) -> float:
+        """y' Omega^-1 y above what rounding leaves where X explains y entirely."""
+        return max(rest, 1e-12 * self.data.yy, 1e-300)
 
     def _learn(self, columns: Array) -> None:
         """Keep the cross products of columns that are new."""
