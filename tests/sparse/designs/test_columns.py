@@ -71,11 +71,13 @@ def _text(n, p, seed=0):
 
 
 def _same(a, b):
+    # L-BFGS steps on separated classes end where J is flat to rounding
+    digits = 1e-6 if isinstance(a, SoULogisticRegression) else 1e-8
     np.testing.assert_array_equal(a.selected_, b.selected_)
     for name in ("coef_", "coef_sd_", "intercept_"):
         want = np.asarray(getattr(a, name))
         np.testing.assert_allclose(
-            getattr(b, name), want, rtol=1e-8, atol=1e-8 * np.abs(want).max()
+            getattr(b, name), want, rtol=digits, atol=digits * np.abs(want).max()
         )
 
 

@@ -68,9 +68,12 @@ def standardise_block(
     array([[ 0., -0.,  1.],
            [-1.,  0.,  1.]])
     """
-    dense = np.asarray(X.toarray() if sp.issparse(X) else X, float)
-    out = np.ones((dense.shape[0], dense.shape[1] + ones), dtype or float)
-    out[:, : dense.shape[1]] = (dense - mean) / divisor
+    dense = X.toarray() if sp.issparse(X) else np.asarray(X)
+    out = np.empty((dense.shape[0], dense.shape[1] + ones), dtype or float)
+    out[:, dense.shape[1] :] = 1.0
+    scaled = np.subtract(dense, mean, dtype=float)
+    scaled /= divisor
+    out[:, : dense.shape[1]] = scaled
     return out
 
 
