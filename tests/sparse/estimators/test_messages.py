@@ -64,11 +64,14 @@ def test_one_dimension_of_normal_means():
         assert "Y.reshape(-1, 1)" in _message(SoUNormalMeans().fit, given)
 
 
+FLAGS = ("fit_intercept", "verbose", "inclusion")
+
+
 def test_numpy_scalars_are_shown_as_numbers():
     wrong = [np.int64(-3), np.float32(-3), np.str_("none"), np.bool_(True)]
     for estimator in (SoULinearRegression, SoULogisticRegression, SoUNormalMeans):
         for name in estimator().get_params():
-            if name in ("fit_intercept", "verbose", "n_jobs", "class_weight", "feature_blocks"):
+            if name in FLAGS or name in ("n_jobs", "class_weight", "feature_blocks"):
                 continue
             for value in wrong:
                 with pytest.raises((TypeError, ValueError)) as caught:

@@ -9,7 +9,7 @@ import pytest
 
 from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.datasets import wide_design
-from soubayes.sparse.solvers import dropped, newton, path
+from soubayes.sparse.solvers import descent, dropped, newton, path
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])
@@ -17,7 +17,8 @@ from soubayes.sparse.solvers import dropped, newton, path
 def test_linear_fit_is_that_of_all_columns(seed, confidence, monkeypatch):
     data = wide_design(60, 300, 8, random_state=seed)
     screened = SoULinearRegression(confidence_coef=confidence).fit(data.X, data.y)
-    monkeypatch.setattr(path, "DROPPED", np.inf)
+    for module in (descent, path):
+        monkeypatch.setattr(module, "DROPPED", np.inf)
     whole = SoULinearRegression(confidence_coef=confidence).fit(data.X, data.y)
     assert whole.selected_.all()
     assert screened.selected_.sum() < 12

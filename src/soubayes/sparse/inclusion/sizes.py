@@ -27,8 +27,8 @@ class SizePrior:
         prior times the likelihoods of all places but j. A place may be ``counted`` in part: a
         column that one of the effects has taken is no place of its own.
 
-        >>> SizePrior(0.0).log_odds(np.full(3, -np.inf), 3).round(3)  # nothing but place j
-        array([-1.386, -1.386, -1.386])
+        >>> SizePrior(0.0).log_odds(np.full(3, -np.inf), 3).round(2)  # B(2, 3)/B(1, 4) = 1/3
+        array([-1.1, -1.1, -1.1])
         """
         logit = np.linspace(-np.log(p) - 7.0, 12.0, NODES)
         log_pi, log_rest = -np.logaddexp(0.0, -logit), -np.logaddexp(0.0, logit)
