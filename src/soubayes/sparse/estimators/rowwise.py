@@ -15,6 +15,7 @@ from soubayes.sparse.designs.gather import Gathered
 from soubayes.sparse.designs.rows import rows_in_memory
 from soubayes.sparse.designs.standardise import (
     ColumnUnits,
+    check_squares,
     check_units,
     column_units,
     in_range,
@@ -198,6 +199,7 @@ class RowwiseEstimator(InclusionReports):
         assert found.statistics is not None
         whole = found.statistics.total()
         use = whole if self.fit_intercept else whole.about_zero()
+        check_squares(whole.x_mean, np.diag(use.xx) / use.n)
         units = ColumnUnits.of_moments(use)
         plan = self._plan(found.n_columns)
         order, divisor = plan.order, units.divisor[plan.order]

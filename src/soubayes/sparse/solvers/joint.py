@@ -98,6 +98,8 @@ def _precise(x: Array, slope: Callable[[Array], Array]) -> Array:
                 break
             step, left = step + size / curvature * way, left - size / curvature * bent
             way, size = left + left @ left / size * way, left @ left
+        if not np.abs(step).max() < 1.0:  # in units of the posterior: the end is not near
+            break
         new = slope(x + step)
         if not new @ new < 0.25 * (here @ here):
             break

@@ -37,9 +37,9 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
         value += 0.5 * mean @ (pull * mean)
         return float(value), solve_triangular(factor, slope + pull * mean, lower=True)
 
-    # below this the rounding of float32 rows would send line searches after noise, 20 passes each
-    enough = 1e-7 if problem.design.dtype == np.float32 else 2e-9
-    limits = {"maxiter": 25, "ftol": enough}
+    limits = {"maxiter": 25, "ftol": 2e-9}
+    if problem.design.dtype == np.float32:  # or rounding sends line searches after noise
+        limits |= {"ftol": 1e-7, "maxls": 4}
     found = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
     mean = solve_triangular(factor, found.x, lower=True, trans=1)
     p = problem.design.n_columns
