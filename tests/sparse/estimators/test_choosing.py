@@ -1,4 +1,7 @@
-"""Confidences chosen by prediction: the limits, and what must not matter."""
+"""Confidences chosen by prediction: the limits, and what must not matter.
+
+Covers linear_choice too.
+"""
 
 import numpy as np
 import pandas as pd

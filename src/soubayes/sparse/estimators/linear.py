@@ -1,24 +1,16 @@
 """Sparse Bayesian linear regression as a scikit-learn estimator (section 4.2)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from soubayes.confidence import shown
 from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights
-from soubayes.sparse.choice.fold_moments import FoldMoments
-from soubayes.sparse.choice.least_squares_dial import LEAST_SQUARES_DIAL, LeastSquaresDial
-from soubayes.sparse.choice.mixture import Component, Mixture, centred
-from soubayes.sparse.choice.prediction import Candidate, Fits
-from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS
-from soubayes.sparse.choice.supports import support_evidence
+from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
 from soubayes.sparse.designs.gather import GatherPlan, gather
@@ -28,34 +20,22 @@ from soubayes.sparse.designs.standardise import check_squares, column_scales, in
 from soubayes.sparse.designs.wide import Wide
 from soubayes.sparse.estimators.base import FeatureSelection, as_dense, row_slices, set_columns
 from soubayes.sparse.estimators.blocks import FeatureBlock, parse_blocks
-from soubayes.sparse.estimators.choosing import (
-    FEWEST,
-    LARGE,
-    PATH,
-    PATH_AVERAGE,
-    ChoosingEstimator,
-    InMemory,
-)
-from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetFit, TargetUnits
+from soubayes.sparse.estimators.choosing import FEWEST, LARGE
+from soubayes.sparse.estimators.gaussian import TargetFit, TargetUnits
 from soubayes.sparse.estimators.inclusion import InclusionReports
+from soubayes.sparse.estimators.linear_choice import LinearChoice
 from soubayes.sparse.inclusion.least_squares import linear_supports
-from soubayes.sparse.solvers.path import path_fit
 from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
-
-CLEARLY = 10.0  # nats by which a sparse support beats ridge regression where folds cannot say
-FEW_AT_A_TIME = 10  # folds there, of few rows each
-STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
 class SoULinearRegression(
     FeatureSelection,
     MultiOutputMixin,
     RegressorMixin,
-    ChoosingEstimator,
+    LinearChoice,
     InclusionReports,
-    GaussianEstimator,
 ):
     """Linear regression that selects columns by the confidence in its coefficients.
 
@@ -230,7 +210,7 @@ noise_variance, value (J), guarded
             X, Y, weight = X[weight > 0], Y[weight > 0], weight[weight > 0]
         choosing = self._by_prediction()
         designs, units, found = self._designs(X, Y, weight, self._n_folds() if choosing else 1)
-        self._moments: FoldedMoments | None = found if units.plain else None
+        self._moments = found if units.plain else None
         self._solve(designs, units)
         if choosing and self._enough(len(Y)):
             if self._moments is not None and len(Y) >= LARGE and self.cv == "auto":
@@ -427,134 +407,6 @@ noise_variance, value (J), guarded
         return designs, TargetUnits(
             x_mean * x_unit, x_scale * x_unit, y_mean * y_unit, y_scale * y_unit
         )
-
-    # ---- confidences chosen by prediction ---------------------------------------------------
-
-    _candidates = (
-        PATH,
-        PATH_AVERAGE,
-        *(Candidate(point.label, *point) for point in LEAST_SQUARES_DIAL),
-    )
-
-    _own_solver = "path"
-
-    def _n_folds(self) -> int:
-        """How many folds the statistics are kept of."""
-        if self.cv == "auto":
-            return STREAM_FOLDS
-        return max(int(self.cv), 2) if isinstance(self.cv, Integral) else 1
-
-    def _choose_numbers(self, X: Any, Y: Array, weight: Array | None, path_alone: bool) -> None:
-        counts = np.ones(len(Y)) if weight is None else weight
-        targets = [np.ascontiguousarray(y) for y in Y.T]
-        with solver_threads(int(min(X.shape))):
-            if path_alone:
-                n, p = X.shape
-                splits = few_at_a_time(n, p, self.random_state)
-                task = InMemory(self, X, targets, counts)
-                self._choose_among(task, (PATH,), splits, NUMBERS)
-            elif not self._choose(X, targets, counts, Y[:, 0], NUMBERS):
-                return
-        self._set_mixture_attributes()
-
-    def _clearly_sparse(self, designs: Sequence[LeastSquares], units: TargetUnits) -> bool:
-        """Whether the path alone is the candidate: folds cannot say, and the evidence is clear.
-
-        With p <= n and fewer training rows than columns in a fold, the path loses signals in folds
-        that it finds on all rows. There the marginal likelihood of its support on all rows is
-        compared with that of ridge regression.
-        """
-        n, p = int(designs[0].n), len(units.x_scale)
-        if self.cv != "auto" or not p <= n or n - n // self._auto_folds(n, p) > p:
-            return False
-        selected = np.atleast_2d(self.selected_)
-        for t, design in enumerate(designs):
-            model, free = self._model(p, [], float(units.y_scale[t]))
-            support, intercept = np.flatnonzero(selected[t]), model.intercept_variance is not None
-            sparse = support_evidence(design, support, model.sparse, free, intercept)
-            if sparse < LeastSquaresDial(design, model).evidence() + CLEARLY:
-                return False
-        return True
-
-    def _choose_moments(self) -> None:
-        """The choice by the moments of the folds."""
-        folds = self._moments
-        assert folds is not None
-        if len(folds.folds) < 2:
-            raise TypeError(
-                f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
-                "use 'auto', an int, or None."
-            )
-        task = FoldMoments(folds, len(self._candidates), self._fit_moments)
-        with solver_threads(self.n_features_in_):
-            self._choose_among(task, self._candidates, task.splits, FOLD_MOMENTS)
-        self._set_mixture_attributes()
-
-    def _fit_moments(self, raw: Moments, wanted: Sequence[set[str]], known: bool) -> Fits:
-        return self._fit_designs(*self._moment_designs(raw), wanted, known)
-
-    def _fit_candidates(
-        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
-    ) -> Fits:
-        designs, units, _ = self._designs(X, np.stack(targets, axis=1), weight, square=True)
-        return self._fit_designs(designs, units, wanted, known)
-
-    def _fit_designs(
-        self,
-        designs: Sequence[LeastSquares],
-        units: TargetUnits,
-        wanted: Sequence[set[str]],
-        known: bool,
-    ) -> Fits:
-        found = Fits([], [], units.x_mean)
-        for t, design in enumerate(designs):
-            model, free = self._model(len(units.x_scale), [], float(units.y_scale[t]))
-            parts: dict[str, tuple[Component, ...]] = {}
-            sizes: dict[str, float] = {}
-            if wanted[t] & {PATH.label, PATH_AVERAGE.label}:
-                if known:
-                    own = self._sparse_mixtures[t].components[0]
-                    tables: Any = [self.path_] if self._single else self.path_
-                    coefs = tables[t]["coef"]
-                    size = float(np.ravel(self.effective_parameters_)[t])
-                else:
-                    coefs, fit = path_fit(design, model, free, max_iter=int(self.max_iter))
-                    (own,) = self._components(design, fit, units, t)
-                    coefs, size = coefs * (units.y_scale[t] / units.x_scale), fit.effective
-                parts[PATH.label], sizes[PATH.label] = (own,), size
-                parts[PATH_AVERAGE.label] = _along(own, coefs)
-                sizes[PATH_AVERAGE.label] = float(np.count_nonzero(coefs, axis=1).mean())
-            points = [point for point in LEAST_SQUARES_DIAL if point.label in wanted[t]]
-            dial = LeastSquaresDial(design, model) if points else None
-            for point in points:
-                assert dial is not None
-                fit = dial.fit(point)
-                parts[point.label] = self._components(design, fit, units, t)
-                sizes[point.label] = fit.effective
-            found.components.append({k: v for k, v in parts.items() if k in wanted[t]})
-            found.effective.append(sizes)
-        return found
-
-    def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
-        return mixture.predict(rows)
-
-
-def few_at_a_time(n: int, p: int, seed: Any) -> list[tuple[Array, Array]]:
-    """Folds of so few rows that more rows than columns are left, or all but one."""
-    size = max((n - p) // 2, 1)
-    order = check_random_state(seed).permutation(n)
-    held = [order[i * size : (i + 1) * size] for i in range(min(FEW_AT_A_TIME, n // size))]
-    return [(np.setdiff1d(order, test), np.sort(test)) for test in held]
-
-
-def _along(own: Component, coefs: Array) -> tuple[Component, ...]:
-    """The path's average: its points, each with the covariance and noise of the chosen one."""
-    found = []
-    for coef in coefs:
-        mean = own.posterior.mean.copy()
-        mean[: len(coef)] = coef
-        found.append(replace(own, posterior=own.posterior.at(mean), weight=1.0 / len(coefs)))
-    return tuple(found)
 
 
 def _numbers(y: Array) -> Array:
