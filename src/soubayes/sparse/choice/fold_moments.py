@@ -25,9 +25,8 @@ class FoldMoments(ChoiceTask):
     def __init__(self, folds: FoldedMoments, size: int, fit: FitMoments) -> None:
         self.folds, self.size, self._fit = folds, size, fit
         counts = np.array([0.0 if fold is None else fold.n for fold in folds.folds])
-        targets = len(folds.total().y_mean)
         self.weight = np.repeat(counts / size, size)
-        self.targets = [np.zeros(len(self.weight)) for _ in range(targets)]
+        self.targets = [np.zeros(len(self.weight)) for _ in range(folds.shape[1])]
 
     @property
     def splits(self) -> list[tuple[Array, Array]]:

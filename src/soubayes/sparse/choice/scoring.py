@@ -58,8 +58,12 @@ def t_scores(off: Array, variance: Array, weight: Array) -> Array:
 
 def normal_scores(off: Array, variance: Array, weight: Array) -> Array:
     """Normal log densities with inflated variances."""
-    factor = [inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])]
-    return norm.logpdf(off, scale=np.sqrt(variance * np.array(factor)))
+    return norm.logpdf(off, scale=np.sqrt(variance * _inflations(off, variance, weight)))
+
+
+def _inflations(off: Array, variance: Array, weight: Array) -> Array:
+    """`inflation` of every candidate."""
+    return np.array([inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])])
 
 
 def score_numbers(
@@ -76,7 +80,7 @@ def score_numbers(
     only a part was held out.
     """
     off = y[:, None] - mean
-    factor = np.array([inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])])
+    factor = _inflations(off, variance, weight)
     wide = variance * factor
     scores = weight[:, None] * density(off, variance, weight)
     w = predictive_weights(scores, more * NUMBERS_POWER)

@@ -38,7 +38,7 @@ class Gathered(NamedTuple):
     def n_columns(self) -> int:
         """p."""
         if self.statistics is not None:
-            return len(self.statistics.total().x_mean)
+            return self.statistics.shape[0]
         assert self.rows is not None
         return self.rows.X.shape[1]
 

@@ -86,6 +86,12 @@ class FoldedMoments:
             folds[place] = _both(folds[place], fold)
         return FoldedMoments(tuple(folds), self.rows + other.rows)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many columns and targets there are."""
+        fold = next(fold for fold in self.folds if fold is not None)
+        return fold.xy.shape
+
     def total(self, without: int | None = None) -> Moments:
         """Of all rows, or of all but one fold."""
         found = None

@@ -26,7 +26,7 @@ from soubayes.sparse.estimators.base import SparseEstimator, as_dense, check_cho
 
 Array = np.ndarray
 
-LARGE = 10_000  # rows from which one held-out part takes the place of the folds
+LARGE = 10_000  # rows from which moments take the place of rows, and a classifier needs no choice
 SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
 DENSE_BYTES = 2**28  # the same of a dense X
 FEWEST = 20  # rows below which folds would say nothing
