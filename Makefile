@@ -29,7 +29,7 @@ bench: $(READY)
 	-$(BIN)/python -m pip install -q sparsevb  # compiles; where it does not, the page says so
 	$(BIN)/python benchmarks/scaling.py --rows 1000000
 	$(BIN)/python benchmarks/wide.py --columns 20000
-	$(BIN)/python benchmarks/suite.py  # writes docs/benchmarks.md
+	$(BIN)/python benchmarks/suite.py  # writes docs/development/benchmarks.md
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

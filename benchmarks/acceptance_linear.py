@@ -1,4 +1,4 @@
-"""What the linear estimators are held to, as the tables of docs/linear.md.
+"""What the linear estimators are held to, as the tables of docs/development/linear.md.
 
     soubayes reproduce table1 tableS1 tableS2 --full --out results
     python benchmarks/acceptance_linear.py rows.jsonl results         # compute the rest, report

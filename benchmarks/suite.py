@@ -1,4 +1,4 @@
-"""Everything beside everyone: writes docs/benchmarks.md.
+"""Everything beside everyone: writes docs/development/benchmarks.md.
 
     python benchmarks/suite.py                      # what `make bench` runs: under an hour
     python benchmarks/suite.py --page               # only the page, from the rows there are
@@ -31,7 +31,7 @@ SEEDS = range(2000, 2005)
 BUDGET = 120.0  # seconds of a method on all data sets of a design
 LEVEL = 0.9
 FEW = {"horseshoe, NUTS, 500 draws": 3}  # data sets for a method that takes long
-PAGE = HERE.parent / "docs" / "benchmarks.md"
+PAGE = HERE.parent / "docs" / "development" / "benchmarks.md"
 
 
 class Found(NamedTuple):
@@ -387,7 +387,7 @@ METHODS: dict[str, dict[str, Callable[[Regression], Found]]] = {
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    """docs/benchmarks.md."""
+    """docs/development/benchmarks.md."""
     lines = [
         "# Benchmarks",
         "",

@@ -1,6 +1,6 @@
 """A likelihood, a scale prior and a grouping that the library does not have, wherever rows live.
 
-The classes are those of docs/extending.md, executed from the page itself.
+The classes are those of docs/guide/extending.md, executed from the page itself.
 
 Covers generalized and groups.
 """
@@ -18,7 +18,7 @@ from scipy import integrate, optimize, stats
 from soubayes import RowLikelihood, Scale, SoUGeneralizedRegression
 from soubayes.sparse.scales import Exponential, HalfCauchy
 
-PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guide" / "extending.md"
 
 
 @pytest.fixture(scope="module")
