@@ -21,8 +21,8 @@ from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 
 from soubayes import SoULinearRegression, datasets
-from soubayes.experiments.paper import printed, rows
-from soubayes.experiments.storage import Row, Store
+from soubayes.paper.printed import printed_number, printed_rows
+from soubayes.paper.storage import Row, Store
 
 TABLES = {"table1": "Exp. 1", "tableS1": "Exp. 2", "tableS2": "Exp. 3"}
 HELD_OUT = {
@@ -56,7 +56,7 @@ def compute(path: Path) -> None:
     tasks += [
         (title("table1", row), "sou", seed, datasets.experiment1, tuple(row.values()))
         for seed in seeds[:PREDICTIVE]
-        for row in rows("table1")
+        for row in printed_rows("table1")
     ]
     tasks += [
         (name, method, seed, make, ())
@@ -116,15 +116,15 @@ def report(store: Store, lines: dict[tuple[str, str], list[dict]]) -> None:
     missed, no_worse, count, far = [], 0, 0, []
     for table in TABLES:
         stored = [row for row in store.rows(table) if not row.error]
-        for row in rows(table):
+        for row in printed_rows(table):
             parts = {m: of(stored, m, row) for m in ["oracle", *METHODS]}
             ours = parts["sou"]
             if not ours:
                 continue
             name, count = title(table, row), count + 1
             error, slack = mean(ours, "rmse"), margin(ours)
-            paper = printed(table, row, "sou", "rmse") or np.nan
-            null = printed(table, row, "sou", "below_1e-3") or np.nan
+            paper = printed_number(table, row, "sou", "rmse") or np.nan
+            null = printed_number(table, row, "sou", "below_1e-3") or np.nan
             no_worse += error <= paper
             if error > paper + slack or mean(ours, "below_1e-3") < null - 0.01:
                 missed.append(name)

@@ -21,8 +21,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
 
 from soubayes import SoULogisticRegression, load_mnist
-from soubayes.experiments.l1 import GRID, fit_l1_cv
-from soubayes.experiments.logistic import standardised
+from soubayes.paper.l1 import GRID, fit_l1_cv
+from soubayes.paper.logistic import standardised
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -66,7 +66,7 @@ def l1(X: np.ndarray, labels: np.ndarray, chosen: list[int]) -> None:
         ours, _ = seconds(lambda y=y: SoULogisticRegression(confidence_coef=1.0).fit(X, y))
         fast, _ = seconds(lambda y=y: fit_l1_cv(X, y))
         print(
-            f"digit {k}: SoU {ours:.1f} s; LR-L1 with CV by soubayes.experiments.l1 {fast:.0f} s "
+            f"digit {k}: SoU {ours:.1f} s; LR-L1 with CV by soubayes.paper.l1 {fast:.0f} s "
             f"(ratio {fast / ours:.1f})",
             flush=True,
         )

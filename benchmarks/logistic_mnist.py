@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from soubayes import SoULogisticRegression, load_mnist
-from soubayes.experiments.logistic import standardised
+from soubayes.paper.logistic import standardised
 
 SPARSE = 0.85
 

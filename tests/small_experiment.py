@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from soubayes.experiments.runner import Experiment, run
-from soubayes.experiments.storage import Store, Task
-from soubayes.experiments.views import View, cell, select
+from soubayes.paper.runner import Experiment, run
+from soubayes.paper.storage import Store, Task
+from soubayes.paper.views import View, cell, select
 
 WAIT = 0.01
 

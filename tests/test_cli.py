@@ -11,16 +11,16 @@ import pytest
 from typer.testing import CliRunner
 
 import small_experiment
-import soubayes.cli as cli
-from soubayes.experiments import experiments, storage
-from soubayes.experiments.storage import FILE, Store, this_version
+import soubayes.paper.commands as commands
+from soubayes.paper import experiments, storage
+from soubayes.paper.storage import FILE, Store, this_version
 
 SMALL = small_experiment.experiment()
 FAILING = small_experiment.experiment(small_experiment.compute_or_fail)
 
 
 def soubayes(*words):
-    return CliRunner().invoke(cli.app, [str(word) for word in words])
+    return CliRunner().invoke(commands.app, [str(word) for word in words])
 
 
 def one_line(result, code=2):
@@ -32,7 +32,7 @@ def one_line(result, code=2):
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(cli, "experiments", lambda: {"small": SMALL})
+    monkeypatch.setattr(commands, "experiments", lambda: {"small": SMALL})
 
 
 def test_list_names_every_experiment():
@@ -64,7 +64,7 @@ def test_dry_run_computes_and_writes_nothing(small, tmp_path):
 
 
 def test_failed_rows_give_exit_code_1(monkeypatch, tmp_path):
-    monkeypatch.setattr(cli, "experiments", lambda: {"small": FAILING})
+    monkeypatch.setattr(commands, "experiments", lambda: {"small": FAILING})
     result = soubayes("reproduce", "small", "--toy", "--out", tmp_path)
     assert result.exit_code == 1
     assert "small, seed 2: ZeroDivisionError: seed two" in result.stdout
@@ -124,11 +124,11 @@ def test_a_damaged_file_of_rows_is_one_line_and_exit_code_1(small, tmp_path):
 def test_a_full_disk_is_one_line_and_the_run_goes_on_later(jobs, tmp_path):
     """The real program where files may not grow beyond 40 kB, and again without that limit."""
     code = (
-        "import resource, sys, small_experiment as small, soubayes.cli as cli\n"
-        "cli.experiments = lambda: {'small': small.experiment(small.compute_wide)}\n"
+        "import resource, sys, small_experiment as small, soubayes.paper.commands as commands\n"
+        "commands.experiments = lambda: {'small': small.experiment(small.compute_wide)}\n"
         "most = int(sys.argv.pop(1))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)) if most else None\n"
-        "cli.app()\n"
+        "commands.app()\n"
     )
 
     def reproduce(most):

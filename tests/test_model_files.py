@@ -307,7 +307,7 @@ NAMES = [
     *_OURS,
     *("sklearn.pipeline.Pipeline", "sklearn.preprocessing.StandardScaler", "os.system", "list"),
     *(
-        "soubayes.experiments.storage.subprocess",
+        "soubayes.paper.storage.subprocess",
         "__class__",
         "__reduce__",
         "__dict__",

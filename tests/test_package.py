@@ -54,6 +54,14 @@ def test_type_checkers_see_the_same_names():
     assert seen == set(soubayes.__all__)
 
 
+def test_the_library_does_not_import_the_papers_experiments():
+    """They use the library; of the rest only the program, `__main__`, knows them."""
+    home = Path(soubayes.__file__).parent
+    files = [f for f in home.rglob("*.py") if "paper" not in f.relative_to(home).parts]
+    users = [f.name for f in files if re.search(r"soubayes(\.| import )paper\b", f.read_text())]
+    assert users == ["__main__.py"]
+
+
 def test_public_names_have_a_docstring_with_an_example():
     bare = [n for n in soubayes.__all__ if ">>>" not in (getattr(soubayes, n).__doc__ or "")]
     assert bare == []

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from soubayes.datasets import sine
-from soubayes.experiments import paper
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import (
+from soubayes.paper.printed import printed_number
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import (
     STYLE,
     Cell,
     Content,
@@ -128,7 +128,7 @@ _NOTES = {
 
 def _printed(prior: str, width: int, model: str, metric: str) -> float | None:
     row = {"width": width}
-    return paper.printed("tableS3", row, model, metric) if prior != "weak" else None
+    return printed_number("tableS3", row, model, metric) if prior != "weak" else None
 
 
 def report_figure(rows: list[Row]) -> Content:

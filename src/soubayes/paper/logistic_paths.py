@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.experiments import paper
-from soubayes.experiments.logistic import (
+from soubayes.paper.logistic import (
     DIGITS,
     all_digits,
     compute,
@@ -15,9 +14,10 @@ from soubayes.experiments.logistic import (
     most_images,
     shares_below,
 )
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import Cell, Content, Picture, View, new_figure, select
+from soubayes.paper.printed import printed_number
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import Cell, Content, Picture, View, new_figure, select
 
 LOCAL_PATH = [1.0, 0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4, 1e-6]
 RATE_PATH = [1e2, 1e3, 1e4, 1e5, 1e6, 1e7]
@@ -93,7 +93,7 @@ def _lost(points: dict[str, list[tuple[float, float, float]]]) -> str:
         return ""
     shares, accuracies = zip(*prior, strict=True)
     there = float(np.interp(sparsity, shares, accuracies))
-    printed = paper.printed("figS1", {}, "prior", "accuracy_lost")
+    printed = printed_number("figS1", {}, "prior", "accuracy_lost")
     return (
         f"At SoU-SGL's sparsity of {sparsity:.3f} the tighter prior has lost "
         f"{100 * (accuracy - there):.1f} points of accuracy (paper: {100 * (printed or 0):.1f})."

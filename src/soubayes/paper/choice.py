@@ -12,9 +12,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from soubayes import datasets
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import Cell, Content, Picture, View, cell, new_figure, select
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import Cell, Content, Picture, View, cell, new_figure, select
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # training rows, new rows
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from soubayes.experiments.digits import load_digits_data
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import (
+from soubayes.paper.digits import load_digits_data
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import (
     Cell,
     Content,
     Picture,

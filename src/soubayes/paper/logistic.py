@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from soubayes.experiments import paper
-from soubayes.experiments.digits import load_digits_data
-from soubayes.experiments.l1 import fit_l1_cv
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import Cell, Content, Picture, View, new_figure, select
+from soubayes.paper.digits import load_digits_data
+from soubayes.paper.l1 import fit_l1_cv
+from soubayes.paper.printed import BELOW, printed_number
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import Cell, Content, Picture, View, new_figure, select
 
 TITLES = {"lr": "LR", "lr_l1": "LR-L1", "gl": "GL", "sou": "SoU-SGL", "sou_auto": "SoU-SGL, auto"}
 DIGITS = range(10)
@@ -104,11 +104,11 @@ def report_table(rows: list[Row]) -> Content:
             continue
         cells = []
         for metric, value in {"accuracy": found[0], **shares_below(found[1])}.items():
-            printed = paper.printed("table2", {}, method, metric)
+            printed = printed_number("table2", {}, method, metric)
             digits = 3 if metric == "accuracy" else 2
             cells.append(Cell(value, data_sets=1, paper=printed, better="higher", digits=digits))
         body.append([title, *cells])
-    columns = ["model", "accuracy", *(f"below {m.removeprefix('below_')}" for m in paper.BELOW)]
+    columns = ["model", "accuracy", *(f"below {m.removeprefix('below_')}" for m in BELOW)]
     note = (
         "Test accuracy, and the share of the coefficients of standardised pixels below each "
         f"tolerance. Data: {described(images)}."
@@ -163,7 +163,7 @@ def all_digits(rows: list[Row]) -> tuple[float, np.ndarray] | None:
 
 
 def shares_below(coef: np.ndarray) -> dict[str, float]:
-    return {name: float(np.mean(np.abs(coef) < float(name[6:]))) for name in paper.BELOW}
+    return {name: float(np.mean(np.abs(coef) < float(name[6:]))) for name in BELOW}
 
 
 def most_images(rows: list[Row]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from soubayes.experiments.paper import PRINTED, printed, rows
+from soubayes.paper.printed import PRINTED, printed_number, printed_rows
 
 
 def test_every_table_is_whole():
@@ -11,7 +11,12 @@ def test_every_table_is_whole():
     for table, count in counts.items():
         assert sum(entry.table == table for entry in PRINTED) == count
     assert len(PRINTED) == sum(counts.values())
-    assert [len(rows(t)) for t in ("table1", "tableS1", "tableS2", "table3")] == [13, 13, 5, 7]
+    assert [len(printed_rows(t)) for t in ("table1", "tableS1", "tableS2", "table3")] == [
+        13,
+        13,
+        5,
+        7,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -28,8 +33,8 @@ def test_every_table_is_whole():
     ],
 )
 def test_numbers_read_off_the_page(table, row, method, metric, value):
-    assert printed(table, row, method, metric) == value
+    assert printed_number(table, row, method, metric) == value
 
 
 def test_what_the_paper_does_not_print():
-    assert printed("table1", {"n": 25, "p": 20, "signals": 10}, "gl", "rmse") is None
+    assert printed_number("table1", {"n": 25, "p": 20, "signals": 10}, "gl", "rmse") is None

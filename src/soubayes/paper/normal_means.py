@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from soubayes import datasets
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import (
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import (
     STYLE,
     Cell,
     Content,

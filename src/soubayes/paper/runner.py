@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from threadpoolctl import threadpool_limits
 
 from soubayes._optional import require
-from soubayes.experiments.storage import Outcome, Row, Store, Task
+from soubayes.paper.storage import Outcome, Row, Store, Task
 
 SIZES = ("toy", "quick", "full")
 

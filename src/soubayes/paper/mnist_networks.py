@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.experiments import paper
-from soubayes.experiments.digits import load_digits_data
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.toy_networks import MODELS
-from soubayes.experiments.views import (
+from soubayes.paper.digits import load_digits_data
+from soubayes.paper.printed import printed_number
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.toy_networks import MODELS
+from soubayes.paper.views import (
     STYLE,
     Cell,
     Content,
@@ -87,7 +87,7 @@ def report_widths(rows: list[Row]) -> Content:
         cells = []
         for metric in ("active_1", "active_2", "accuracy", "accuracy_draws"):
             digits = 3 if metric.startswith("accuracy") else 0
-            printed = paper.printed("table3", {"width": width}, "sou", metric)
+            printed = printed_number("table3", {"width": width}, "sou", metric)
             better = "higher" if metric == "accuracy" else ""
             cells.append(cell(here, metric, paper=printed, better=better, digits=digits))
         body.append([name, *cells])

@@ -14,19 +14,19 @@ class Printed(NamedTuple):
     value: float
 
 
-def printed(table: str, row: Mapping[str, Any], method: str, metric: str) -> float | None:
+def printed_number(table: str, row: Mapping[str, Any], method: str, metric: str) -> float | None:
     """What the paper prints there, None if it prints nothing.
 
-    >>> printed("table1", {"n": 25, "p": 20, "signals": 10}, "sou", "rmse")
+    >>> printed_number("table1", {"n": 25, "p": 20, "signals": 10}, "sou", "rmse")
     1.42
     """
     return _INDEX.get((table, _key(row), method, metric))
 
 
-def rows(table: str) -> list[dict[str, Any]]:
+def printed_rows(table: str) -> list[dict[str, Any]]:
     """The rows of a table, in the paper's order.
 
-    >>> rows("tableS2")[0]
+    >>> printed_rows("tableS2")[0]
     {'signal_share': 0.1}
     """
     seen = {_key(entry.row): dict(entry.row) for entry in PRINTED if entry.table == table}

@@ -11,8 +11,8 @@ from joblib.externals.loky import get_reusable_executor
 
 import small_experiment
 from damage import KINDS, damaged
-from soubayes.experiments.runner import WorkerDied, compute_row, run
-from soubayes.experiments.storage import FILE, Outcome, RowsError, Store, Task
+from soubayes.paper.runner import WorkerDied, compute_row, run
+from soubayes.paper.storage import FILE, Outcome, RowsError, Store, Task
 
 SMALL = small_experiment.experiment()
 

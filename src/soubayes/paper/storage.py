@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
+from errno import EIO
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -71,6 +72,8 @@ class Row(NamedTuple):
 
 class RowsError(OSError):
     """The file of rows is damaged or cannot be written; the message says what to do."""
+
+    errno = EIO  # the disk's fault, not that of the command's user
 
 
 class Store:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from soubayes import _page
 from soubayes._files import atomic_path
-from soubayes.experiments import experiments
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Store
-from soubayes.experiments.views import Cell, Content, Picture, View
+from soubayes.paper import experiments
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Store
+from soubayes.paper.views import Cell, Content, Picture, View
 
 _INTRODUCTION = """<p>Bold is what these rows give, with the Monte Carlo standard error of the mean;
 “paper” is the number printed there. <span class="mark better">▲ better</span>

@@ -5,12 +5,12 @@ import re
 
 import pytest
 
-import soubayes.experiments.report as report_module
-from soubayes.experiments import experiments, storage
-from soubayes.experiments.report import write_report
-from soubayes.experiments.runner import Experiment, run
-from soubayes.experiments.storage import Outcome, Row, Store, Task
-from soubayes.experiments.views import Cell, Picture, View, cell, new_figure, select
+import soubayes.paper.report as report_module
+from soubayes.paper import experiments, storage
+from soubayes.paper.report import write_report
+from soubayes.paper.runner import Experiment, run
+from soubayes.paper.storage import Outcome, Row, Store, Task
+from soubayes.paper.views import Cell, Picture, View, cell, new_figure, select
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from soubayes.datasets import Regression, experiment1
-from soubayes.experiments import paper
-from soubayes.experiments.linear import FIRST_SEED, grid, measure, report
-from soubayes.experiments.linear_methods import METHODS, Fit
-from soubayes.experiments.peers import PEERS
-from soubayes.experiments.storage import Row
+from soubayes.paper.linear import FIRST_SEED, grid, measure, report
+from soubayes.paper.linear_methods import METHODS, Fit
+from soubayes.paper.peers import PEERS
+from soubayes.paper.printed import printed_rows
+from soubayes.paper.storage import Row
 
 
 def test_measures_of_an_estimate():
@@ -38,7 +38,7 @@ def test_full_size_is_the_papers_with_a_hundred_data_sets(table):
     tasks = grid(table, "full")
     assert min(t.seed for t in tasks) == FIRST_SEED
     counts = Counter((t.parameters["method"], t.parameters.get("p", 50)) for t in tasks)
-    rows = Counter(row.get("p", 50) for row in paper.rows(table))
+    rows = Counter(row.get("p", 50) for row in printed_rows(table))
     for (method, p), count in counts.items():
         if method == "horseshoe" and p >= 200:
             assert 10 * rows[p] <= count < 100 * rows[p]

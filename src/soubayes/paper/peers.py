@@ -8,11 +8,11 @@ from sklearn.linear_model import ARDRegression, ElasticNetCV
 from sklearn.model_selection import GridSearchCV
 
 from soubayes import datasets
-from soubayes.experiments.linear import FIRST_SEED, measure
-from soubayes.experiments.linear_methods import METHODS, Fit, Method
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import Cell, Content, View, cell, name_of, select
+from soubayes.paper.linear import FIRST_SEED, measure
+from soubayes.paper.linear_methods import METHODS, Fit, Method
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import Cell, Content, View, cell, name_of, select
 
 
 def _chosen(data: datasets.Regression, seed: int) -> Fit:

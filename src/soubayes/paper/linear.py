@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from soubayes import datasets
-from soubayes.experiments import paper
-from soubayes.experiments.linear_methods import METHODS
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Row, Task
-from soubayes.experiments.views import (
+from soubayes.paper.linear_methods import METHODS
+from soubayes.paper.printed import printed_number, printed_rows
+from soubayes.paper.runner import Experiment
+from soubayes.paper.storage import Row, Task
+from soubayes.paper.views import (
     STYLE,
     Cell,
     Content,
@@ -33,7 +33,7 @@ _TOLERANCES = {"below_1e-1": 1e-1, "below_1e-2": 1e-2, "below_1e-3": 1e-3}
 
 def grid(table: str, size: str) -> list[Task]:
     """The rows of a table, every method, seed by seed so that a part of a run is a small table."""
-    designs = paper.rows(table)
+    designs = printed_rows(table)
     if size == "toy":
         designs = designs[:1]
     seeds = _MOST[size]
@@ -108,12 +108,12 @@ def report(table: str, rows: list[Row]) -> Content:
         if metric.startswith("below"):
             methods = [m for m in methods if m != "oracle"]
         body: list[list[str | Cell]] = []
-        for row in paper.rows(table):
+        for row in printed_rows(table):
             cells = [
                 cell(
                     select(rows, method=m, **row),
                     metric,
-                    paper=paper.printed(table, row, m, metric),
+                    paper=printed_number(table, row, m, metric),
                     better="lower" if metric == "rmse" else "higher",
                 )
                 for m in methods
@@ -131,7 +131,7 @@ def report(table: str, rows: list[Row]) -> Content:
 def _far_from_the_oracle(table: str, rows: list[Row], shown: list[str]) -> Content:
     """The share of data sets where a method's RMSE is more than twice the oracle's."""
     body: list[list[str | Cell]] = []
-    for row in paper.rows(table):
+    for row in printed_rows(table):
         best = {r.seed: r.result["rmse"] for r in select(rows, method="oracle", **row)}
         cells = []
         for method in shown[1:]:

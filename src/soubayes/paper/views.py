@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from soubayes._optional import require
-from soubayes.experiments.storage import Row
+from soubayes.paper.storage import Row
 
 
 class Cell(NamedTuple):

@@ -1,0 +1,177 @@
+"""The paper's part of the command line: list, reproduce and report its experiments."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from soubayes.cli import FAILED, app, console, fail, one_line_errors, progress_bar, say
+from soubayes.paper import experiments
+from soubayes.paper.runner import Experiment, Summary, WorkerDied, run, slowness
+from soubayes.paper.storage import FILE, Outcome, Store, Task, this_version
+
+INTERRUPTED = 130
+
+
+@app.command("list")
+def list_experiments() -> None:
+    """Every experiment, what it shows, and about how long it takes on one core here."""
+    factor = slowness()
+    table = Table(box=None, pad_edge=False)
+    for title in ("name", "shows", "in the paper", "--quick", "--full"):
+        table.add_column(title, overflow="fold")
+    for experiment in experiments().values():
+        times = [_duration(experiment.minutes[size] * factor) for size in ("quick", "full")]
+        table.add_row(experiment.name, experiment.shows, experiment.where, *times)
+    console.print(table)
+    say(f"Times are of one core (this machine: {factor:.1f} times the reference).")
+
+
+@app.command()
+def reproduce(
+    names: Annotated[list[str], typer.Argument(help="Experiments by name, or 'all'.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes (the default).")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The paper's size.")] = False,
+    toy: Annotated[bool, typer.Option("--toy", help="Seconds: does it run?")] = False,
+    jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    out: Annotated[Path, typer.Option(help="The folder of the rows.")] = Path("results"),
+    backend: Annotated[str, typer.Option(help="joblib or dask.")] = "joblib",
+    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask scheduler.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Compute the rows again.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+) -> None:
+    """Compute the rows of experiments; run again to go on where it stopped.
+
+    Exit codes: 0 done, 1 some rows failed (tracebacks are kept) or could not be written, 2 wrong
+    use, 130 interrupted.
+    """
+    if quick + full + toy > 1:
+        fail("choose one of --quick, --full and --toy.")
+    size = "full" if full else "toy" if toy else "quick"
+    chosen = _chosen(names)
+    if backend not in ("joblib", "dask"):
+        fail(f"--backend is {backend!r}, but it must be joblib or dask.")
+    if scheduler is not None and backend != "dask":
+        fail("--scheduler needs --backend dask.")
+    with one_line_errors(OSError, ImportError):
+        if dry_run:
+            _say_what_would_be_done(chosen, size, out, jobs, fresh)
+            return
+        store = Store(out)
+        if fresh:
+            for experiment in chosen:
+                store.remove(experiment.source, experiment.grid(size))
+        failed = 0
+        try:
+            for experiment in chosen:
+                failed += _run_with_progress(
+                    experiment, size, store, jobs=jobs, backend=backend, scheduler=scheduler
+                ).failed
+        except KeyboardInterrupt:
+            say("Stopped. Finished rows are kept: run the same command to go on.")
+            raise typer.Exit(INTERRUPTED) from None
+        except WorkerDied as error:
+            say(f"Stopped: {error}")
+            raise typer.Exit(FAILED) from None
+    say(f"Rows are in {store.path}. Next: soubayes report {out}")
+    if failed:
+        say(f"{failed} rows failed; the report shows why, the next run tries them again.")
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(help="A folder that `reproduce` wrote.")],
+) -> None:
+    """Write report.html (one file, opens offline) and figures/ (PNG, PDF) into the folder."""
+    from soubayes.paper.report import write_report
+
+    if not (folder / FILE).exists():
+        fail(f"there are no rows in {str(folder)!r}: run soubayes reproduce --out {folder} first.")
+    with one_line_errors(OSError, ImportError):
+        say(f"Wrote {write_report(folder)}")
+
+
+def _chosen(names: list[str]) -> list[Experiment]:
+    known = experiments()
+    if "all" in names:
+        return list(known.values())
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        fail(f"no experiment {', '.join(unknown)}; there are {', '.join(known)}, and all.")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _say_what_would_be_done(
+    chosen: list[Experiment], size: str, out: Path, jobs: int, fresh: bool
+) -> None:
+    store = Store(out) if (out / FILE).exists() and not fresh else None
+    factor = slowness()
+    for experiment in chosen:
+        tasks = experiment.grid(size)
+        todo = store.pending(experiment.source, tasks) if store else tasks
+        share = len(todo) / max(len(tasks), 1)
+        time = _duration(experiment.minutes[size] * factor * share / jobs)
+        say(f"{experiment.name}: {len(todo)} of {len(tasks)} rows to compute, {time}")
+        if store:
+            _say_of_other_versions(experiment, store, tasks)
+
+
+def _say_of_other_versions(experiment: Experiment, store: Store, tasks: list[Task]) -> None:
+    found = store.versions(experiment.source, tasks)
+    others = {version: count for version, count in found.items() if version != this_version()}
+    if others:
+        told = ", ".join(f"{count} by {version}" for version, count in sorted(others.items()))
+        say(
+            f"{experiment.name}: rows kept from before were computed by other versions: {told}; "
+            f"this is {this_version()}. --fresh computes them again."
+        )
+
+
+def _run_with_progress(
+    experiment: Experiment,
+    size: str,
+    store: Store,
+    *,
+    jobs: int,
+    backend: str,
+    scheduler: str | None,
+) -> Summary:
+    """Run one experiment under a bar with the time left; without a terminal, just say the end."""
+    tasks = experiment.grid(size)
+    _say_of_other_versions(experiment, store, tasks)
+    todo = len(store.pending(experiment.source, tasks))
+    with progress_bar() as progress:
+        bar = progress.add_task(experiment.name, total=todo)
+
+        def on_row(task: Task, outcome: Outcome) -> None:
+            progress.advance(bar)
+            if outcome.error:
+                reason = outcome.error.strip().splitlines()[-1]
+                say(f"{experiment.name}, seed {task.seed}: {reason}")
+
+        done = run(
+            experiment,
+            size,
+            store,
+            jobs=jobs,
+            backend=backend,
+            scheduler=scheduler,
+            on_row=on_row,
+        )
+    kept = f", {done.found} kept from before" if done.found else ""
+    wrong = f", {done.failed} failed" if done.failed else ""
+    say(f"{experiment.name}: {done.computed} rows computed{kept}{wrong}.")
+    return done
+
+
+def _duration(minutes: float) -> str:
+    """About how long, for people.
+
+    >>> _duration(0.2), _duration(7), _duration(130)
+    ('about 12 s', 'about 7 min', 'about 2.2 h')
+    """
+    if minutes < 1:
+        return f"about {max(60 * minutes, 1):.0f} s"
+    return f"about {minutes:.0f} min" if minutes < 100 else f"about {minutes / 60:.1f} h"
