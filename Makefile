@@ -5,12 +5,18 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: demo test test-all bench format clean
+.PHONY: demo docs test test-all bench format clean
 
 demo: $(READY)
-	$(BIN)/python examples/sparse_regression.py
+	$(BIN)/python examples/sparse/sparse_regression.py
 	$(BIN)/soubayes reproduce table1 --quick --jobs 2 --out results
 	$(BIN)/soubayes report results
+
+# the site, in docs/_build/html; every warning is an error
+docs: export OMP_NUM_THREADS := 1
+docs: $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	$(BIN)/sphinx-build -n -W --keep-going -q docs docs/_build/html
 
 # two workers on two cores
 test test-all: export OMP_NUM_THREADS := 1
@@ -36,7 +42,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) docs/_build docs/auto_examples docs/api/generated docs/api/backreferences docs/paper/generated build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

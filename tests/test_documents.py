@@ -36,6 +36,6 @@ def test_links_of_a_page_lead_somewhere(page):
     assert dead == []
 
 
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda s: s.stem)
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").rglob("*.py")), ids=lambda s: s.stem)
 def test_example_runs(script):
     runpy.run_path(str(script), run_name="__main__")

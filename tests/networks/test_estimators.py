@@ -227,7 +227,7 @@ def _effective(net):
 
 ONE_UNIT = pytest.mark.xfail(
     strict=True,
-    reason="ends with one unit in layer 2, of lower J than 4 and 4 units: docs/development/networks.md",
+    reason="ends with one unit in layer 2, of lower J than 4 and 4: docs/development/networks.md",
 )
 
 

@@ -1,9 +1,13 @@
-"""Ellsberg's urn: 30 red balls, 60 black or yellow in unknown proportion.
+"""
+Ellsberg's urn
+==============
 
-People prefer A (100 dollars if red) to B (if black), and D (black or yellow) to C (red or yellow).
-No single belief about the urn makes an expected-utility agent do both; a doubted one does.
+An urn holds 30 red balls and 60 that are black or yellow in an unknown proportion. People prefer a
+bet on red (A) to one on black (B), and a bet on black or yellow (D) to one on red or yellow (C). No
+belief about the urn explains both choices by expected utility. A low confidence in the belief does.
 """
 
+import matplotlib.pyplot as plt
 import numpy as np
 
 from soubayes import EventTree, plot_event_tree
@@ -23,15 +27,17 @@ bets = {
 }
 acts = {name: (lambda _, colour, wins=wins: float(colour in wins)) for name, wins in bets.items()}
 
-# a draw from a known urn is mere risk (inf); its composition is a guess
+# a draw from a known urn is an ordinary risk (inf); the composition of the urn is a guess
 doubt = {"composition": 0.2, "draw": np.inf}
-print("Utility 1 for 100 dollars, 0 for nothing; confidences", doubt)
-print(urn.rank(acts, doubt), "\n")
+print(urn.rank(acts, doubt))
 value = {name[0]: urn.value(act, doubt) for name, act in acts.items()}
 assert value["A"] > value["B"]
 assert value["D"] > value["C"]
 
-# every belief about the composition, held with full confidence
+# %%
+# Expected utility with full confidence: among 500 random beliefs about the composition, none
+# prefers both A to B and D to C.
+
 rng = np.random.default_rng(0)
 both = 0
 for weights in rng.dirichlet(np.full(len(blacks), 0.5), size=500):
@@ -41,13 +47,16 @@ for weights in rng.dirichlet(np.full(len(blacks), 0.5), size=500):
     trusting = EventTree(belief, urn.stages)
     v = {n[0]: trusting.value(a, dict.fromkeys(urn.stages, np.inf)) for n, a in acts.items()}
     both += v["A"] > v["B"] + 1e-12 and v["D"] > v["C"] + 1e-12
-print(f"expected-utility agents among 500 beliefs that prefer both A to B and D to C: {both}")
+print(f"beliefs that explain both choices: {both}")
 assert both == 0
+
+# %%
+# The tree of bet B, with two compositions only. A doubted branch gets a worse probability than the
+# reference gives it.
 
 simple = EventTree(
     {path: p for path, p in reference.items() if path[0] in ("0 black", "60 black")},
     stages=urn.stages,
 )
-axis = plot_event_tree(simple, acts["B: black"], doubt)
-axis.figure.savefig("ellsberg.png", dpi=150)
-print("wrote ellsberg.png")
+plot_event_tree(simple, acts["B: black"], doubt)
+plt.show()

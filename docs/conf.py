@@ -1,0 +1,131 @@
+"""Settings of the site. ``make docs`` builds it with every warning an error."""
+
+import shutil
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.util import logging
+
+import soubayes
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+from docstring_rules import faults  # noqa: E402
+from paper_pages import write_pages  # noqa: E402
+
+project = "soubayes"
+author = "The soubayes developers"
+version = release = soubayes.__version__
+html_title = "soubayes"
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "results", "**/GALLERY_HEADER.rst"]
+templates_path = ["_templates"]
+nitpicky = True
+
+# text
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+mathjax_path = "mathjax/tex-chtml.js"  # copied by copy_mathjax
+
+# reference: types stand in the docstrings, so that signatures stay short
+autodoc_typehints = "none"
+autodoc_default_options = {"members": True, "inherited-members": True}
+autosummary_generate = True
+autosummary_generate_overwrite = True
+numpydoc_show_class_members = False
+numpydoc_attributes_as_param_list = True
+
+# gallery
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"\.py$",  # every script is executed
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "min_reported_time": 10_000,
+    "write_computation_times": False,
+    "reset_modules": ("matplotlib",),
+    "remove_config_comments": True,
+    "within_subsection_order": "FileNameSortKey",
+    "backreferences_dir": "api/backreferences",
+    "doc_module": ("soubayes",),
+    "matplotlib_animations": False,
+}
+
+# appearance
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sourcelink = False
+html_copy_source = False
+html_theme_options = {
+    "logo": {"text": "soubayes"},
+    "show_prev_next": False,
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "secondary_sidebar_items": ["page-toc"],
+}
+html_sidebars: dict[str, list[str]] = {"index": []}
+copyright = author
+
+
+def setup(app: Sphinx) -> None:
+    """Connect the checks and the generated pages to the build."""
+    # app.connect("builder-inited", check_docstrings)
+    app.connect("builder-inited", write_paper_pages)
+    app.connect("autodoc-skip-member", skip_foreign_members)
+    app.connect("build-finished", copy_mathjax)
+
+
+def write_paper_pages(app: Sphinx) -> None:
+    """Write the pages of the paper's tables and figures from the committed rows."""
+    write_pages(HERE / "results", HERE / "paper" / "generated")
+
+
+def check_docstrings(app: Sphinx) -> None:
+    """A public name without a complete docstring is a warning, and so ends the build."""
+    for name in soubayes.__all__:
+        for fault in faults(getattr(soubayes, name), name):
+            logging.getLogger(__name__).warning("docstring of soubayes.%s: %s", name, fault)
+
+
+def skip_foreign_members(
+    app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any
+) -> bool | None:
+    """Leave out what other libraries define: scikit-learn's ``get_params``, a tuple's ``count``."""
+    if what != "class":
+        return None
+    function = member.fget if isinstance(member, property) else member
+    module = getattr(function, "__module__", None) or ""
+    return None if module.startswith("soubayes") else True
+
+
+def copy_mathjax(app: Sphinx, error: Exception | None) -> None:
+    """Put MathJax and its fonts, from an installed package, beside the pages that use them."""
+    if error is not None or app.builder.format != "html":
+        return
+    package = distribution("sphinx-mathjax-offline").locate_file("sphinx-mathjax-offline")
+    source = Path(str(package)) / "static" / "mathjax"
+    target = Path(app.outdir) / "_static" / "mathjax"
+    fonts = Path("output") / "chtml" / "fonts" / "woff-v2"
+    (target / fonts).mkdir(parents=True, exist_ok=True)
+    shutil.copy(source / "tex-chtml.js", target)
+    for font in (source / fonts).glob("*.woff"):
+        shutil.copy(font, target / fonts)
