@@ -23,22 +23,46 @@ def plot_prior_vs_confidence(
     prior_sds: Sequence[float] = (0.25, 0.5, 1.0),
     confidences: Sequence[float] = (5.0, 1.0, 0.1),
 ) -> Any:
-    """Figure ``fig:oneParameter``: regularising towards the prior, and towards the data.
+    r"""Draw what the width of a prior does beside what the confidence in it does.
 
-    (a) Prior (dashed) and posterior (solid) of mu across prior scales sigma_0, confidence 1.
-    (b) The prior fixed, and the SoU posterior as the confidence gamma_mu varies.
+    Parameters
+    ----------
+    data : array-like, default=(1.6, 2.3, 1.9, 2.7, 1.5)
+        Observations of a normal mean with known standard deviation.
+    prior_mean : float, default=0.0
+        Mean of the prior.
+    prior_sd : float, default=1.0
+        Standard deviation of the prior in the right panel.
+    noise_sd : float, default=1.5
+        The known standard deviation of an observation.
+    prior_sds : sequence of float, default=(0.25, 0.5, 1.0)
+        Standard deviations of the prior, one for each curve of the left panel.
+    confidences : sequence of float, default=(5.0, 1.0, 0.1)
+        Confidences, one for each curve of the right panel.
 
-    Args:
-        data: observations y_i ~ N(mu, noise_sd^2).
-        prior_mean: mu_0 of the prior N(mu_0, sigma_0^2).
-        prior_sd: sigma_0 in panel (b).
-        noise_sd: the known sd of an observation.
-        prior_sds: sigma_0 of every curve in panel (a).
-        confidences: gamma_mu of every curve in panel (b).
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+        Left: priors (dashed) and posteriors (solid) of different widths at confidence 1. Right: one
+        prior and its posteriors at different confidences.
 
-    Returns:
-        The matplotlib figure.
+    Notes
+    -----
+    Figure ``fig:oneParameter`` of [1]_. The posterior mean and variance are (supplement C.3)
 
+    .. math::
+
+        \mu_n = \alpha_n \mu_0 + (1 - \alpha_n) \bar y, \qquad
+        \sigma_n^2 = \frac{\sigma^2}{\sigma^2/\sigma_0^2 + n/\gamma}, \qquad
+        \alpha_n = \frac{\sigma^2/\sigma_0^2}{\sigma^2/\sigma_0^2 + n/\gamma}.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> figure = plot_prior_vs_confidence()
     >>> len(figure.axes)
     2
@@ -86,20 +110,37 @@ def plot_event_tree(
     *,
     axis: Any = None,
 ) -> Any:
-    """An event tree with, on every branch, the reference and the worst-case probability of an act.
+    """Draw an event tree with reference and worst-case probabilities.
 
-    Figure ``fig:tree`` with numbers: nodes carry V_k of ``eq:dynamic_MP`` (its one-step reading),
-    branches q(w_k | w_<k) and, after an arrow, the p(w_k | w_<k) that minimises.
+    Parameters
+    ----------
+    tree : EventTree
+        The tree.
+    act : mapping of tuple to float, or callable
+        The utility of every complete path, or a function of the steps of a path.
+    confidence : mapping of str to float, optional
+        The confidence of each stage. A stage that is not named has confidence 1.
+    axis : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
 
-    Args:
-        tree: the event tree.
-        act: path -> utility, or a function of the steps.
-        confidence: stage -> gamma, absent means 1.
-        axis: matplotlib axis to draw on; a new figure by default.
+    Returns
+    -------
+    axis : matplotlib.axes.Axes
+        Nodes carry their value. A branch carries its probability under the reference and, after an
+        arrow, the one that minimises.
 
-    Returns:
-        The matplotlib axis.
+    Notes
+    -----
+    Figure ``fig:tree`` of [1]_ with numbers. Values are those of ``eq:dynamic_MP`` with one-step
+    divergences; see :class:`soubayes.EventTree`.
 
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> tree = EventTree({("u", "l"): 1, ("u", "r"): 1, ("d", "l"): 2}, stages=("first", "second"))
     >>> axis = plot_event_tree(tree, lambda first, second: float(second == "l"))
     >>> axis.get_title()

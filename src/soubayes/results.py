@@ -13,8 +13,26 @@ from soubayes._optional import require
 
 
 class Table(Mapping[str, np.ndarray]):
-    """Columns of equal length with names, readable without pandas and convertible to it.
+    """Named columns of equal length, readable without pandas.
 
+    Parameters
+    ----------
+    **columns : array-like
+        The columns, by name. Two-dimensional columns are kept but not printed.
+
+    Attributes
+    ----------
+    n_rows : int
+        The number of rows.
+
+    Notes
+    -----
+    A Table is a mapping from names to arrays: ``table["gamma"]`` is a column and ``list(table)``
+    the names. Paths, histories and scores of this library are Tables. A column of truth values is
+    printed as ``yes`` where it is true.
+
+    Examples
+    --------
     >>> table = Table(gamma=[1.0, 2.0], value=[0.5, 0.7])
     >>> table["value"]
     array([0.5, 0.7])
@@ -56,7 +74,13 @@ class Table(Mapping[str, np.ndarray]):
         return len(next(iter(self._columns.values()), ()))
 
     def to_pandas(self) -> Any:
-        """The same table as a pandas DataFrame (extra ``io``); 2-D columns become lists."""
+        """Convert the table to pandas (extra ``io``).
+
+        Returns
+        -------
+        frame : pandas.DataFrame
+            The same columns; two-dimensional ones become columns of arrays.
+        """
         pandas = require("pandas", "Table.to_pandas")
         flat = {k: v if v.ndim == 1 else list(v) for k, v in self._columns.items()}
         return pandas.DataFrame(flat)

@@ -1,4 +1,4 @@
-"""Tempered conjugate updates (section 3.5 and supplements C.2, C.3)."""
+"""Tempered conjugate updates (section 3.4 and supplements C.2, C.3)."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,8 +11,31 @@ from soubayes.confidence import check_gamma
 
 
 class ConjugateUpdate(NamedTuple):
-    """Prior and SoU posterior of a conjugate model; see :func:`conjugate_update`.
+    r"""Prior and SoU posterior of a conjugate model; see :func:`soubayes.conjugate_update`.
 
+    Parameters
+    ----------
+    prior : frozen scipy.stats distribution or dict
+        The prior; a dict of marginals for ``"normal_unknown_variance"``.
+    posterior : frozen scipy.stats distribution or dict
+        The SoU posterior, of the same kind.
+    effective_size : float
+        :math:`N_n` below: prior and data together, counted in observations.
+    prior_weight : float
+        :math:`\alpha_n` below: the weight of the prior in the posterior mean.
+
+    Notes
+    -----
+    :math:`N_n = N_0 + n/\gamma` and :math:`\alpha_n = \gamma N_0 / (\gamma N_0 + n)`, section 3.4
+    of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> ConjugateUpdate(stats.norm(0, 1), stats.norm(1, 0.5), 4.0, 0.25).prior_weight
     0.25
     """
@@ -26,28 +49,54 @@ class ConjugateUpdate(NamedTuple):
 def conjugate_update(
     family: str, data: ArrayLike, *, confidence: float = 1.0, **prior: float | ArrayLike
 ) -> ConjugateUpdate:
-    """The SoU posterior of a conjugate model, a tempered conjugate update (supplement C.2).
+    r"""Update a conjugate prior with a confidence.
 
-    N_n = N_0 + n / gamma, T_n = alpha_n T_0 + (1 - alpha_n) T with
-    alpha_n = gamma N_0 / (gamma N_0 + n) and T the mean sufficient statistic. A small gamma makes
-    the posterior both narrower and closer to the data; N_0 alone cannot do that.
+    Parameters
+    ----------
+    family : str
+        The likelihood and its conjugate prior:
 
-    Args:
-        family: which likelihood and prior, with the prior's parameters and N_0, T_0:
+        - ``"normal"``: known ``noise_sd``, mu ~ N(``mean``, ``sd``\ :sup:`2`).
+          :math:`N_0` is (noise_sd / sd)\ :sup:`2`.
+        - ``"normal_unknown_variance"``: mu given s2 ~ N(``mean``, s2 / ``size``), s2 ~
+          Inv-Gamma(``shape``, ``scale``). :math:`N_0` is ``size``. Prior and posterior are dicts
+          with the marginals of ``"mean"`` (t) and ``"variance"`` (inverse gamma).
+        - ``"bernoulli"``: p ~ Beta(``a``, ``b``). :math:`N_0` is a + b.
+        - ``"poisson"``: rate ~ Gamma(``shape``, ``rate``). :math:`N_0` is ``rate``.
+        - ``"exponential"``: rate ~ Gamma(``shape``, ``rate``). :math:`N_0` is ``shape``.
+        - ``"multinomial"``: p ~ Dirichlet(``alpha``). Data are counts, one row for each observation
+          or their totals. :math:`N_0` is sum(alpha).
+    data : array-like
+        The observations.
+    confidence : float, default=1.0
+        The confidence in the prior, above 0. ``inf`` returns the prior.
+    **prior : float or array-like
+        The parameters of the prior, by the names above.
 
-            - ``"normal"``: known ``noise_sd``; mu ~ N(``mean``, ``sd``^2); N_0 = noise_sd^2 / sd^2.
-            - ``"normal_unknown_variance"``: mu | s2 ~ N(``mean``, s2 / ``size``),
-              s2 ~ Inv-Gamma(``shape``, ``scale``); N_0 = size. The posterior is a dict with the
-              marginals of ``"mean"`` (t) and ``"variance"`` (inverse gamma).
-            - ``"bernoulli"``: p ~ Beta(``a``, ``b``); N_0 = a + b.
-            - ``"poisson"``: rate ~ Gamma(``shape``, ``rate``); N_0 = rate.
-            - ``"exponential"``: rate ~ Gamma(``shape``, ``rate``); N_0 = shape, T_0 = rate / shape.
-            - ``"multinomial"``: p ~ Dirichlet(``alpha``); data are counts, a row an observation or
-              their totals; N_0 = sum(alpha).
-        data: the observations.
-        confidence: gamma > 0; inf returns the prior.
-        **prior: the prior's parameters, by the names above.
+    Returns
+    -------
+    update : ConjugateUpdate
+        Prior, posterior, and the weights of prior and data.
 
+    Notes
+    -----
+    The update is that of an exponential family with tempered data (supplement C.2 of [1]_):
+
+    .. math::
+
+        N_n = N_0 + n/\gamma, \qquad T_n = \alpha_n T_0 + (1 - \alpha_n) T, \qquad
+        \alpha_n = \frac{\gamma N_0}{\gamma N_0 + n},
+
+    with T the mean sufficient statistic. A small confidence makes the posterior narrower and moves
+    it to the data. The prior's own size :math:`N_0` cannot do both.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> update = conjugate_update("bernoulli", [1, 1, 0, 1], confidence=0.5, a=1, b=1)
     >>> update.posterior.args, update.effective_size, update.prior_weight
     ((7.0, 3.0), 10.0, 0.2)

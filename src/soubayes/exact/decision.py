@@ -19,8 +19,26 @@ Act = Mapping[Path, float] | Callable[..., float]
 
 
 class MultiplierValue(NamedTuple):
-    """V(f) and the distribution that attains it; see :func:`multiplier_value`.
+    """The value of an act and the distribution that attains it.
 
+    Parameters
+    ----------
+    value : float
+        V(f).
+    distribution : ndarray or distribution
+        The minimising p: weights of the states, or the marginal of a continuous state.
+
+    Notes
+    -----
+    Returned by :func:`soubayes.multiplier_value`, which solves eq. 1 of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> MultiplierValue(0.5, np.array([0.5, 0.5])).value
     0.5
     """
@@ -32,15 +50,39 @@ class MultiplierValue(NamedTuple):
 def multiplier_value(
     utility: ArrayLike | Callable[..., Any], reference: Any, confidence: float
 ) -> MultiplierValue:
-    """V(f) = min_p E_p[u(f)] + gamma KL(p || q) (eq. 1), and the minimising p.
+    r"""Value of an act under multiplier preferences.
 
-    gamma = inf is expected utility; as gamma goes to 0 it becomes the worst case.
+    Parameters
+    ----------
+    utility : array-like of shape (m,) or callable
+        The utility in every state, or a function of the state.
+    reference : array-like of shape (m,) or distribution
+        The reference distribution q: weights of the states or, with a function, a distribution in
+        the forms that :class:`soubayes.Block` allows.
+    confidence : float
+        The confidence in the reference, above 0. ``inf`` gives expected utility. The value
+        approaches the worst case as the confidence goes to 0.
 
-    Args:
-        utility: u(f) in every state, or a function of the state.
-        reference: q: the states' weights, or, with a function, a distribution as a block's prior.
-        confidence: gamma in (0, inf].
+    Returns
+    -------
+    worst : MultiplierValue
+        The value and the minimising distribution.
 
+    Notes
+    -----
+    Eq. 1 of [1]_, the multiplier preferences of Hansen and Sargent [2]_:
+
+    .. math:: V(f) = \min_p E_p[u(f)] + \gamma\,\mathrm{KL}(p \,\|\, q).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] L. P. Hansen and T. J. Sargent (2001), "Robust control and model uncertainty", American
+       Economic Review 91.
+
+    Examples
+    --------
     >>> worst = multiplier_value([0.0, 1.0], [0.5, 0.5], confidence=1.0)
     >>> round(worst.value, 6), worst.distribution.round(4)
     (0.379885, array([0.7311, 0.2689]))
@@ -67,17 +109,34 @@ def multiplier_value(
 
 @dataclass(frozen=True, eq=False)
 class EventTree:
-    """States observed stage by stage, with a reference distribution over complete paths.
+    r"""States that are observed stage by stage, with a reference distribution over paths.
 
-    V(f) = min_p E_p[u(f)] + sum_k gamma_k E_p KL(p(w_k | w_<k) || q(w_k | w_<k)), k = 1..K: this
-    is ``eq:dynamic_MP`` with one-step KLs, which is what its recursion solves. (As printed, its
-    KLs are over the whole remaining path and the first stage is never penalised; see
-    docs/theory.md.)
+    Parameters
+    ----------
+    reference : mapping of tuple to float
+        The probability, or weight, of every complete path (w_1, ..., w_K) under the reference q.
+    stages : sequence of str
+        The names of the stages. Confidences refer to them.
 
-    Args:
-        reference: path (w_1, ..., w_K) -> its probability (or weight) under q.
-        stages: the stages' names, which confidences refer to.
+    Notes
+    -----
+    The value of an act is (section 2.1 of [1]_, ``eq:dynamic_MP``, with one-step divergences)
 
+    .. math::
+
+        V(f) = \min_p E_p[u(f)] + \sum_{k=1}^K \gamma_k
+            E_p\,\mathrm{KL}\big(p(w_k \mid w_{<k}) \,\|\, q(w_k \mid w_{<k})\big).
+
+    The printed equation has divergences of the whole remaining path, with which the first stage is
+    never penalised. The theory page of the documentation compares the two.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> tree = EventTree(
     ...     {
     ...         ("rain", "late"): 0.2,
@@ -112,18 +171,58 @@ class EventTree:
         )
 
     def value(self, act: Act, confidence: Mapping[str, float] | None = None) -> float:
-        """V(f) of an act: path -> utility, or a function of the steps."""
+        """Value of an act.
+
+        Parameters
+        ----------
+        act : mapping of tuple to float, or callable
+            The utility of every complete path, or a function of the steps of a path.
+        confidence : mapping of str to float, optional
+            The confidence of each stage. A stage that is not named has confidence 1.
+
+        Returns
+        -------
+        value : float
+            V(f).
+        """
         return self.solve(act, confidence).value
 
     def worst_case(
         self, act: Act, confidence: Mapping[str, float] | None = None
     ) -> dict[Path, float]:
-        """The minimising p over complete paths, by which the act is judged."""
+        """The minimising distribution over complete paths, by which the act is judged.
+
+        Parameters
+        ----------
+        act : mapping of tuple to float, or callable
+            The utility of every complete path, or a function of the steps of a path.
+        confidence : mapping of str to float, optional
+            The confidence of each stage. A stage that is not named has confidence 1.
+
+        Returns
+        -------
+        probability : dict of tuple to float
+            The probability of every complete path.
+        """
         probability = self.solve(act, confidence).probability[-1]
         return dict(zip(self.nodes[-1], probability.tolist(), strict=True))
 
     def rank(self, acts: Mapping[str, Act], confidence: Mapping[str, float] | None = None) -> Table:
-        """The acts by V, best first, beside their expected utility under the reference."""
+        """Rank acts by their value.
+
+        Parameters
+        ----------
+        acts : mapping of str to act
+            The acts by name; each is a mapping or a function as in :meth:`value`.
+        confidence : mapping of str to float, optional
+            The confidence of each stage. A stage that is not named has confidence 1.
+
+        Returns
+        -------
+        ranking : Table
+            The columns ``act``, ``value`` and ``expected_utility`` (under the reference), best act
+            first.
+        """
         trusting = dict.fromkeys(self.stages, np.inf)
         rows = [
             (self.value(act, confidence), self.value(act, trusting), name)
@@ -134,7 +233,20 @@ class EventTree:
         return Table(act=list(names), value=list(values), expected_utility=list(expected))
 
     def solve(self, act: Act, confidence: Mapping[str, float] | None = None) -> Solution:
-        """The recursion's answer at every node of ``nodes``."""
+        """The answer of the recursion at every node.
+
+        Parameters
+        ----------
+        act : mapping of tuple to float, or callable
+            The utility of every complete path, or a function of the steps of a path.
+        confidence : mapping of str to float, optional
+            The confidence of each stage. A stage that is not named has confidence 1.
+
+        Returns
+        -------
+        solution : Solution
+            Values and conditional probabilities of the nodes, in the order of ``nodes``.
+        """
         gammas = check_confidence(confidence, self.stages)
         utility = np.array([self._utility(act, path) for path in self.nodes[-1]])
         if not np.isfinite(utility).all():

@@ -16,14 +16,32 @@ from soubayes.exact.posterior import ExactPosterior
 
 @dataclass(frozen=True, eq=False)
 class GaussianBlock:
-    """theta_k | theta_<k ~ N(A_k theta_<k + c_k, P_k).
+    r"""A block with a linear-Gaussian prior.
 
-    Args:
-        name: how confidences and results refer to the block.
-        mean: c_k, of length d.
-        cov: P_k, a d x d covariance, d variances, or one variance; may be singular.
-        coef: A_k, d x (dimensions of all earlier blocks together, in order); None means 0.
+    Parameters
+    ----------
+    name : str
+        How confidences and results refer to the block.
+    mean : array-like of shape (d,)
+        The intercept :math:`c_k` of the prior mean.
+    cov : array-like of shape (d, d) or (d,), or float
+        The prior covariance :math:`P_k`: a matrix, d variances, or one variance. It may be
+        singular.
+    coef : array-like of shape (d, dimensions of all earlier blocks), optional
+        The coefficients :math:`A_k` of the earlier blocks, stacked in order. None means 0.
 
+    Notes
+    -----
+    The prior is :math:`\theta_k \mid \theta_{<k} \sim N(A_k \theta_{<k} + c_k, P_k)`, a Gaussian
+    case of the blocks in section 3 of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> GaussianBlock("mu", mean=[0.0, 0.0], cov=4.0).cov
     array([[4., 0.],
            [0., 4.]])
@@ -56,13 +74,29 @@ class GaussianBlock:
 
 @dataclass(frozen=True, eq=False)
 class QuadraticLoss:
-    """L(theta) = theta' Q theta / 2 - b' theta + c over all blocks stacked in order.
+    r"""A quadratic loss over all blocks, stacked in order.
 
-    Args:
-        matrix: Q, symmetric; it may be indefinite as long as the priors outweigh it.
-        vector: b.
-        constant: c.
+    Parameters
+    ----------
+    matrix : array-like of shape (D, D)
+        The symmetric matrix Q. It may be indefinite as long as the priors outweigh it.
+    vector : array-like of shape (D,)
+        The vector b.
+    constant : float, default=0.0
+        The constant c.
 
+    Notes
+    -----
+    :math:`L(\theta) = \tfrac12 \theta'Q\theta - b'\theta + c`. With this loss and Gaussian blocks
+    the recursion of Theorem 1 of [1]_ has a closed form.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> loss = QuadraticLoss.least_squares([[1.0], [1.0]], [0.5, 1.5], noise_variance=1.0)
     >>> loss.matrix, loss.vector
     (array([[2.]]), array([2.]))
@@ -87,7 +121,22 @@ class QuadraticLoss:
 
     @classmethod
     def least_squares(cls, X: ArrayLike, y: ArrayLike, noise_variance: float) -> "QuadraticLoss":
-        """-log N(y; X theta, noise_variance I), with X's columns for all blocks in order."""
+        """Minus the log density of y ~ N(X theta, noise_variance I).
+
+        Parameters
+        ----------
+        X : array-like of shape (n, D)
+            The design; its columns belong to the coordinates of all blocks, in order.
+        y : array-like of shape (n,)
+            The observations.
+        noise_variance : float
+            The known variance of an observation.
+
+        Returns
+        -------
+        loss : QuadraticLoss
+            The loss.
+        """
         X, y = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
         constant = y @ y / noise_variance + len(y) * np.log(2 * np.pi * noise_variance)
         return cls(X.T @ X / noise_variance, X.T @ y / noise_variance, float(constant) / 2)
@@ -97,6 +146,25 @@ class QuadraticLoss:
 class GaussianModel:
     """Gaussian blocks in order and a quadratic loss over them.
 
+    Parameters
+    ----------
+    blocks : sequence of GaussianBlock
+        The blocks. A block may depend on earlier ones through its ``coef``.
+    loss : QuadraticLoss
+        The loss over the coordinates of all blocks, stacked in order.
+
+    Notes
+    -----
+    The model is a case of eq. 5 of [1]_ that :func:`soubayes.solve_gaussian` solves in closed form
+    at any dimension.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> model = GaussianModel([GaussianBlock("mu", [0.0], 1.0)], QuadraticLoss([[1.0]], [2.0], 2.0))
     >>> model.names
     ('mu',)
@@ -144,17 +212,42 @@ class Step(NamedTuple):
 def solve_gaussian(
     model: GaussianModel, confidence: Mapping[str, float] | None = None
 ) -> "GaussianPosterior":
-    """The minimiser of J for linear-Gaussian blocks, by the recursion of Theorem 1 in closed form.
+    r"""Minimise J(q) for linear-Gaussian blocks in closed form.
 
-    With theta_k = A theta_<k + c + R z, R R' = P_k, z ~ N(0, I), the value function stays
-    quadratic: integrating z out of exp(-V_k / gamma) replaces V_k by its value at z = 0 minus
-    g' R (gamma I + S)^-1 R' g / 2 plus (gamma / 2) log|I + S / gamma|, where S = R' Q R and g is
-    the gradient in theta_k. gamma = inf gives V at z = 0 plus tr(S) / 2.
+    Parameters
+    ----------
+    model : GaussianModel
+        The blocks and the loss.
+    confidence : mapping of str to float, optional
+        The confidence of each block, by name, above 0. ``inf`` keeps a block at its prior. A block
+        that is not named has confidence 1.
 
-    Args:
-        model: the blocks and the loss.
-        confidence: name -> gamma (paper: gamma_k) > 0, inf allowed, absent means 1.
+    Returns
+    -------
+    posterior : ExactPosterior
+        The Gaussian minimiser of J, its value, and what each block cost.
 
+    Notes
+    -----
+    Write :math:`\theta_k = A\theta_{<k} + c + Rz` with :math:`RR' = P_k` and :math:`z \sim N(0,
+    I)`. The value function of Theorem 1 of [1]_ stays quadratic: integrating z out of
+    :math:`\exp(-V_k/\gamma)` gives
+
+    .. math::
+
+        V_{k-1} = V_k\big|_{z=0} - \tfrac12 g'R(\gamma I + S)^{-1}R'g
+            + \tfrac{\gamma}{2} \log|I + S/\gamma|,
+
+    where :math:`S = R'QR` and g is the gradient in :math:`\theta_k` at z = 0. For
+    :math:`\gamma = \infty` it is :math:`V_k|_{z=0} + \tfrac12 \mathrm{tr}\,S`.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> model = GaussianModel(
     ...     [GaussianBlock("mu", [0.0], 1.0)],
     ...     QuadraticLoss.least_squares(np.ones((3, 1)), [1.2, 0.4, 2.0], noise_variance=1.0),

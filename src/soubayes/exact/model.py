@@ -11,13 +11,28 @@ from scipy import stats
 
 @dataclass(frozen=True, eq=False)
 class Discrete:
-    """A finite distribution: values and their weights (normalised here).
+    """A finite distribution over numbers or labels.
 
-    Args:
-        values: the m values; numbers, or labels such as strings.
-        weights: m nonnegative weights; in a conditional prior, shape (..., m), one row for each
-            element of the earlier blocks.
+    Parameters
+    ----------
+    values : array-like of shape (m,)
+        The values: numbers, or labels such as strings.
+    weights : array-like of shape (m,) or (..., m)
+        Nonnegative weights, which are normalised here. In a conditional prior the leading axes have
+        one entry for each element of the earlier blocks.
 
+    Notes
+    -----
+    The prior probability of ``values[i]`` is ``weights[i] / weights.sum()``. The exact engine
+    replaces the integrals of Theorem 1 of [1]_ by sums over these values.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> Discrete([0, 1], [1, 3]).weights
     array([0.25, 0.75])
     """
@@ -44,14 +59,29 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Block:
-    """One source of uncertainty: a name and its prior given the earlier blocks.
+    r"""One source of uncertainty: a name, and its prior given the earlier blocks.
 
-    Args:
-        name: how confidences and results refer to the block.
-        prior: pi(theta_k | theta_<k). A frozen ``scipy.stats`` distribution, a :class:`Discrete`,
-            a tuple of such distributions or a frozen ``multivariate_normal`` (a block of several
-            dimensions), or a function of the earlier blocks that returns one of these.
+    Parameters
+    ----------
+    name : str
+        How confidences and results refer to the block.
+    prior : frozen scipy.stats distribution, Discrete, tuple of these, or callable
+        The prior of the block. A tuple, or a frozen ``multivariate_normal``, makes a block of
+        several dimensions. A function of the earlier blocks that returns any of these makes a
+        conditional prior.
 
+    Notes
+    -----
+    A block is the factor :math:`\pi(\theta_k \mid \theta_{<k})` of the prior (section 3 of [1]_).
+    The order of the blocks is part of the model.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from scipy import stats
     >>> Block("mu", stats.norm(0, 10)).name
     'mu'
@@ -81,15 +111,36 @@ class Block:
 
 @dataclass(frozen=True)
 class Model:
-    """An ordered sequence of blocks and a loss; the order is part of the model (eq. 5).
+    r"""An ordered sequence of blocks and a loss.
 
-    Args:
-        blocks: the blocks theta_1, ..., theta_K. A later block's prior may depend on earlier ones.
-        loss: L(theta_1, ..., theta_K), any function of the blocks, called with arrays in block
-            order that broadcast against each other; it works element by element. Data go on an
-            extra last axis: ``(y - mu[..., None])**2 / 2`` summed over ``axis=-1``. A block of d
-            dimensions arrives with a last axis of length d. ``inf`` means impossible.
+    Parameters
+    ----------
+    blocks : sequence of Block
+        The blocks :math:`\theta_1, \dots, \theta_K`. The prior of a block may depend on earlier
+        blocks.
+    loss : callable
+        The loss :math:`L(\theta_1, \dots, \theta_K)`, for example minus the log likelihood. It is
+        called with one array for each block, in order; the arrays broadcast against each other and
+        the result has one loss for each element. Put data on an extra last axis: ``((y - mu[...,
+        None]) ** 2 / 2).sum(axis=-1)``. A block of d dimensions arrives with a last axis of length
+        d. A loss of ``inf`` marks an impossible value.
 
+    Notes
+    -----
+    The model defines the objective of eq. 5 of [1]_, not divided by n,
+
+    .. math::
+
+        J(q) = E_q[L(\theta)] + \sum_k \gamma_k
+            E_q \mathrm{KL}\big(q(\theta_k \mid \theta_{<k}) \| \pi(\theta_k \mid \theta_{<k})\big).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from scipy import stats
     >>> model = Model(
     ...     [Block("mu", stats.norm(0, 10)), Block("effect", lambda mu: stats.norm(mu, 1))],

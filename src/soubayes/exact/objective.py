@@ -16,14 +16,49 @@ from soubayes.exact.tree import expectation_terms, solve_tree
 
 @dataclass(frozen=True)
 class Objective:
-    """J(q) and its parts; see :func:`objective`.
+    r"""The objective J(q) and its parts, as returned by :func:`soubayes.objective`.
 
-    Attributes:
-        confidence: name -> gamma.
-        expected_loss: E_q[L].
-        cross_entropy: name -> E_q[-log pi(theta_k | theta_<k)].
-        entropy: name -> E_q[-log q(theta_k | theta_<k)] (differential for continuous blocks).
+    Parameters
+    ----------
+    confidence : dict of str to float
+        The confidence of each block.
+    expected_loss : float
+        The expected loss under q.
+    cross_entropy : dict of str to float
+        The mean of minus the log prior of each block, under q.
+    entropy : dict of str to float
+        The mean entropy of each conditional of q; a differential entropy for continuous blocks.
 
+    Attributes
+    ----------
+    kl : dict of str to float
+        What each block cost, in nats: the cross-entropy minus the entropy.
+    value : float
+        J(q), not divided by n. A block with confidence ``inf`` costs ``inf`` unless it stays at its
+        prior.
+    location : float
+        M(q) below.
+    dispersion : float
+        H(q) below.
+
+    Notes
+    -----
+    Section 3.2 of [1]_ (``eq:point_and_uncertainty``) writes :math:`J(q) = M(q) - H(q)` with
+
+    .. math::
+
+        M(q) = -E_q \log\Big(e^{-L} \prod_k \pi_k^{\gamma_k}\Big), \qquad
+        H(q) = \sum_k \gamma_k E_q[\text{entropy of } q(\theta_k \mid \theta_{<k})].
+
+    M says where q sits, H keeps it spread. The identity is exact with the unnormalised product.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> parts = Objective({"mu": 2.0}, 1.0, {"mu": 1.5}, {"mu": 1.0})
     >>> parts.kl, parts.value, parts.location - parts.dispersion
     ({'mu': 0.5}, 2.0, 2.0)
@@ -64,19 +99,39 @@ def objective(
     *,
     tolerance: float = 1e-8,
 ) -> Objective:
-    """J(q) = E_q[L] + sum_k gamma_k E_q KL(q_k || pi_k) (eq. 5, not divided by n), and its parts.
+    r"""Evaluate J(q) and its parts for any q.
 
-    ``eq:point_and_uncertainty`` rewrites it as J = M(q) - H(q): ``location`` and ``dispersion``.
-    This holds exactly with the unnormalised P; the paper's normalised P differs by log Z, a number
-    that does not depend on q and may not exist.
+    Parameters
+    ----------
+    model : Model
+        The blocks and the loss.
+    q : mapping of str to distribution, or ExactPosterior
+        For each block a distribution, or a function of the earlier blocks that returns one, in the
+        forms that :class:`soubayes.Block` allows; or a posterior of :func:`soubayes.solve_exact`
+        for the same model.
+    confidence : mapping of str to float, optional
+        The confidence of each block, by name. A block that is not named has confidence 1.
+    tolerance : float, default=1e-8
+        As in :func:`soubayes.solve_exact`.
 
-    Args:
-        model: the blocks and the loss.
-        q: name -> distribution, or a function of the earlier blocks, as a block's prior; or a
-            posterior of :func:`soubayes.solve_exact` for the same model.
-        confidence: name -> gamma (paper: gamma_k), absent means 1.
-        tolerance: as in :func:`soubayes.solve_exact`.
+    Returns
+    -------
+    parts : Objective
+        J(q) with its expected loss, cross-entropies and entropies.
 
+    Notes
+    -----
+    The objective is eq. 5 of [1]_, not divided by n,
+
+    .. math:: J(q) = E_q[L] + \sum_k \gamma_k E_q\,\mathrm{KL}(q_k \,\|\, \pi_k).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from scipy import stats
     >>> from soubayes import Block, Model, solve_exact
     >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)

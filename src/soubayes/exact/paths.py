@@ -23,19 +23,40 @@ def confidence_path(
     *,
     solve: Solver = solve_exact,
 ) -> Table:
-    """The posterior as one block's confidence varies, the others held fixed.
+    r"""Solve a model along the confidence of one block.
 
-    Args:
-        model: a :class:`soubayes.Model`, or what ``solve`` takes.
-        name: the block whose confidence (paper: gamma_k) varies.
-        gammas: its values, in the order of the rows.
-        confidence: the other blocks' confidences, absent means 1.
-        solve: :func:`soubayes.solve_exact` or :func:`soubayes.solve_gaussian`.
+    Parameters
+    ----------
+    model : Model or GaussianModel
+        The model; ``solve`` must accept it.
+    name : str
+        The block whose confidence varies.
+    gammas : sequence of float
+        Its confidences, in the order of the rows.
+    confidence : mapping of str to float, optional
+        The confidences of the other blocks. A block that is not named has confidence 1.
+    solve : callable, default=solve_exact
+        :func:`soubayes.solve_exact` or :func:`soubayes.solve_gaussian`.
 
-    Returns:
-        One row a gamma: value, expected_loss, and kl, mean, sd, lower and upper (5 % and 95 %
-        quantiles) of every block; a block of several dimensions has 2-D columns.
+    Returns
+    -------
+    path : Table
+        One row for each confidence, with the columns ``gamma``, ``value``, ``expected_loss`` and,
+        for each block, ``kl_``, ``mean_``, ``sd_``, ``lower_`` and ``upper_`` (5 % and 95 %
+        quantiles) followed by its name. A block of several dimensions has two-dimensional columns.
 
+    Notes
+    -----
+    The column ``kl_`` of the block is also the slope of ``value``: :math:`dV/d\gamma_k` is the KL
+    of block k at the minimiser of eq. 5 of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from scipy import stats
     >>> from soubayes import Block, Model
     >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)
@@ -66,19 +87,40 @@ def confidence_for_kl(
     solve: Solver = solve_exact,
     tolerance: float = 1e-4,
 ) -> dict[str, float]:
-    """The confidences at which the blocks' KL terms equal given radii (section 3).
+    r"""Find the confidences at which the blocks have given KL divergences.
 
-    The SoU posterior minimises E_q[L] subject to KL_k <= r_k, with gamma_k the multipliers. V is
-    concave in the gammas with gradient KL_k, so they maximise V(gamma) - sum_k gamma_k r_k; the
-    maximum is found one gamma at a time (KL_k falls as gamma_k grows), round after round.
+    Parameters
+    ----------
+    model : Model or GaussianModel
+        The model; ``solve`` must accept it.
+    radii : mapping of str to float
+        The wanted KL of each block, in nats, at least 0. A radius of 0 gives confidence ``inf``.
+    confidence : mapping of str to float, optional
+        The confidences of blocks without a radius. A block in neither mapping has confidence 1.
+    solve : callable, default=solve_exact
+        :func:`soubayes.solve_exact` or :func:`soubayes.solve_gaussian`.
+    tolerance : float, default=1e-4
+        Relative accuracy of the KL divergences.
 
-    Args:
-        model: a :class:`soubayes.Model`, or what ``solve`` takes.
-        radii: name -> r_k >= 0 in nats; 0 gives confidence inf.
-        confidence: confidences of the blocks without a radius, absent means 1.
-        solve: :func:`soubayes.solve_exact` or :func:`soubayes.solve_gaussian`.
-        tolerance: relative accuracy of the KL terms.
+    Returns
+    -------
+    confidence : dict of str to float
+        A confidence for every block.
 
+    Notes
+    -----
+    The SoU posterior (eq. 5 of [1]_) minimises :math:`E_q[L]` subject to :math:`\mathrm{KL}_k \le
+    r_k`, with the confidences as Lagrange multipliers. The minimum V is concave in the confidences
+    and its gradient is :math:`\mathrm{KL}_k`, so the confidences maximise :math:`V(\gamma) - \sum_k
+    \gamma_k r_k`. They are found one at a time, in rounds.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from scipy import stats
     >>> from soubayes import Block, Model, solve_exact
     >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)

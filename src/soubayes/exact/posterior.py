@@ -14,14 +14,35 @@ from soubayes.results import Table, to_inference_data
 
 
 class ExactPosterior(ABC):
-    """The SoU posterior q*, the minimiser of J, with its value and what each block cost.
+    r"""The SoU posterior of a small model, with its value and what each block cost.
 
-    Attributes:
-        confidence: name -> gamma that was used.
-        value: the minimum of J(q), unscaled (V_0 of Theorem 1).
-        expected_loss: E_q[L].
-        kl: name -> E_q KL(q(theta_k | theta_<k) || pi(theta_k | theta_<k)) in nats.
+    Attributes
+    ----------
+    confidence : dict of str to float
+        The confidence of each block.
+    value : float
+        The minimum of J(q), not divided by n.
+    expected_loss : float
+        The expected loss under the posterior.
+    kl : dict of str to float
+        What it cost each block to leave its prior, in nats.
+    names : tuple of str
+        The blocks, in order.
 
+    Notes
+    -----
+    :func:`soubayes.solve_exact` and :func:`soubayes.solve_gaussian` return it. ``value`` is
+    :math:`V_0` of Theorem 1 of [1]_, and ``kl`` holds :math:`E_q\,\mathrm{KL}(q(\theta_k \mid
+    \theta_{<k}) \| \pi(\theta_k \mid \theta_{<k}))`. With all confidences 1 and a log likelihood as
+    loss, ``value`` is minus the log evidence.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from scipy import stats
     >>> from soubayes import Block, Model, solve_exact
     >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)
@@ -45,30 +66,101 @@ class ExactPosterior(ABC):
 
     @abstractmethod
     def marginal(self, name: str) -> Any:
-        """The posterior of one block: ``mean()``, ``std()``, ``ppf(p)``, ``cdf(x)``, ``pdf(x)``."""
+        """The posterior of one block.
+
+        Parameters
+        ----------
+        name : str
+            The block.
+
+        Returns
+        -------
+        marginal : distribution
+            An object with the methods ``mean()``, ``std()``, ``ppf(p)``, ``cdf(x)`` and ``pdf(x)``.
+        """
 
     @abstractmethod
     def sample(self, n: int, random_state: Any = None) -> dict[str, np.ndarray]:
-        """Independent draws, block after block (ancestral): name -> array of length n."""
+        """Independent draws from the posterior.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        random_state : int, Generator or None, default=None
+            The seed of the draws.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            For each block an array whose first axis has length n.
+        """
 
     @abstractmethod
     def mean(self, name: str) -> Any:
-        """Posterior mean of a block; an array for a block of several dimensions."""
+        """Posterior mean of a block.
+
+        Parameters
+        ----------
+        name : str
+            The block.
+
+        Returns
+        -------
+        mean : float or ndarray
+            An array for a block of several dimensions.
+        """
 
     @abstractmethod
     def sd(self, name: str) -> Any:
-        """Posterior standard deviation of a block, coordinate by coordinate."""
+        """Posterior standard deviation of a block.
+
+        Parameters
+        ----------
+        name : str
+            The block.
+
+        Returns
+        -------
+        sd : float or ndarray
+            An array for a block of several dimensions.
+        """
 
     @abstractmethod
     def quantile(self, name: str, p: ArrayLike) -> Any:
-        """Posterior quantiles of a block, coordinate by coordinate (on a last axis)."""
+        """Posterior quantiles of a block.
+
+        Parameters
+        ----------
+        name : str
+            The block.
+        p : float or array-like
+            Probabilities between 0 and 1.
+
+        Returns
+        -------
+        quantile : float or ndarray
+            For a block of several dimensions the coordinates are on the last axis.
+        """
 
     def sensitivity(self) -> dict[str, float]:
-        """dV/dgamma_k, which equals KL_k (envelope theorem): which confidence matters."""
+        """How the value moves with each confidence.
+
+        Returns
+        -------
+        slopes : dict of str to float
+            The derivative of ``value`` by each confidence, which equals ``kl``.
+        """
         return dict(self.kl)
 
     def summary(self) -> Table:
-        """One row a coordinate: mean, sd, central 90 % interval, and the block's KL."""
+        """Summarise the posterior in a table.
+
+        Returns
+        -------
+        table : Table
+            One row for each coordinate: mean, sd, central 90 % interval, and the KL of its block.
+        """
         rows: list[tuple[Any, ...]] = []
         for name in self.names:
             try:
@@ -84,7 +176,21 @@ class ExactPosterior(ABC):
         return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
     def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
-        """Draws for ArviZ (extra ``plot``), with value and kl as attributes."""
+        """Export draws to ArviZ (extra ``plot``).
+
+        Parameters
+        ----------
+        n : int, default=1000
+            The number of draws.
+        random_state : int, Generator or None, default=0
+            The seed of the draws.
+
+        Returns
+        -------
+        data : xarray.DataTree
+            The draws as one chain of the group ``posterior``, with ``value`` and the KLs as
+            attributes.
+        """
         attributes = {f"kl_{name}": kl for name, kl in self.kl.items()}
         draws = self.sample(n, random_state)
         return to_inference_data(

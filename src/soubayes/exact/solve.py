@@ -17,6 +17,14 @@ from soubayes.exact.tree import Solution, solve_tree
 class QuadratureWarning(UserWarning):
     """The nodes of the exact engine may have missed part of the answer.
 
+    Notes
+    -----
+    The warning names the block. Either the nodes end where the posterior still has mass, or the
+    normalising constants are known less accurately than ``tolerance`` asks for. Rescale the block
+    so that its prior covers the answer, or give ``grid`` to :func:`soubayes.solve_exact`.
+
+    Examples
+    --------
     >>> issubclass(QuadratureWarning, UserWarning)
     True
     """
@@ -29,22 +37,54 @@ def solve_exact(
     *,
     tolerance: float = 1e-8,
 ) -> NodePosterior:
-    """The minimiser of J(q) and its value, by the backward recursion of Theorem 1.
+    r"""Minimise J(q) exactly for a small model.
 
-    V_K = L and V_{k-1} = -gamma_k log E_pi exp(-V_k / gamma_k), block by block from the last; then
-    q_k = exp((V_{k-1} - V_k) / gamma_k) pi_k. A block with gamma = inf stays at its prior and
-    passes on V_{k-1} = E_pi V_k. Sums for discrete blocks, quadrature for continuous ones, with
-    nodes placed where each conditional posterior has its mass. For models of up to about 4
-    dimensions in all.
+    Meant for models with up to about four dimensions in all.
 
-    Args:
-        model: the blocks and the loss.
-        confidence: name -> gamma (paper: gamma_k) > 0, inf allowed, absent means 1.
-        grid: name -> nodes to use instead of the automatic ones for that block (for a block of
-            several dimensions, a tuple of nodes). Continuous nodes get trapezoid weights.
-        tolerance: nodes are added until V changes by less than this, and every normalising
-            constant by less than this in relative terms.
+    Parameters
+    ----------
+    model : Model
+        The blocks and the loss.
+    confidence : mapping of str to float, optional
+        The confidence of each block, by name, above 0. ``inf`` keeps a block at its prior. A block
+        that is not named has confidence 1.
+    grid : mapping of str to array-like, optional
+        Nodes to use for a block instead of the automatic ones. For a block of several dimensions, a
+        tuple of nodes. Continuous nodes get trapezoid weights.
+    tolerance : float, default=1e-8
+        Nodes are added until V changes by less than this, and every normalising constant by less
+        than this in relative terms.
 
+    Returns
+    -------
+    posterior : ExactPosterior
+        The minimiser of J, its value, and what each block cost.
+
+    Warns
+    -----
+    QuadratureWarning
+        If the nodes may have missed part of the answer.
+
+    Notes
+    -----
+    The solution is the backward recursion of Theorem 1 of [1]_. With :math:`V_K = L`,
+
+    .. math::
+
+        V_{k-1} = -\gamma_k \log E_\pi \exp(-V_k / \gamma_k), \qquad
+        q_k = \pi_k \exp\big((V_{k-1} - V_k) / \gamma_k\big),
+
+    from the last block to the first. A block with :math:`\gamma_k = \infty` stays at its prior and
+    passes on :math:`V_{k-1} = E_\pi V_k`. Discrete blocks are summed over. Continuous blocks are
+    integrated by quadrature, with nodes placed where each conditional posterior has its mass.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from scipy import stats
     >>> from soubayes import Block, Model
     >>> y = np.array([1.2, 0.4, 2.0])
