@@ -4,7 +4,6 @@ import multiprocessing
 import random
 import sqlite3
 import time
-from contextlib import closing
 
 import pytest
 from joblib.externals.loky import get_reusable_executor
@@ -151,31 +150,6 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
     (tmp_path / FILE).write_text("not a database, but long enough to be read as one" * 50)
     with pytest.raises(OSError, match=r"rows\.sqlite cannot be used"):
         Store(tmp_path)
-
-
-OLD_SCHEMA = """
-CREATE TABLE origin (id INTEGER PRIMARY KEY, commit_id TEXT, versions TEXT,
-    UNIQUE (commit_id, versions));
-CREATE TABLE row (experiment TEXT, seed INTEGER, parameters TEXT, result TEXT,
-    error TEXT, warnings TEXT, seconds REAL, finished TEXT, origin INTEGER REFERENCES origin (id),
-    PRIMARY KEY (experiment, seed, parameters));
-INSERT INTO origin VALUES (1, 'abc', '{"soubayes": "0.0.1"}');
-INSERT INTO row VALUES ('small', 7, '{"n": 5}', '{"x": 1.5}', '', '', 0.1, '2026-01-01', 1);
-"""
-
-
-def test_rows_of_a_file_without_checksums_stay_valid(tmp_path):
-    with closing(sqlite3.connect(tmp_path / FILE)) as database:
-        database.executescript(OLD_SCHEMA)
-    before = (tmp_path / FILE).read_bytes()
-    store = Store(tmp_path)
-    task = Task(7, {"n": 5})
-    assert store.pending("small", [task, Task(8, {"n": 5})]) == [Task(8, {"n": 5})]
-    assert store.versions("small", [task]) == {"soubayes 0.0.1 (abc)": 1}
-    assert (tmp_path / FILE).read_bytes() == before  # reading changes nothing
-    store.add("small", Task(8, {"n": 5}), Outcome({"x": 2}, "", "", 1))
-    again = Store(tmp_path)
-    assert [row.result["x"] for row in again.rows("small")] == [1.5, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from soubayes.cli import FAILED, app, console, fail, one_line_errors, progress_bar, say
 from soubayes.paper import experiments
+from soubayes.paper.archive import Archive, archive_rows, restore_rows
 from soubayes.paper.runner import Experiment, Summary, WorkerDied, run, slowness
 from soubayes.paper.storage import FILE, Outcome, Store, Task, this_version
 
@@ -82,15 +83,46 @@ def reproduce(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(help="A folder that `reproduce` wrote.")],
+    folder: Annotated[Path, typer.Argument(help="A folder that `reproduce` or `archive` wrote.")],
 ) -> None:
     """Write report.html (one file, opens offline) and figures/ (PNG, PDF) into the folder."""
     from soubayes.paper.report import write_report
 
-    if not (folder / FILE).exists():
-        fail(f"there are no rows in {str(folder)!r}: run soubayes reproduce --out {folder} first.")
     with one_line_errors(OSError, ImportError):
         say(f"Wrote {write_report(folder)}")
+
+
+@app.command()
+def archive(
+    run: Annotated[Path, typer.Argument(help="The folder of a run (`reproduce --out`).")],
+    folder: Annotated[Path, typer.Argument(help="Where the tables are, or will be.")],
+    replace: Annotated[bool, typer.Option(help="Forget rows that the run lacks.")] = False,
+) -> None:
+    """Put the rows of a run into compressed tables, one an experiment: rows/*.parquet.
+
+    Rows of the same tasks are replaced, others stay.
+    """
+    with one_line_errors(OSError, ImportError):
+        if not (run / FILE).exists():
+            fail(f"there are no rows in {str(run)!r}: run soubayes reproduce --out {run} first.")
+        _say_counts(archive_rows(Store(run), Archive(folder), replace=replace))
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(help="A folder with tables of `archive`.")],
+    run: Annotated[Path, typer.Argument(help="The folder to go on in (`reproduce --out`).")],
+) -> None:
+    """Put archived rows into the folder of a run, so that `reproduce` goes on from them."""
+    with one_line_errors(OSError, ImportError):
+        if not Archive(folder).experiments():
+            fail(f"there are no tables of rows in {str(folder)!r}.")
+        _say_counts(restore_rows(Archive(folder), Store(run)))
+
+
+def _say_counts(counts: dict[str, int]) -> None:
+    for experiment, count in counts.items():
+        say(f"{experiment}: {count} rows")
 
 
 def _chosen(names: list[str]) -> list[Experiment]:

@@ -109,8 +109,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
     shape = dict(parameters)
     method, design = shape.pop("method"), shape.pop("design")
     data = getattr(datasets, design)(**shape, random_state=seed)
-    row = measure(data, PEERS[method].fit(data, seed))
-    return row
+    return measure(data, PEERS[method].fit(data, seed))
 
 
 def report(rows: list[Row]) -> Content:

@@ -8,8 +8,9 @@ from pathlib import Path
 from soubayes import _page
 from soubayes._files import atomic_path
 from soubayes.paper import experiments
+from soubayes.paper.archive import rows_in
 from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Store
+from soubayes.paper.storage import Row
 from soubayes.paper.views import Cell, Content, Picture, View
 
 _INTRODUCTION = """<p>Bold is what these rows give, with the Monte Carlo standard error of the mean;
@@ -22,10 +23,10 @@ MARKS = {"better": "▲ better", "equal": "= equal", "worse": "▼ worse"}
 
 def write_report(folder: Path) -> Path:
     """Write ``report.html`` and ``figures/`` into ``folder`` from the rows that it holds."""
-    store = Store(folder)
+    found = rows_in(folder)
     sections, contents = [], []
     for experiment in experiments().values():
-        rows = store.rows(experiment.source)
+        rows = found.rows(experiment.source) if found else []
         content = experiment.report(rows) if rows else []
         if content:
             sections.append(_section(experiment, rows, content, folder / "figures"))

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from errno import EIO
@@ -70,6 +70,19 @@ class Row(NamedTuple):
         return _named(self.commit, self.versions)
 
 
+def as_text(row: Row) -> list[Any]:
+    """The fields of a row as a file holds them: mappings as JSON, the rest as it is."""
+    seed, parameters, result, error, warnings, seconds, finished, commit, versions = row
+    where = [finished, commit, _as_json(versions)]
+    return [seed, *map(_as_json, (parameters, result)), error, warnings, float(seconds), *where]
+
+
+def from_text(fields: Sequence[Any]) -> Row:
+    """The row that `as_text` gave these fields of."""
+    seed, parameters, result, *rest, versions = fields
+    return Row._make([seed, *map(json.loads, (parameters, result)), *rest, json.loads(versions)])
+
+
 class RowsError(OSError):
     """The file of rows is damaged or cannot be written; the message says what to do."""
 
@@ -99,18 +112,20 @@ class Store:
 
     def add(self, experiment: str, task: Task, outcome: Outcome) -> None:
         """Write one row; a row of the same task is replaced."""
-        here = (_commit(), _as_json(_versions()))
-        values = [experiment, task.seed, _as_json(task.parameters), _as_json(outcome.result)]
-        values += [outcome.error, outcome.warnings, float(outcome.seconds)]
-        values += [datetime.now(UTC).isoformat(timespec="seconds"), *here]
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.add_rows(experiment, [Row._make([*task, *outcome, now, _commit(), _versions()])])
+
+    def add_rows(self, experiment: str, rows: list[Row]) -> None:
+        """Write rows that were computed elsewhere; rows of the same tasks are replaced."""
+        values = [[experiment, *as_text(row)] for row in rows]
         with self._open() as database, database:
-            if not _has_checksums(database):  # older rows stay valid without one
-                database.execute("ALTER TABLE row ADD COLUMN checksum TEXT")
-            database.execute("INSERT OR IGNORE INTO origin VALUES (NULL, ?, ?)", here)
-            database.execute(
+            database.executemany(
+                "INSERT OR IGNORE INTO origin VALUES (NULL, ?, ?)", [v[-2:] for v in values]
+            )
+            database.executemany(
                 "INSERT OR REPLACE INTO row VALUES (?, ?, ?, ?, ?, ?, ?, ?,"
                 " (SELECT id FROM origin WHERE commit_id = ? AND versions = ?), ?)",
-                [*values, _checksum(values)],
+                [[*v, _checksum(v)] for v in values],
             )
 
     def pending(self, experiment: str, tasks: list[Task]) -> list[Task]:
@@ -123,15 +138,17 @@ class Store:
         done = self._done(experiment)
         return Counter(done[key] for key in map(_key, tasks) if key in done)
 
+    def experiments(self) -> list[str]:
+        """The names of the experiments that have rows."""
+        with self._open() as database:
+            query = "SELECT DISTINCT experiment FROM row ORDER BY experiment"
+            return [name for (name,) in database.execute(query)]
+
     def rows(self, experiment: str) -> list[Row]:
         """All rows of an experiment, in an order that does not depend on when they finished."""
         with self._open() as database:
             query = f"SELECT {_FIELDS} FROM {_ROWS} WHERE experiment = ? ORDER BY parameters, seed"
-            found = database.execute(query, [experiment]).fetchall()
-        return [
-            Row._make([r[1], json.loads(r[2]), json.loads(r[3]), *r[4:9], json.loads(r[9])])
-            for r in found
-        ]
+            return [from_text(found[1:]) for found in database.execute(query, [experiment])]
 
     def remove(self, experiment: str, tasks: list[Task]) -> None:
         """Forget the rows of these tasks; others of the same experiment stay."""
@@ -154,9 +171,8 @@ class Store:
         (state,) = database.execute("PRAGMA integrity_check(1)").fetchone()
         if state != "ok":
             raise sqlite3.DatabaseError(" ".join(state.split()))
-        last = "checksum" if _has_checksums(database) else "NULL"
-        for *values, checksum in database.execute(f"SELECT {_FIELDS}, {last} FROM {_ROWS}"):
-            if checksum is not None and checksum != _checksum(values):
+        for *values, checksum in database.execute(f"SELECT {_FIELDS}, checksum FROM {_ROWS}"):
+            if checksum != _checksum(values):
                 raise sqlite3.DatabaseError("the checksum of a row is wrong")
 
     @contextmanager
@@ -185,10 +201,6 @@ def this_version() -> str:
 
 def _named(commit: str, versions: Mapping[str, str]) -> str:
     return " ".join(["soubayes", *filter(None, [versions.get("soubayes")]), f"({commit})"])
-
-
-def _has_checksums(database: sqlite3.Connection) -> bool:
-    return "checksum" in [column[1] for column in database.execute("PRAGMA table_info(row)")]
 
 
 def _key(task: Task) -> tuple[int, str]:
