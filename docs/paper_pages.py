@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from soubayes.experiments import experiments
-from soubayes.experiments.runner import Experiment
-from soubayes.experiments.storage import Store
-from soubayes.experiments.views import Cell, Content, Picture, View
+from soubayes.paper import experiments
+from soubayes.paper.archive import Archive
+from soubayes.paper.runner import Experiment
+from soubayes.paper.views import Cell, Content, Picture, View
 
 MARKS = {"better": "▲ better", "equal": "= equal", "worse": "▼ worse"}
 INDEX = """# Tables and figures, recomputed
@@ -27,11 +27,11 @@ error of the paper is taken to be as large as ours.
 
 def write_pages(results: Path, target: Path) -> None:
     """Write an index and one page for each experiment that has rows in ``results``."""
-    store = Store(results)
+    archive = Archive(results)
     target.mkdir(parents=True, exist_ok=True)
     index, names = [INDEX], []
     for experiment in experiments().values():
-        rows = store.rows(experiment.source)
+        rows = archive.rows(experiment.source)
         content = experiment.report(rows) if rows else []
         if content:
             names.append(experiment.name)
