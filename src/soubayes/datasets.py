@@ -219,16 +219,34 @@ class MNIST(NamedTuple):
 
 
 def load_mnist(path: str | os.PathLike[str] | None = None) -> MNIST:
-    """The 60,000 training and 10,000 test images of MNIST, checked against their checksums.
+    """The 60,000 training and 10,000 test images of MNIST.
 
-    Reads the four idx files (plain or ``.gz``) from ``path``; without it from the folder that
-    the environment variable ``SOUBAYES_DATA`` names, or its folder ``mnist``; without that,
-    downloads them once with scikit-learn's OpenML fetcher, which keeps its own cache.
+    Parameters
+    ----------
+    path : str or path-like, optional
+        A folder with the four idx files, plain or compressed. By default the folder that the
+        environment variable ``SOUBAYES_DATA`` names, or its folder ``mnist``. Without that variable
+        the images are downloaded once by scikit-learn.
 
-    Returns ``MNIST(X_train, y_train, X_test, y_test)`` of shapes (60000, 784), (60000,),
-    (10000, 784) and (10000,), dtype ``uint8``: 55 MB, not copied; convert what you need
-    (``X_train.astype("float32")``).
+    Returns
+    -------
+    data : MNIST
+        The arrays ``X_train`` (60000, 784), ``y_train`` (60000,), ``X_test`` (10000, 784) and
+        ``y_test`` (10000,), of dtype ``uint8``. Convert what you need, for example
+        ``X_train.astype("float32")``.
 
+    Notes
+    -----
+    Files are checked against their checksums. The images [1]_ are those of sections 4.3 and 4.4 of
+    the paper.
+
+    References
+    ----------
+    .. [1] Y. LeCun, L. Bottou, Y. Bengio and P. Haffner (1998), "Gradient-based learning applied to
+       document recognition", Proceedings of the IEEE 86.
+
+    Examples
+    --------
     >>> load_mnist("no-such-folder")
     Traceback (most recent call last):
     ...

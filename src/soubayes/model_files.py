@@ -67,18 +67,29 @@ _ARRAY_KINDS = "biufcSUmM"
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a sparse estimator, or a scikit-learn pipeline with one, to ``path``.
-
-    The file is written whole or not at all.
+    """Write a sparse estimator, or a scikit-learn pipeline with one, to a file.
 
     Parameters
     ----------
     model : estimator
-        ``SoULinearRegression``, ``SoULogisticRegression``, ``SoUNormalMeans``, or public
-        estimators of scikit-learn around them. Functions of your own cannot be saved. (Networks
-        have a ``save`` method.)
-    path : path
-        Any name will do; ``.soubayes`` says what it is.
+        A :class:`SoULinearRegression`, :class:`SoULogisticRegression` or :class:`SoUNormalMeans`,
+        or public scikit-learn estimators around them. Functions of your own cannot be saved.
+        Networks have a ``save`` method of their own.
+    path : str or path-like
+        The file. Any name is allowed; ``.soubayes`` is the usual ending.
+
+    Returns
+    -------
+    None
+        The file is written whole or not at all.
+
+    See Also
+    --------
+    load_model : Read the file.
+
+    Notes
+    -----
+    The file holds a checksum, JSON and raw arrays. Reading it runs no code, unlike unpickling.
 
     Examples
     --------
@@ -97,18 +108,26 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
-    """Read what `save_model` wrote; loading runs no code of the file.
+    """Read a model that :func:`save_model` wrote.
 
     Parameters
     ----------
-    path : path
-        A file that `save_model` wrote. One that is damaged, or names a class that `save_model`
-        does not write, is refused with a ``ValueError``.
+    path : str or path-like
+        The file. A damaged file, or one that names a class that :func:`save_model` does not write,
+        is refused with a ``ValueError``.
 
     Returns
     -------
-    estimator
-        With the attributes of the one that was saved.
+    model : estimator
+        An estimator with the attributes of the one that was saved.
+
+    See Also
+    --------
+    save_model : Write the file.
+
+    Notes
+    -----
+    Loading runs no code of the file, so that files of others can be read.
 
     Examples
     --------

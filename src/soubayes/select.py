@@ -30,31 +30,53 @@ def select_confidence(
     progress: bool = False,
     **settings: Any,
 ) -> "Selection":
-    r"""Score every point of a grid of confidences by cross-validation, and refit at the best.
-
-    For a NumPyro model (fitted by `soubayes.fit`) the names of ``grid`` are blocks; for an
-    estimator of this library they are its parameters ``confidence_*``. Every row of ``data`` is
-    scored once, by a fit that has not seen it, so that the standard error of a score is that of a
-    mean over rows. (WAIC and PSIS-LOO are not offered: they are derived for all confidences 1.)
+    r"""Choose confidences by cross-validation over a grid, and refit at the best.
 
     Parameters
     ----------
-    model : a NumPyro model, or an unfitted estimator.
-    data : the model's arguments, or (X, y). Arrays as long as the last one are split by rows; a
+    model : callable or estimator
+        A NumPyro model, which is fitted by :func:`fit`, or an unfitted estimator of this library.
+    data : sequence
+        The arguments of the model, or (X, y). Arrays as long as the last one are split by rows. A
         NumPyro model must draw its latent sites alike for any number of rows.
-    grid : name -> values of that confidence; several names make a product.
-    score : ``"elpd"``, the mean log predictive density of a held-out row,
-        :math:`\log E_q p(y_i | \theta)` (for a regressor the normal of its ``predict(X,
-        return_std=True)``, for a classifier ``predict_proba``); ``"cv"``, minus the mean expected
-        loss :math:`E_q[L_i]` of section 3 (for an estimator its own ``score``, by fold); or a
-        function ``score(fitted, *held_out)`` returning a number or one for each row. Larger is
-        better.
-    cv : folds, or a scikit-learn splitter.
-    rule : ``"best"``; ``"one_se"``, the largest confidences within one standard error of the best;
-        or ``"mixture"`` for a NumPyro model with ``score="elpd"``: the posteriors at all points,
-        weighted by a power of what they give to the held-out rows
-        (`soubayes.MixturePosterior`). The estimators of this library mix by themselves.
-    settings : passed on to `soubayes.fit`.
+    grid : mapping of str to sequence of float
+        The confidences to try: names of blocks for a NumPyro model, parameters ``confidence_*`` for
+        an estimator. Several names make a product.
+    score : {"elpd", "cv"} or callable, default="elpd"
+        ``"elpd"`` is the mean log predictive density of a held-out row. ``"cv"`` is minus its mean
+        expected loss (for an estimator its own ``score``). A function ``score(fitted, *held_out)``
+        returns a number, or one for each row. Larger is better.
+    cv : int or splitter, default=5
+        Number of folds, or a scikit-learn splitter.
+    rule : {"best", "one_se", "mixture"}, default="best"
+        ``"one_se"`` takes the largest confidences within one standard error of the best score.
+        ``"mixture"``, for a NumPyro model with ``score="elpd"``, returns a
+        :class:`MixturePosterior` of all points.
+    random_state : int, default=0
+        Seed of the folds and fits.
+    progress : bool, default=False
+        Whether to show a progress bar.
+    **settings : object
+        Passed on to :func:`fit`.
+
+    Returns
+    -------
+    selection : Selection
+        The scores, the chosen point, and the fit to all data there.
+
+    Notes
+    -----
+    Every row is scored once, by a fit that has not seen it. The two scores are
+
+    .. math:: \log E_q\,p(y_i \mid \theta) \quad\text{and}\quad -E_q[L_i],
+
+    the second of which is the expected loss of section 3 of [1]_. WAIC and PSIS-LOO are not
+    offered, because they are derived for all confidences 1.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -128,12 +150,36 @@ def _mixed(
 
 @dataclass(frozen=True)
 class Selection:
-    """The scores along a grid of confidences, and the fit at the chosen point.
+    """Scores along a grid of confidences, and the fit at the chosen point.
 
-    ``table`` has a column for each confidence, ``score`` and ``standard_error`` (and ``weight`` of
-    a mixture); ``best`` is the chosen point, ``fitted`` the posterior or estimator fitted to all
-    data there, or the mixture. Made by `soubayes.select_confidence`.
+    Parameters
+    ----------
+    table : Table
+        A column for each confidence, ``score`` and ``standard_error``, and ``weight`` for a
+        mixture.
+    best : dict of str to float
+        The chosen point.
+    fitted : posterior or estimator
+        The fit to all data at the chosen point, or the mixture.
+    rule : str
+        How the point was chosen.
 
+    See Also
+    --------
+    select_confidence : Makes it.
+
+    Notes
+    -----
+    The score is the mean over rows that were held out; its standard error treats rows as
+    independent [1]_.
+
+    References
+    ----------
+    .. [1] A. Vehtari, A. Gelman and J. Gabry (2017), "Practical Bayesian model evaluation using
+       leave-one-out cross-validation and WAIC", Statistics and Computing 27.
+
+    Examples
+    --------
     >>> table = Table(gamma=[0.1, 1.0], score=[-1.2, -1.0], standard_error=[0.1, 0.1])
     >>> Selection(table, {"gamma": 1.0}, None, "best").best
     {'gamma': 1.0}
@@ -145,7 +191,18 @@ class Selection:
     rule: str
 
     def plot(self, ax: Any = None) -> Any:
-        """The score with its standard error along the first confidence, a line for each other."""
+        """Draw the score with its standard error along the first confidence.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            One line for each combination of the other confidences.
+        """
         pyplot = require("matplotlib.pyplot", "Selection.plot")
         ax = pyplot.subplots()[1] if ax is None else ax
         first, *others = list(self.best)

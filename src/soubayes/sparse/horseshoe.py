@@ -22,34 +22,60 @@ def horseshoe_gibbs(
     noise_shape: float = 3.0,
     noise_scale: float = 2.0,
 ) -> Any:
-    """Draws from the posterior of linear regression, or of normal means, under the horseshoe.
+    r"""Draw from the posterior of linear regression or normal means under the horseshoe prior.
 
-    The model is the baseline of supplement A.2, without an intercept (centre X and y first)::
-
-        y ~ N(X beta, sigma^2 I),   beta_j ~ N(0, tau_j^2 nu^2 sigma^2),
-        tau_j ~ C+(0, 1),   nu ~ C+(0, 1),   sigma^2 ~ Inv-Gamma(noise_shape, noise_scale).
-
-    ``X=None`` gives the normal means of supplement A.1: ``y`` of shape (units, replicates) and
-    beta_i ~ N(0, tau_i^2 nu^2), not multiplied by sigma^2; the draws then hold the shrinkage
-    factors kappa_i = 1 / (1 + replicates tau_i^2 nu^2 / sigma^2) of section 4.1 as well.
-
-    Half-Cauchy scales are mixtures of inverse gammas (Makalic and Schmidt, 2016), beta and sigma^2
-    are drawn together, and for p > n beta costs O(n^2 p) (Bhattacharya et al., 2016).
+    The baseline of the paper, by Gibbs sampling. There is no intercept: centre X and y first.
 
     Parameters
     ----------
-    X : array of shape (n, p), or None for normal means
-    y : array of shape (n,), or (units, replicates) for normal means
-    draws, chains : draws kept of each chain, and the number of chains
-    random_state : the seed; the same seed gives the same draws
-    warmup : draws discarded at the start of each chain, as many as ``draws`` by default
-    noise_shape, noise_scale : the prior of sigma^2, the paper's by default, in units of y^2
+    X : array-like of shape (n, p), or None
+        The design. None gives normal means.
+    y : array-like of shape (n,) or (units, replicates)
+        The targets; for normal means one row for each unit.
+    draws : int, default=1000
+        Draws that are kept of each chain.
+    chains : int, default=4
+        Number of chains.
+    random_state : int or None, default=None
+        The seed; the same seed gives the same draws.
+    warmup : int, optional
+        Draws that are discarded at the start of each chain; as many as ``draws`` by default.
+    noise_shape : float, default=3.0
+        Shape of the inverse-gamma prior of the noise variance.
+    noise_scale : float, default=2.0
+        Scale of that prior, in units of y squared.
 
     Returns
     -------
-    An object for ArviZ with ``coef``, ``local_scale`` (tau), ``global_scale`` (nu) and
-    ``noise_variance`` (sigma^2); ``arviz_stats.summary`` gives R-hat and effective sample sizes.
+    data : xarray.DataTree
+        An object for ArviZ with ``coef``, ``local_scale``, ``global_scale`` and ``noise_variance``
+        in the group ``posterior``; ``arviz_stats.summary`` gives R-hat and effective sample sizes.
+        For normal means it also holds the shrinkage factors.
 
+    Notes
+    -----
+    The model is that of supplement A.2 of [1]_,
+
+    .. math::
+
+        y \sim N(X\beta, \sigma^2 I), \quad \beta_j \sim N(0, \tau_j^2 \nu^2 \sigma^2), \quad
+        \tau_j, \nu \sim C^+(0, 1), \quad \sigma^2 \sim \text{Inv-Gamma}.
+
+    For normal means (supplement A.1) the prior of a mean is not multiplied by the noise variance.
+    Half-Cauchy scales are mixtures of inverse gammas [2]_. The coefficients and the noise variance
+    are drawn together, at a cost of O(n\ :sup:`2` p) for p > n [3]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] E. Makalic and D. F. Schmidt (2016), "A simple sampler for the horseshoe estimator", IEEE
+       Signal Processing Letters 23.
+    .. [3] A. Bhattacharya, A. Chakraborty and B. K. Mallick (2016), "Fast sampling with Gaussian
+       scale mixture priors in high-dimensional regression", Biometrika 103.
+
+    Examples
+    --------
     >>> from soubayes.datasets import experiment1
     >>> data = experiment1(30, 5, 2, random_state=0)
     >>> posterior = horseshoe_gibbs(data.X, data.y, draws=200, chains=2, random_state=0).posterior

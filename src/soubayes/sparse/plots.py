@@ -9,11 +9,37 @@ from soubayes._optional import require
 
 
 def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
-    """Coefficients along the confidence path, the reported point marked.
+    r"""Draw the coefficients along the confidence path.
 
-    They are standardised, in units of sd(y)/sd(x), where the estimator knows these. Columns kept
-    at the reported point are coloured and, up to ten, named in order of size.
+    Parameters
+    ----------
+    estimator : fitted estimator
+        One with ``path_``: :class:`SoULinearRegression`, :class:`SoULogisticRegression`,
+        :class:`SoUGeneralizedRegression` or :class:`SoUNormalMeans`.
+    target : int, default=0
+        Which target, or which class against the rest.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
 
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+        Coefficients against ``confidence_coef``, with the reported point marked. Columns kept there
+        are coloured and, up to ten, named in the order of their size.
+
+    Notes
+    -----
+    Coefficients are standardised, in units of sd(y) / sd(x), where the estimator knows these. The
+    path raises :math:`\gamma_\beta` of section 4.2 of [1]_ from 1; a column leaves where its
+    :math:`z_j^2` falls below it.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from soubayes import SoULinearRegression
     >>> from soubayes.datasets import experiment1
     >>> data = experiment1(55, 50, 10)
@@ -56,19 +82,33 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
 
 
 def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
-    """Held-out score of every candidate, from sparse to dense; the size of a mark is its weight.
+    r"""Draw the held-out score of every candidate, from sparse to dense.
 
     Parameters
     ----------
     estimator : SoULinearRegression or SoULogisticRegression
         Fitted with confidences chosen by prediction, so that it has ``candidates_``.
-    target : int
+    target : int, default=0
         Which target, or which class against the rest.
-    ax : matplotlib Axes or None
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
-    matplotlib Axes
+    ax : matplotlib.axes.Axes
+        Scores against the effective number of columns. The size of a mark is the weight of its
+        candidate in the mixture.
+
+    Notes
+    -----
+    The weight of a candidate is proportional to :math:`\exp(c S)`, with S its summed log score of
+    the held-out rows and c = 1/4 (regression) or 1/10 (classification). With c = 1 these are the
+    pseudo-BMA weights of [1]_.
+
+    References
+    ----------
+    .. [1] Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), "Using stacking to average Bayesian
+       predictive distributions", Bayesian Analysis 13.
 
     Examples
     --------
@@ -117,21 +157,34 @@ def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
 def plot_credible_sets(
     estimator: Any, *, level: float = 0.95, target: int = 0, ax: Any = None
 ) -> Any:
-    """Inclusion probability of every column, the credible sets coloured.
+    """Draw the inclusion probability of every column, with the credible sets coloured.
 
     Parameters
     ----------
     estimator : SoULinearRegression, SoULogisticRegression or SoUGeneralizedRegression
         Fitted with ``inclusion=True``.
-    level : float
-        Of the credible sets.
-    target : int
+    level : float, default=0.95
+        Level of the credible sets.
+    target : int, default=0
         Which target, or which class against the rest.
-    ax : matplotlib Axes or None
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
 
     Returns
     -------
-    matplotlib Axes
+    ax : matplotlib.axes.Axes
+        Inclusion probabilities against the numbers of the columns.
+
+    Notes
+    -----
+    The posterior over supports is that of a spike and slab; it is approximated by a product of
+    single effects as in SuSiE [1]_.
+
+    References
+    ----------
+    .. [1] G. Wang, A. Sarkar, P. Carbonetto and M. Stephens (2020), "A simple new approach to
+       variable selection in regression, with application to genetic fine mapping", Journal of the
+       Royal Statistical Society B 82.
 
     Examples
     --------
@@ -173,12 +226,39 @@ def plot_credible_sets(
 
 
 def plot_shrinkage(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
-    """The shrinkage factors kappa_j, sorted: 0 keeps a coefficient, 1 removes it.
+    r"""Draw the shrinkage factors of all columns, sorted.
 
+    Parameters
+    ----------
+    estimator : fitted estimator
+        One with ``shrinkage_``, such as :class:`SoULinearRegression` or :class:`SoUNormalMeans`.
+    target : int, default=0
+        Which target, or which class against the rest.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+        The factors from small to large: 0 keeps a coefficient, 1 removes it.
+
+    Notes
+    -----
+    The factor of a normal mean is :math:`\kappa_i = 1 / (1 + m \tau_i^2 \nu^2 / \sigma^2)` with m
+    replicates (section 4.1 of [1]_). In regression it is the share of the prior in the posterior
+    precision of the coefficient.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from soubayes import SoUNormalMeans
     >>> Y = np.random.default_rng(0).normal(size=(25, 4)) + 9.0 * (np.arange(25) < 5)[:, None]
     >>> plot_shrinkage(SoUNormalMeans().fit(Y)).get_ylabel()
-    'shrinkage factor $\\\\kappa_j$'
+    'shrinkage factor $\\kappa_j$'
     """
     _, selected, _ = _of_target(estimator, target)
     kappa = np.atleast_2d(estimator.shrinkage_)[target]

@@ -49,16 +49,28 @@ class SparseEstimator(BaseEstimator):
         return self._squeeze([mixture.covariance()[:p, :p] for mixture in self.mixtures_])
 
     def summary(self, level: float = 0.9) -> Any:
-        """A pandas DataFrame: estimate, sd, the interval of this level, and what was selected.
+        """Summarise the coefficients in a table.
 
-        The interval is Student's, with the degrees of freedom of the noise where there are any.
-        Estimates and intervals are those of the sparse point, the fit that keeps only the selected
-        columns, also when confidences were chosen by prediction; ``sparsity_`` then says what
-        keeping only them costs, and so does ``attrs["sparsity"]`` of the table.
-        A dropped coefficient has none (NaN): the width of its factor of q says nothing about how
-        large a signal could have been missed. After a fit with ``inclusion=True`` intervals average
-        over supports and dropped coefficients have them too; ``inclusion`` is the probability that
-        a column carries an effect, and ``set`` the number of its 95 % credible set (0: in none).
+        Parameters
+        ----------
+        level : float, default=0.9
+            Level of the intervals.
+
+        Returns
+        -------
+        table : pandas.DataFrame
+            One row for each column of X, with ``estimate``, ``sd``, ``lower``, ``upper`` and
+            ``selected``. After a fit with ``inclusion=True`` also ``inclusion``, the probability
+            that the column carries an effect, and ``set``, the number of its 95 % credible set (0:
+            in none).
+
+        Notes
+        -----
+        Estimates are those of the sparse point, which keeps only the selected columns, also when
+        the confidences were chosen by prediction. ``sparsity_`` and ``table.attrs["sparsity"]`` say
+        what that costs. Intervals are Student's, with the degrees of freedom of the noise where
+        there are any. They take the selection as given, and a dropped coefficient has none (NaN).
+        With ``inclusion=True`` they average over supports, and dropped coefficients have them too.
         """
         check_is_fitted(self)
         if not 0.0 < level < 1.0:
@@ -95,7 +107,20 @@ class SparseEstimator(BaseEstimator):
         return table
 
     def sample(self, n: int = 1, random_state: Any = None) -> dict[str, Array]:
-        """``n`` independent draws from the posterior, one array a block."""
+        """Draw from the posterior.
+
+        Parameters
+        ----------
+        n : int, default=1
+            The number of independent draws.
+        random_state : int, Generator or None, default=None
+            The seed of the draws.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            One array for each block; its first axis has length n.
+        """
         check_is_fitted(self)
         rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
         return {
@@ -104,7 +129,20 @@ class SparseEstimator(BaseEstimator):
         }
 
     def to_arviz(self, draws: int = 1000, random_state: Any = None) -> Any:
-        """Posterior draws for ArviZ, as one chain."""
+        """Export posterior draws to ArviZ (extra ``plot``).
+
+        Parameters
+        ----------
+        draws : int, default=1000
+            The number of draws.
+        random_state : int, Generator or None, default=None
+            The seed of the draws.
+
+        Returns
+        -------
+        data : xarray.DataTree
+            The draws as one chain of the group ``posterior``.
+        """
         return to_inference_data(self.sample(draws, random_state), model=type(self).__name__)
 
     def _check_numbers(self) -> None:

@@ -27,47 +27,105 @@ Array = np.ndarray
 
 
 class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimator):
-    """Sparse regression with a likelihood of your own.
-
-    The model of section 4.3 with another loss, and a confidence gamma for every source::
-
-        y ~ p(y | eta),   eta = alpha + x' beta,   beta_j ~ N(0, tau_g(j)^2 nu^2)
-        J(q) = E_q[-log p(y | eta)] + sum_k gamma_k KL_k
-
-    A small ``confidence_local`` makes every tau follow the data, so that the coefficients that
-    share it are free or zero, and ``confidence_coef`` is the threshold, as in
-    `SoULogisticRegression`.
+    r"""Sparse Bayesian regression with a likelihood of your own.
 
     Parameters
     ----------
     likelihood : RowLikelihood or CoupledLikelihood
-        The loss and its derivatives in the linear predictors; see the page "Adding a likelihood".
-    confidence_coef : float or "auto"
-        gamma_b; "auto" chooses a point of the path as in `SoULogisticRegression`.
-    confidence_local, confidence_global, confidence_intercept : float
-        gamma_tau, gamma_nu, gamma_alpha.
-    prior : "exponential", "horseshoe" or ScalePrior
-        Of tau^2 and nu^2.
-    rate_local, rate_global : float
-        lambda_tau, lambda_nu of the exponential priors.
-    intercept_variance : float
-        Of the normal prior of the intercept at the mean of X.
-    feature_blocks : dict or None
-        Named groups of columns with their own prior, as in `SoULogisticRegression`.
-    feature_groups : sequence of labels or None
-        One label a column; columns with equal labels share a tau, so that they stay or go together.
-    fit_intercept : bool
-        A likelihood without an intercept, such as Cox's, only has its columns centred.
-    max_iter, tol, verbose
-        As in `SoULogisticRegression`.
+        The loss and its derivatives in the linear predictor.
+    confidence_coef : float or "auto", default=1.0
+        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
+        the selection. ``"auto"`` follows a path and chooses a point of it, as
+        :class:`SoULogisticRegression` does.
+    confidence_local : float, default=1e-6
+        Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes
+        coefficients that share a scale either free or zero.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
+    confidence_intercept : float, default=1.0
+        Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
+    prior : {"exponential", "horseshoe"} or ScalePrior, default="exponential"
+        Prior of the squared scales.
+    rate_local : float, default=10.0
+        Rate of the exponential prior of the local scales.
+    rate_global : float, default=10.0
+        Rate of the exponential prior of the global scale.
+    intercept_variance : float, default=10.0
+        Variance of the normal prior of the intercept at the mean of X.
+    feature_blocks : mapping of str to mapping, optional
+        Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`.
+    feature_groups : sequence of labels, optional
+        One label for each column. Columns with equal labels share a local scale and are kept or
+        dropped together.
+    fit_intercept : bool, default=True
+        Whether the model has an intercept. For a likelihood without one, such as Cox's, the columns
+        are only centred.
+    inclusion : bool, default=False
+        Also compute the posterior over supports, as in :class:`SoULogisticRegression`.
+    max_iter : int, default=500
+        Largest number of steps for each confidence.
+    tol : float, default=1e-7
+        The solver stops when J falls by less than this in relative terms.
+    verbose : int, default=0
+        1 prints a line for each point of the path.
 
     Attributes
     ----------
-    coef_, coef_sd_, selected_, shrinkage_, local_scale_ : (p,)
-    intercept_, intercept_sd_, global_scale_, effective_parameters_, confidence_coef_ : float
-    covariance_, kl_, objective_, path_, n_iter_, converged_
-        As in `SoULogisticRegression` for two classes. Nuisance parameters have their own ``kl_``.
-    likelihood_ : the likelihood with its nuisance parameters as fitted
+    coef_ : ndarray of shape (p,)
+        Posterior means of the coefficients, exactly 0 for a dropped column.
+    coef_sd_ : ndarray of shape (p,)
+        Posterior standard deviations.
+    selected_ : ndarray of bool of shape (p,)
+        Which columns are kept.
+    shrinkage_ : ndarray of shape (p,)
+        Shrinkage factors :math:`\kappa_j`; 1 for a dropped column.
+    local_scale_ : ndarray of shape (p,)
+        Fitted local scales.
+    intercept_ : float
+        Posterior mean of the intercept.
+    intercept_sd_ : float
+        Posterior standard deviation of the intercept.
+    global_scale_ : float
+        Fitted global scale.
+    effective_parameters_ : float
+        The sum of :math:`1 - \kappa_j`.
+    confidence_coef_ : float
+        Confidence of the point that is reported.
+    covariance_ : ndarray of shape (p, p)
+        Posterior covariance of the coefficients, computed when it is asked for.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats, nuisance parameters included.
+    objective_ : ndarray
+        J after every step at the reported confidence.
+    path_ : Table
+        The path, as in :class:`SoULogisticRegression`.
+    likelihood_ : RowLikelihood or CoupledLikelihood
+        The likelihood with its nuisance parameters as fitted.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the solver stopped by ``tol``.
+
+    See Also
+    --------
+    RowLikelihood : Base class of losses that are sums over rows.
+    CoupledLikelihood : Base class of losses that are not.
+    ScalePrior : Base class of scale priors.
+
+    Notes
+    -----
+    The model of section 4.3 of [1]_ with another loss,
+
+    .. math::
+
+        y \sim p(y \mid \eta), \quad \eta = \alpha + x'\beta, \quad
+        \beta_j \sim N(0, \tau_{g(j)}^2 \nu^2), \qquad
+        J(q) = E_q[-\log p(y \mid \eta)] + \sum_k \gamma_k \mathrm{KL}_k .
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -125,10 +183,21 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X (n, p), dense or scipy-sparse, and y (n,).
+        """Fit the model.
 
-        ``sample_weight`` counts a row that many times. Data that do not fit in memory come as for
-        `SoULogisticRegression.fit`.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
+            The rows. Data that do not fit in memory come as in :meth:`SoULogisticRegression.fit`.
+        y : array-like of shape (n,), or str, optional
+            The targets, or the name of the target column of a parquet file.
+        sample_weight : array-like of shape (n,), optional
+            A weight of 2 counts a row twice.
+
+        Returns
+        -------
+        self : SoUGeneralizedRegression
+            The fitted estimator.
         """
         self._check_parameters()
         self._single = True
@@ -175,14 +244,37 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
 
     @block_by_block
     def predict(self, X: Any) -> Array:
-        """E[y] averaged over the posterior; of a likelihood without an intercept, relative to an
-        average row."""
+        """Predict the mean of new observations, averaged over the posterior.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,)
+            E[y]. For a likelihood without an intercept it is relative to an average row.
+        """
         mean, variance = (part[0] for part in self._predictors(self._checked(X))[0])
         return self.likelihood_.predict(mean, variance)
 
     @block_by_block
     def log_density(self, X: Any, y: Any) -> Array:
-        """log p(y | x) of every row, averaged over the posterior."""
+        """Log predictive density of observations.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        y : array-like of shape (n,)
+            Their targets.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+            The logarithm of p(y | x), averaged over the posterior.
+        """
         mean, variance = (part[0] for part in self._predictors(self._checked(X))[0])
         likelihood = self.likelihood_
         if not isinstance(likelihood, RowLikelihood):

@@ -22,25 +22,24 @@ class InclusionReports(SparseEstimator):
     support_posteriors_: list[SupportPosterior]
 
     def credible_sets(self, level: float = 0.95, *, purity: float = 0.5) -> Any:
-        """Sets of columns of which one carries an effect, a pandas DataFrame with a row a set.
+        """Sets of columns of which one carries an effect.
 
         Parameters
         ----------
-        level : float
-            The probability with which a set holds its effect. Effects that are less probable
-            have no set, so that there is none on pure noise.
-        purity : float
-            Sets with a smaller correlation between two of their columns are left out, because
-            their columns do not look alike.
+        level : float, default=0.95
+            Probability with which a set holds its effect. Effects that are less probable have no
+            set, so that pure noise has none.
+        purity : float, default=0.5
+            Sets in which two columns have a smaller correlation are left out.
 
         Returns
         -------
-        DataFrame
-            ``features``, the likeliest first, and their ``weights``; ``probability`` that one of
-            them carries the effect; ``purity``; the ``effect`` of one standard deviation of the
-            column (sign as in the first one), averaged over the set, with its interval ``lower``
-            to ``upper`` of this level. Indexed by the set's number; several targets: by target
-            and number.
+        sets : pandas.DataFrame
+            One row for each set: ``features`` (the likeliest first) and their ``weights``;
+            ``probability`` that one of them carries the effect; ``purity``; the ``effect`` of one
+            standard deviation of the column, averaged over the set, with its interval ``lower`` to
+            ``upper`` of this level. With several targets the index has the target and the number of
+            the set.
         """
         posteriors = self._supports()
         check_level("level", level)
@@ -70,12 +69,17 @@ class InclusionReports(SparseEstimator):
         return pandas.concat(frames, keys=self._target_names(), names=["target"])
 
     def discoveries(self, fdr: float = 0.1) -> Array:
-        """The largest set of columns whose expected share without an effect is at most ``fdr``.
+        """Columns with an effect, at a false discovery rate.
+
+        Parameters
+        ----------
+        fdr : float, default=0.1
+            Largest expected share of reported columns without an effect.
 
         Returns
         -------
-        ndarray of bool
-            A mask of the shape of ``inclusion_``.
+        mask : ndarray of bool
+            The largest such set of columns, of the shape of ``inclusion_``.
         """
         posteriors = self._supports()
         check_level("fdr", fdr)

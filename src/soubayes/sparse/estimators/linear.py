@@ -37,91 +37,157 @@ class SoULinearRegression(
     LinearChoice,
     InclusionReports,
 ):
-    """Linear regression that selects columns by the confidence in its coefficients.
+    r"""Sparse Bayesian linear regression with a confidence for every source of uncertainty.
 
-    The model of section 4.2 and supplement A.2, with a confidence gamma for every source::
-
-        y = alpha + X beta + N(0, sigma^2),   beta_j ~ N(0, tau_j^2 nu^2 sigma^2)
-        J(q) = E_q[-log p(y | .)] + sum_k gamma_k KL_k          (supplement C.4.2)
-
-    A small ``confidence_local`` makes every tau_j follow the data, so that beta_j is either free
-    or zero, and ``confidence_coef`` is the threshold: beta_j stays when z_j^2 > gamma_b. Columns
-    and y are standardised inside; everything is reported in your units.
+    Columns that do not matter are dropped, and every coefficient has a posterior. By default the
+    confidences are chosen by prediction. Columns and y are standardised inside; everything is
+    reported in the units of X and y.
 
     Parameters
     ----------
-    confidence_coef, confidence_local : "auto" or float
-        gamma_b and gamma_t. "auto" leaves them to ``choice``. A number is that confidence; nothing
-        is then chosen by prediction, and the other one, if "auto", is 1e-9 (local) or chosen along
-        the path (coef). With ``solver="coordinate"`` "auto" is 1 for gamma_b.
-    confidence_global, confidence_noise, confidence_intercept : float
-        gamma_n, gamma_s, gamma_alpha. All 1 with ``confidence_coef=1, confidence_local=1`` is the
-        ordinary global-local model (GL). If confidence_local >= confidence_coef/2 nothing is
-        selected, and the coordinate solver runs.
-    choice : "prediction" or "path"
-        "prediction" weighs fits between dense and sparse by their scores of held-out rows and
-        predicts from their mixture (the page "Choosing confidences"). "path" follows gamma_b from 1
-        to max(2, 3 log p), chooses the point whose support has the most marginal likelihood after a
-        price for the search, and refits that at confidence 1.
-    cv : "auto", int, splitter, list of (train, test) or None
-        Folds of "prediction": "auto" is 20 for p <= n < 100, 10 for p <= n < 200, and 5 otherwise.
-        None: the path alone.
-    random_state : int or None
-        Shuffle of the folds.
-    prior : "exponential" or "horseshoe"
-        tau_j^2, nu^2 ~ Exp(rate), or tau_j, nu ~ half-Cauchy.
-    prior_global : None, "exponential" or "horseshoe"
-        Of nu alone; None is ``prior``. Exp(10) binds at a high signal-to-noise ratio.
-    rate_local, rate_global : float
-        lambda_tau, lambda_nu of the exponential priors.
-    noise_shape, noise_scale : float, float or None
-        sigma^2 ~ Inv-Gamma(noise_shape, noise_scale), the scale in units of y^2; None is
-        1e-6 var(y). (3, 2) is the paper's.
-    intercept_variance : float
-        Variance of the normal prior of the intercept around the mean of y, at the mean of X, in
-        units of var(y).
-    feature_blocks : dict or None
-        Named groups of columns with their own prior: ``{"clinical": {"columns": ["age", "sex"],
-        "prior": "normal", "variance": 10.0, "confidence": 1.0}}`` is not shrunk (variance in
-        units of var(y)/var(x)); ``"prior": "sparse"`` with its own ``confidence`` and
-        ``confidence_local`` stays sparse. Other columns are sparse.
-    fit_intercept : bool
-    inclusion : bool
-        Also find the posterior over supports: ``inclusion_``, `credible_sets`, `discoveries`, and
-        intervals in `summary` that average over supports (the page "Which columns").
-    solver : "path" or "coordinate"
-        "path" holds the noise at its unit-confidence estimate and follows the confidence from 1;
-        "coordinate" is Algorithm 1, which minimises J jointly and converges slowly.
-    max_iter, tol : int, float
-        Steps altogether, and the change of any shrinkage factor at which "path" stops; sweeps,
-        and the fall of J in nats at which "coordinate" stops.
-    n_jobs : int or None
-        Threads over the folds.
-    verbose : int
-        1 prints a line a path point or sweep.
+    confidence_coef : "auto" or float, default="auto"
+        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`). It is the
+        threshold of the selection: column j stays when its squared t-statistic exceeds it.
+        ``"auto"`` leaves it to ``choice``. With a number nothing is chosen by prediction.
+    confidence_local : "auto" or float, default="auto"
+        Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes a
+        coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
+        1e-9. If it is at least half of ``confidence_coef``, nothing is selected and the coordinate
+        solver runs.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
+    confidence_noise : float, default=1.0
+        Confidence in the prior of the noise variance (:math:`\gamma_\sigma`).
+    confidence_intercept : float, default=1.0
+        Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
+    choice : {"prediction", "path"}, default="prediction"
+        How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
+        scores on held-out rows and predicts from their mixture. ``"path"`` follows
+        ``confidence_coef`` from 1 upwards, reports the point with the largest marginal likelihood
+        (after a price for the search) and refits its columns at confidence 1.
+    cv : "auto", int, splitter, list of (train, test) or None, default="auto"
+        Folds of ``choice="prediction"``. ``"auto"`` is 5 folds, or 10 (20) where n >= p and there
+        are fewer than 200 (100) rows. None means the path alone.
+    random_state : int or None, default=0
+        Seed of the shuffle of the folds.
+    prior : {"exponential", "horseshoe"}, default="exponential"
+        Prior of the scales: exponential on their squares, or half-Cauchy.
+    prior_global : {"exponential", "horseshoe"} or None, default=None
+        Prior of the global scale alone. None means ``prior``.
+    rate_local : float, default=10.0
+        Rate of the exponential prior of the local scales.
+    rate_global : float, default=10.0
+        Rate of the exponential prior of the global scale.
+    noise_shape : float, default=0.001
+        Shape of the inverse-gamma prior of the noise variance. The paper uses 3.
+    noise_scale : float or None, default=None
+        Scale of that prior, in units of y squared. None means 1e-6 times the variance of y. The
+        paper uses 2.
+    intercept_variance : float, default=10.0
+        Variance of the normal prior of the intercept, at the mean of X and around the mean of y, in
+        units of the variance of y.
+    feature_blocks : mapping of str to mapping, optional
+        Groups of columns with a prior of their own, for example ``{"clinical": {"columns": ["age",
+        "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
+        prior are never dropped; their variance is in units of var(y) / var(x). ``"prior":
+        "sparse"`` gives a block its own ``confidence`` and ``confidence_local``.
+    fit_intercept : bool, default=True
+        Whether the model has an intercept.
+    inclusion : bool, default=False
+        Also compute the posterior over supports: ``inclusion_``, :meth:`credible_sets`,
+        :meth:`discoveries`, and intervals in :meth:`summary` that average over supports.
+    solver : {"path", "coordinate"}, default="path"
+        ``"path"`` holds the noise at its estimate for confidence 1. ``"coordinate"`` is Algorithm 1
+        of the paper, which minimises J jointly and converges slowly.
+    max_iter : int, default=2000
+        Largest number of steps (``"path"``) or sweeps (``"coordinate"``).
+    tol : float, default=1e-6
+        ``"path"`` stops when no shrinkage factor changes by more; ``"coordinate"`` when J falls by
+        less, in nats.
+    n_jobs : int or None, default=None
+        Number of threads over the folds.
+    verbose : int, default=0
+        1 prints a line for each point of the path, or for each sweep.
 
     Attributes
     ----------
-    coef_, coef_sd_, intercept_, intercept_sd_, noise_variance_ : posterior means and sds
-    covariance_ : (p, p), computed when asked for
-        Of the mixture if confidences were chosen by prediction; all below are of the sparse point.
-    selected_ : bool mask of the columns that stayed; the others have ``coef_`` exactly 0, unless
-        it is that of a mixture
-    shrinkage_ : kappa_j = gamma_b u_j (A^-1)_jj, 1 for a dropped column
-    effective_parameters_ : p_D = sum_j (1 - kappa_j)
-    local_scale_, global_scale_ : E[1/tau_j^2]^(-1/2), E[1/nu^2]^(-1/2)
-    kl_ : nats of each block
-    objective_ : J after every step of the final descent (path: at the final noise)
-    confidence_coef_ : the confidence of the reported point ("auto": of the chosen path point)
-    path_ : Table with gamma, chosen (the reported row), n_selected, selected, coef, \
-noise_variance, value (J), guarded
-    inclusion_, mass_held_ : of ``inclusion=True``
-        The probability of every column to carry an effect; that of supports without an effect
-        besides those of ``support_posteriors_``.
-    candidates_, out_of_fold_, sparsity_ : of a choice by prediction, a list for several targets
-        Table of candidates; held-out predictions; what keeping only the selected columns costs.
-    mixtures_ : what is predicted from, a `Mixture` a target
-    solver_, n_iter_, converged_
+    coef_ : ndarray of shape (p,) or (targets, p)
+        Posterior means of the coefficients. Exactly 0 for a dropped column, unless several
+        candidates are mixed.
+    coef_sd_ : ndarray of the shape of ``coef_``
+        Posterior standard deviations.
+    intercept_ : float or ndarray of shape (targets,)
+        Posterior mean of the intercept.
+    intercept_sd_ : float or ndarray of shape (targets,)
+        Posterior standard deviation of the intercept.
+    noise_variance_ : float or ndarray of shape (targets,)
+        Estimated noise variance.
+    covariance_ : ndarray of shape (p, p) or (targets, p, p)
+        Posterior covariance of the coefficients, computed when it is asked for.
+    selected_ : ndarray of bool
+        Which columns the sparse point keeps.
+    shrinkage_ : ndarray
+        Shrinkage factors :math:`\kappa_j` of the sparse point, between 0 and 1; 1 for a dropped
+        column.
+    effective_parameters_ : float
+        The sum of :math:`1 - \kappa_j`.
+    local_scale_ : ndarray
+        Fitted local scales, :math:`E[1/\tau_j^2]^{-1/2}`.
+    global_scale_ : float
+        Fitted global scale, :math:`E[1/\nu^2]^{-1/2}`.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats.
+    objective_ : ndarray
+        J after every step of the last descent.
+    confidence_coef_ : float
+        Confidence of the point that is reported.
+    path_ : Table
+        The path: ``gamma``, ``chosen``, ``n_selected``, ``selected``, ``coef``, ``noise_variance``,
+        ``value`` (J) and ``guarded``.
+    inclusion_ : ndarray
+        Probability of each column to carry an effect (``inclusion=True``).
+    mass_held_ : float
+        Posterior probability of supports without an effect besides the listed ones.
+    candidates_ : Table
+        Candidates of a choice by prediction, with their held-out scores and weights.
+    out_of_fold_ : ndarray
+        Held-out predictions of the training rows.
+    sparsity_ : str
+        What it costs to keep only the selected columns.
+    mixtures_ : list
+        What predictions are made from, one mixture for each target.
+    solver_ : str
+        The solver that ran.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the solver stopped by ``tol``.
+
+    See Also
+    --------
+    SoULogisticRegression : The same for classes.
+    SoUGeneralizedRegression : The same for a likelihood of your own.
+    plot_path : Coefficients along the path.
+    plot_confidences : Held-out scores of the candidates.
+
+    Notes
+    -----
+    The model (section 4.2 and supplement A.2 of [1]_) and its objective (supplement C.4.2) are
+
+    .. math::
+
+        y = \alpha + X\beta + \varepsilon, \quad \varepsilon \sim N(0, \sigma^2 I), \quad
+        \beta_j \sim N(0, \tau_j^2 \nu^2 \sigma^2), \qquad
+        J(q) = E_q[-\log p(y \mid \cdot)] + \sum_k \gamma_k \mathrm{KL}_k .
+
+    For a small :math:`\gamma_\tau` column j stays exactly when :math:`z_j^2 > \gamma_\beta`, with
+    :math:`z_j` its t-statistic given the other columns, and its coefficient shrinks to
+    :math:`1 - \gamma_\beta / z_j^2` of the least-squares value.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -188,12 +254,24 @@ noise_variance, value (J), guarded
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X (n, p), dense or scipy-sparse, and y (n,) or (n, targets).
+        """Fit the model.
 
-        ``sample_weight`` counts a row that many times. Data that do not fit in memory: X and y
-        Dask collections; paths of ``.npy`` files; the path of a parquet folder and the name of
-        its target column; or X alone, an iterable of (X, y) or (X, y, weight) blocks. One pass
-        over them makes X'X, X'y and y'y, where the blocks are.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
+            The rows. Data that do not fit in memory: a Dask array or dataframe, the path of a
+            ``.npy`` or parquet file, or an iterable of (X, y) or (X, y, weight) blocks. They are
+            read once.
+        y : array-like of shape (n,) or (n, targets), or str, optional
+            The targets; the name of the target column for a parquet file. Left out for an iterable
+            of blocks.
+        sample_weight : array-like of shape (n,), optional
+            A weight of 2 counts a row twice.
+
+        Returns
+        -------
+        self : SoULinearRegression
+            The fitted estimator.
         """
         self._check_choosing()
         self._check_parameters()
@@ -220,10 +298,24 @@ noise_variance, value (J), guarded
         return self
 
     def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Add rows and fit again: any number of chunks gives the same fit as one call.
+        """Add rows and fit again.
 
-        Keeps the p x p sufficient statistics of every fold, also for p > n. A row is in fold (its
-        number) mod 5, and predictive variances are averaged over a fold to score it.
+        Any number of chunks gives the same fit as one call with all rows. The estimator keeps the p
+        x p sufficient statistics of each fold.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            New rows.
+        y : array-like of shape (n,) or (n, targets)
+            Their targets.
+        sample_weight : array-like of shape (n,), optional
+            A weight of 2 counts a row twice.
+
+        Returns
+        -------
+        self : SoULinearRegression
+            The estimator, fitted to all rows so far.
         """
         self._check_choosing()
         self._check_parameters()
@@ -266,11 +358,23 @@ noise_variance, value (J), guarded
     def predict(
         self, X: Any, return_std: bool = False, quantiles: ArrayLike | None = None
     ) -> Array | tuple[Array, Array]:
-        """The predictive mean ``X @ coef_ + intercept_``.
+        """Predict the mean, standard deviation or quantiles of new observations.
 
-        ``return_std`` adds the predictive standard deviation. ``quantiles`` (numbers between 0 and
-        1) returns those quantiles of the predictive mixture instead, (n, quantiles) or (n, targets,
-        quantiles).
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), or Dask collection
+            The rows.
+        return_std : bool, default=False
+            Also return the predictive standard deviation, noise included.
+        quantiles : array-like of shape (m,), optional
+            Return these quantiles of the predictive distribution instead; numbers between 0 and 1.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,) or (n, targets)
+            The predictive mean; with ``quantiles`` an array whose last axis has length m.
+        sd : ndarray of the same shape
+            Only with ``return_std=True``.
         """
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, accept_sparse=["csr", "csc"], dtype=np.float64)

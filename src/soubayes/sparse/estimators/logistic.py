@@ -41,91 +41,152 @@ _BOUNDS: dict[str | None, type[RowLikelihood]] = {None: Bernoulli, "jaakkola": J
 
 
 class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator, RowwiseEstimator):
-    """Logistic regression that selects columns by the confidence in its coefficients.
+    r"""Sparse Bayesian logistic regression with a confidence for every source of uncertainty.
 
-    The model of section 4.3 and supplement A.3, with a confidence gamma for every source::
-
-        y ~ Bernoulli(sigma(alpha + x' beta)),   beta_j ~ N(0, tau_j^2 nu^2)
-        J(q) = E_q[loss] + sum_k gamma_k KL_k            (supplement C.4.3, sign corrected)
-
-    Several classes are fitted one against the rest. A small ``confidence_local`` makes every tau_j
-    follow the data, so that beta_j is either free or zero, and ``confidence_coef`` is the
-    threshold: beta_j stays when z_j^2 = q_j^2/s_j > gamma_b, q_j its score with the other
-    coefficients adjusted and s_j its information. Columns are standardised inside; coefficients
-    are reported in your units.
+    Columns that do not matter are dropped, and probabilities average over the posterior. By default
+    the confidences are chosen by prediction. Several classes are fitted one against the rest.
+    Columns are standardised inside; coefficients are reported in the units of X.
 
     Parameters
     ----------
-    confidence_coef, confidence_local : "auto" or float
-        gamma_b and gamma_tau. "auto" leaves them to ``choice``. A number is that one: nothing
-        is then chosen by prediction, and the other one, if "auto", is 1e-6 (local) or chosen along
-        the path (coef). ``confidence_local=1`` is the ordinary global-local model (GL); from
-        confidence_coef/2 on nothing is selected. (1, 1e-6) are the paper's.
-    confidence_global, confidence_intercept : float
-        gamma_nu, gamma_alpha.
-    choice : "prediction" or "path"
-        "prediction" weighs fits between dense and sparse by their scores of held-out rows and
-        predicts from their mixture (the page "Choosing confidences"). "path" raises gamma_b from 1
-        to max(2, 3 log p), chooses for each class the point of least
-        2 loss + 2 k n/(n - k - 1) + 2 k log(p/e), and refits its support at confidence 1. From
-        10,000 rows on, or for rows that are streamed, "prediction" is gamma_b = 1.
-    cv : "auto", int, splitter, list of (train, test) or None
-        Folds of "prediction": "auto" is 5, stratified, of which one is held out from 2,000 rows on.
-        None: the path alone.
-    random_state : int or None
-        Shuffle of the folds.
-    prior : "exponential" or "horseshoe"
-        tau_j^2, nu^2 ~ Exp(rate), or tau_j, nu ~ half-Cauchy.
-    prior_global : None, "exponential" or "horseshoe"
-        Of nu alone; None is ``prior``.
-    rate_local, rate_global : float
-        lambda_tau, lambda_nu of the exponential priors.
-    intercept_variance : float
-        Of the normal prior of the intercept at the mean of X.
-    feature_blocks : dict or None
-        Named groups of columns with their own prior: ``{"clinical": {"columns": ["age", "sex"],
-        "prior": "normal", "variance": 10.0, "confidence": 1.0}}`` is not shrunk (variance in
-        units of 1/var(x)); ``"prior": "sparse"`` with its own ``confidence`` and
-        ``confidence_local`` stays sparse. Other columns are sparse.
-    fit_intercept : bool
-    inclusion : bool
-        Also find the posterior over supports: ``inclusion_``, `credible_sets`, `discoveries`, and
-        intervals in `summary` that average over supports (the page "Which columns").
-    bound : None or "jaakkola"
-        How E_q[log(1 + exp(eta))] is computed. None is exact (to 1e-8). "jaakkola" is the upper
-        bound of Jaakkola and Jordan that the paper uses; it makes q too narrow.
-    class_weight : dict, "balanced" or None
-        Multiplies ``sample_weight`` as in scikit-learn.
-    solver : "newton" or "coordinate"
-        "coordinate" is Algorithm 1, which has the same fixed points and takes very long when
-        ``confidence_local`` is small; it needs ``bound="jaakkola"``, and its "auto" is 1.
-    max_iter, tol : int, float
-        Steps for each confidence, and the relative fall of J in a step at which a solver stops.
-    n_jobs : int or None
-        Threads over the classes and the folds.
-    verbose : int
-        1 prints a line a step.
+    confidence_coef : "auto" or float, default="auto"
+        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
+        the selection. ``"auto"`` leaves it to ``choice``. With a number nothing is chosen by
+        prediction.
+    confidence_local : "auto" or float, default="auto"
+        Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes a
+        coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
+        1e-6. From half of ``confidence_coef`` on nothing is selected.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
+    confidence_intercept : float, default=1.0
+        Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
+    choice : {"prediction", "path"}, default="prediction"
+        How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
+        scores on held-out rows and predicts from their mixture; from 10,000 rows on, and for
+        streamed rows, it is ``confidence_coef=1``. ``"path"`` follows ``confidence_coef`` from 1
+        upwards, chooses a point for each class by an information criterion and refits its columns
+        at confidence 1.
+    cv : "auto", int, splitter, list of (train, test) or None, default="auto"
+        Folds of ``choice="prediction"``. ``"auto"`` is 5 stratified folds, of which only one is
+        held out from 2,000 rows on. None means the path alone.
+    random_state : int or None, default=0
+        Seed of the shuffle of the folds.
+    prior : {"exponential", "horseshoe"}, default="exponential"
+        Prior of the scales: exponential on their squares, or half-Cauchy.
+    prior_global : {"exponential", "horseshoe"} or None, default=None
+        Prior of the global scale alone. None means ``prior``.
+    rate_local : float, default=10.0
+        Rate of the exponential prior of the local scales.
+    rate_global : float, default=10.0
+        Rate of the exponential prior of the global scale.
+    intercept_variance : float, default=10.0
+        Variance of the normal prior of the intercept at the mean of X.
+    feature_blocks : mapping of str to mapping, optional
+        Groups of columns with a prior of their own, for example ``{"clinical": {"columns": ["age",
+        "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
+        prior are never dropped; their variance is in units of 1 / var(x). ``"prior": "sparse"``
+        gives a block its own ``confidence`` and ``confidence_local``.
+    fit_intercept : bool, default=True
+        Whether the model has an intercept.
+    inclusion : bool, default=False
+        Also compute the posterior over supports: ``inclusion_``, :meth:`credible_sets`,
+        :meth:`discoveries`, and intervals in :meth:`summary` that average over supports.
+    bound : "jaakkola" or None, default=None
+        None computes the expected loss exactly (to 1e-8). ``"jaakkola"`` uses the upper bound of
+        Jaakkola and Jordan [2]_, as the paper does; its posterior is too narrow.
+    class_weight : mapping, "balanced" or None, default=None
+        Multiplies ``sample_weight``, as in scikit-learn.
+    solver : {"newton", "coordinate"}, default="newton"
+        ``"coordinate"`` is Algorithm 1 of the paper. It has the same fixed points, needs
+        ``bound="jaakkola"``, and is slow when ``confidence_local`` is small.
+    max_iter : int, default=500
+        Largest number of steps for each confidence.
+    tol : float, default=1e-7
+        A solver stops when J falls by less than this in relative terms.
+    n_jobs : int or None, default=None
+        Number of threads over the folds and classes.
+    verbose : int, default=0
+        1 prints a line for each point of the path.
 
     Attributes
     ----------
-    classes_ : the labels, sorted
-    coef_, coef_sd_, selected_, shrinkage_, local_scale_ : (1, p), or (n_classes, p)
-        ``coef_`` is exactly 0 where not selected, unless it is that of a mixture; shrinkage
-        kappa_j = d_j S_jj is 1 there.
-    intercept_, intercept_sd_, global_scale_, effective_parameters_, confidence_coef_ : (1,) or \
-(n_classes,)
-    covariance_ : (p, p), or (n_classes, p, p); computed when asked for
-    kl_ : nats of each block (a list of them for several classes, as the following)
-    objective_ : J after every step at the reported confidence; never rises
-    path_ : Table with gamma, chosen (the reported row), n_selected, value (J), score (of "auto"), \
-selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
-    inclusion_, mass_held_ : of ``inclusion=True``, (1, p) and (1,), or (n_classes, ...)
-        The probability of every column to carry an effect; that of supports without an effect
-        besides those of ``support_posteriors_``.
-    candidates_, out_of_fold_, sparsity_ : of a choice by prediction, a list for several classes
-        Table of candidates; held-out probabilities; what keeping only the selected columns costs.
-    mixtures_ : what is predicted from, a `Mixture` a class
-    solver_, n_iter_, converged_
+    classes_ : ndarray of shape (n_classes,)
+        The labels, sorted.
+    coef_ : ndarray of shape (1, p) or (n_classes, p)
+        Posterior means of the coefficients. Exactly 0 for a dropped column, unless several
+        candidates are mixed.
+    coef_sd_ : ndarray of the shape of ``coef_``
+        Posterior standard deviations.
+    selected_ : ndarray of bool, of the shape of ``coef_``
+        Which columns the sparse point keeps.
+    shrinkage_ : ndarray of the shape of ``coef_``
+        Shrinkage factors :math:`\kappa_j` of the sparse point; 1 for a dropped column.
+    local_scale_ : ndarray of the shape of ``coef_``
+        Fitted local scales.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        Posterior means of the intercepts.
+    intercept_sd_ : ndarray of shape (1,) or (n_classes,)
+        Posterior standard deviations of the intercepts.
+    global_scale_ : ndarray of shape (1,) or (n_classes,)
+        Fitted global scales.
+    effective_parameters_ : ndarray of shape (1,) or (n_classes,)
+        The sum of :math:`1 - \kappa_j`.
+    confidence_coef_ : ndarray of shape (1,) or (n_classes,)
+        Confidence of the point that is reported.
+    covariance_ : ndarray of shape (p, p) or (n_classes, p, p)
+        Posterior covariance of the coefficients, computed when it is asked for.
+    kl_ : dict of str to float, or a list of them
+        What it cost each block to leave its prior, in nats.
+    objective_ : ndarray, or a list of them
+        J after every step at the reported confidence.
+    path_ : Table, or a list of them
+        The path: ``gamma``, ``chosen``, ``n_selected``, ``value`` (J), ``score``, ``selected``,
+        ``coef``, ``intercept``, ``refit_coef`` and ``refit_intercept``.
+    inclusion_ : ndarray of the shape of ``coef_``
+        Probability of each column to carry an effect (``inclusion=True``).
+    mass_held_ : ndarray of shape (1,) or (n_classes,)
+        Posterior probability of supports without an effect besides the listed ones.
+    candidates_ : Table, or a list of them
+        Candidates of a choice by prediction, with their held-out scores and weights.
+    out_of_fold_ : ndarray
+        Held-out probabilities of the training rows.
+    sparsity_ : str, or a list of them
+        What it costs to keep only the selected columns.
+    mixtures_ : list
+        What predictions are made from, one mixture for each class.
+    solver_ : str
+        The solver that ran.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the solver stopped by ``tol``.
+
+    See Also
+    --------
+    SoULinearRegression : The same for numbers.
+    SoUGeneralizedRegression : The same for a likelihood of your own.
+
+    Notes
+    -----
+    The model (section 4.3 and supplement A.3 of [1]_) and its objective (supplement C.4.3) are
+
+    .. math::
+
+        y \sim \mathrm{Bernoulli}(\sigma(\alpha + x'\beta)), \quad
+        \beta_j \sim N(0, \tau_j^2 \nu^2), \qquad
+        J(q) = E_q[-\log p(y \mid \cdot)] + \sum_k \gamma_k \mathrm{KL}_k .
+
+    For a small :math:`\gamma_\tau` column j stays exactly when
+    :math:`z_j^2 = q_j^2 / s_j > \gamma_\beta`, with :math:`q_j` its score and :math:`s_j` its
+    information, both with the other coefficients adjusted.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] T. Jaakkola and M. I. Jordan (2000), "Bayesian parameter estimation via variational
+       methods", Statistics and Computing 10.
 
     Examples
     --------
@@ -190,12 +251,24 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to X (n, p), dense or scipy-sparse, and labels y (n,) of any type.
+        """Fit the model.
 
-        float32 data stay float32. ``sample_weight`` counts a row that many times. Data that do
-        not fit in memory: X and y Dask collections; paths of ``.npy`` files; the path of a parquet
-        folder and the name of its label column; or X alone, an iterable of (X, y) or
-        (X, y, weight) blocks that can be walked again, as every step does.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
+            The rows; float32 stays float32. Data that do not fit in memory: a Dask array or
+            dataframe, the path of a ``.npy`` or parquet file, or an iterable of (X, y) or (X, y,
+            weight) blocks that can be walked again, as every step does.
+        y : array-like of shape (n,), or str, optional
+            Labels of any type; the name of the label column for a parquet file. Left out for an
+            iterable of blocks.
+        sample_weight : array-like of shape (n,), optional
+            A weight of 2 counts a row twice.
+
+        Returns
+        -------
+        self : SoULogisticRegression
+            The fitted estimator.
         """
         self._check_parameters()
         rows = as_rows(X, y, sample_weight)
@@ -242,26 +315,63 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
 
     @block_by_block
     def decision_function(self, X: Any) -> Array:
-        """Log odds of the averaged probability, (n,) or (n, n_classes) one against the rest."""
+        """Log odds of the averaged probabilities.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+
+        Returns
+        -------
+        log_odds : ndarray of shape (n,) or (n, n_classes)
+            One against the rest for several classes.
+        """
         odds = self._log_odds(self._checked(X))
         return odds[:, 0] if self._single else odds
 
     @block_by_block
     def predict(self, X: Any) -> Array:
-        """The class of highest averaged probability."""
+        """Predict the class of highest averaged probability.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), or Dask collection
+            The rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            The predicted labels.
+        """
         odds = self.decision_function(X)
         index = (odds > 0).astype(int) if self._single else np.argmax(odds, axis=1)
         return self.classes_[index]
 
     @block_by_block
     def predict_proba(self, X: Any, return_std: bool = False) -> Any:
-        """Probabilities averaged over the posterior, E_q[sigma(alpha + x' beta)].
+        r"""Probabilities of the classes, averaged over the posterior.
 
-        The average of the logistic function over the Gaussian linear predictor is computed by a
-        mixture of eight probits (error below 3e-9); several classes are normalised to sum to 1.
-        Probabilities of confidences chosen by prediction are those of the mixture, recalibrated on
-        held-out rows. ``return_std`` adds the posterior standard deviation of the (one against the
-        rest) probabilities before recalibration, divided by the same sum.
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), or Dask collection
+            The rows.
+        return_std : bool, default=False
+            Also return the posterior standard deviation of the probabilities.
+
+        Returns
+        -------
+        probability : ndarray of shape (n, n_classes)
+            The columns are in the order of ``classes_``.
+        sd : ndarray of shape (n, n_classes)
+            Only with ``return_std=True``; before recalibration.
+
+        Notes
+        -----
+        The average :math:`E_q[\sigma(\alpha + x'\beta)]` is computed with a mixture of eight
+        probits, with an error below 3e-9. Several classes are normalised to sum to 1. When the
+        confidences were chosen by prediction, the probabilities are those of the mixture,
+        recalibrated on held-out rows.
         """
         X = self._checked(X)
         p = np.exp(self._log_proba(X))
@@ -275,7 +385,18 @@ selected, coef, intercept, and, of "auto", refit_coef and refit_intercept
 
     @block_by_block
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`, accurate for small probabilities."""
+        """Logarithms of the probabilities, accurate where these are small.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+
+        Returns
+        -------
+        log_probability : ndarray of shape (n, n_classes)
+            Logarithms of :meth:`predict_proba`.
+        """
         return self._log_proba(self._checked(X))
 
     def _log_proba(self, X: Any) -> Array:

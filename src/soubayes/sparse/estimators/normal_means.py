@@ -14,29 +14,84 @@ Array = np.ndarray
 
 
 class SoUNormalMeans(GaussianEstimator):
-    """Means of many units of which most may be zero.
-
-    The model of section 4.1 and supplement A.1, with a confidence gamma for every source::
-
-        y_ij ~ N(beta_i, sigma^2),   beta_i ~ N(0, tau_i^2 nu^2)        (J: supplement C.4.1)
-
-    Unlike in `SoULinearRegression` the prior of beta is not multiplied by sigma^2; parameters,
-    solvers and "auto" are the same. ``shrinkage_`` is kappa_i: 1 pulls a unit's mean to zero.
+    r"""Means of many units of which most may be zero.
 
     Parameters
     ----------
-    confidence_coef : "auto" or float
-        gamma_b: unit i stays when z_i^2 > gamma_b. "auto" follows a path and chooses a point.
-    confidence_local, confidence_global, confidence_noise : float
-        gamma_t, gamma_n, gamma_s.
-    prior, rate_local, rate_global, noise_shape, noise_scale, solver, max_iter, tol, verbose
-        As in `SoULinearRegression`; ``noise_scale=None`` is 1e-6 times the mean square of Y.
+    confidence_coef : "auto" or float, default="auto"
+        Confidence in the prior of the means (paper: :math:`\gamma_\beta`): unit i stays when its
+        :math:`z_i^2` exceeds it. ``"auto"`` follows a path and chooses a point of it.
+    confidence_local : float, default=1e-9
+        Confidence in the prior of the local scales (:math:`\gamma_\tau`).
+    confidence_global : float, default=1.0
+        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
+    confidence_noise : float, default=1.0
+        Confidence in the prior of the noise variance (:math:`\gamma_\sigma`).
+    prior : {"exponential", "horseshoe"}, default="exponential"
+        Prior of the scales: exponential on their squares, or half-Cauchy.
+    rate_local : float, default=10.0
+        Rate of the exponential prior of the local scales.
+    rate_global : float, default=10.0
+        Rate of the exponential prior of the global scale.
+    noise_shape : float, default=0.001
+        Shape of the inverse-gamma prior of the noise variance.
+    noise_scale : float or None, default=None
+        Scale of that prior. None means 1e-6 times the mean square of Y.
+    solver : {"path", "coordinate"}, default="path"
+        As in :class:`SoULinearRegression`.
+    max_iter : int, default=2000
+        Largest number of steps or sweeps.
+    tol : float, default=1e-6
+        As in :class:`SoULinearRegression`.
+    verbose : int, default=0
+        1 prints a line for each point of the path, or for each sweep.
 
     Attributes
     ----------
-    coef_, coef_sd_, selected_, shrinkage_, noise_variance_, effective_parameters_, local_scale_,
-    global_scale_, kl_, objective_, path_, confidence_coef_, solver_, n_iter_, converged_
-        As in `SoULinearRegression`, one entry a unit.
+    coef_ : ndarray of shape (units,)
+        Posterior means, exactly 0 for a unit that is dropped.
+    coef_sd_ : ndarray of shape (units,)
+        Posterior standard deviations.
+    selected_ : ndarray of bool of shape (units,)
+        Which units have a mean that is not zero.
+    shrinkage_ : ndarray of shape (units,)
+        Shrinkage factors :math:`\kappa_i`; 1 pulls the mean of a unit to zero.
+    noise_variance_ : float
+        Estimated noise variance.
+    effective_parameters_ : float
+        The sum of :math:`1 - \kappa_i`.
+    local_scale_ : ndarray of shape (units,)
+        Fitted local scales.
+    global_scale_ : float
+        Fitted global scale.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats.
+    objective_ : ndarray
+        J after every step of the last descent.
+    path_ : Table
+        The path, as in :class:`SoULinearRegression`.
+    confidence_coef_ : float
+        Confidence of the point that is reported.
+    solver_ : str
+        The solver that ran.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the solver stopped by ``tol``.
+
+    Notes
+    -----
+    The model of section 4.1 and supplement A.1 of [1]_, with its objective in supplement C.4.1:
+
+    .. math:: y_{ij} \sim N(\beta_i, \sigma^2), \qquad \beta_i \sim N(0, \tau_i^2 \nu^2).
+
+    Unlike in :class:`SoULinearRegression` the prior variance of a mean is not multiplied by the
+    noise variance.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -81,7 +136,20 @@ class SoUNormalMeans(GaussianEstimator):
         self.verbose = verbose
 
     def fit(self, Y: Any, y: None = None) -> Self:
-        """Fit to Y of shape (units, replicates); ``y`` is ignored."""
+        """Fit the means.
+
+        Parameters
+        ----------
+        Y : array-like of shape (units, replicates)
+            The observations, one row for each unit.
+        y : None, default=None
+            Ignored; here for scikit-learn's interface.
+
+        Returns
+        -------
+        self : SoUNormalMeans
+            The fitted estimator.
+        """
         self._check_parameters()
         check_in_memory(Y, "SoUNormalMeans.fit")
         if np.ndim(Y) == 1:

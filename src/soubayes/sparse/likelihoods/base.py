@@ -19,25 +19,35 @@ Array = np.ndarray
 
 
 class RowTerms(NamedTuple):
-    """The expected loss of every row and its derivatives, arrays of one shape.
-
-    Of a coupled likelihood ``loss`` is any split of the expected loss over the rows, and the
-    derivatives are those of the whole.
+    r"""Expected loss of every row and its derivatives, arrays of one shape.
 
     Parameters
     ----------
     loss : ndarray
-        E_q[loss].
+        The expected loss. For a coupled likelihood it is any split of the whole over the rows.
     score : ndarray
-        Minus its slope in the mean of eta.
+        Minus its slope in the mean of the linear predictor.
     information : ndarray
-        Twice its slope in the variance of eta: the precision that a row gives.
+        Twice its slope in the variance of the predictor: the precision that a row gives.
     curvature : ndarray
-        Its second derivative in the mean of eta; equal to ``information`` for an exact expectation.
+        Its second derivative in the mean of the predictor. For an exact expectation it equals
+        ``information``.
+
+    Notes
+    -----
+    For a normal predictor :math:`\eta \sim N(m, v)` the derivatives of :math:`f(m, v) =
+    E[\ell(\eta)]` are :math:`\partial f/\partial m = E[\ell']` and :math:`\partial f/\partial v =
+    E[\ell'']/2`. They are all that the solvers of supplement C.4 of [1]_ need to know of a
+    likelihood.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
-    Squared loss, (y - eta)^2/2:
+    Squared loss, (y - eta)\ :sup:`2` / 2:
 
     >>> mean, variance, y = np.array([1.0]), np.array([0.5]), np.array([3.0])
     >>> RowTerms(((y - mean) ** 2 + variance) / 2, y - mean, np.ones(1), np.ones(1)).loss
@@ -67,10 +77,34 @@ class Likelihood(ABC):
 
     @abstractmethod
     def predict(self, mean: Array, variance: Array) -> Array:
-        """E[y] of rows whose predictor is N(mean, variance)."""
+        """Mean of y for rows whose predictor is normal.
+
+        Parameters
+        ----------
+        mean : ndarray
+            Means of the linear predictors.
+        variance : ndarray
+            Their variances.
+
+        Returns
+        -------
+        prediction : ndarray
+            E[y] of every row.
+        """
 
     def check(self, y: Array) -> Array:
-        """y as (rows,) float64 numbers, or an error that says what is allowed."""
+        """Convert y to numbers, or raise an error that says what is allowed.
+
+        Parameters
+        ----------
+        y : array-like
+            The targets as the user gave them.
+
+        Returns
+        -------
+        y : ndarray of shape (rows,)
+            The targets as float64.
+        """
         try:
             y = np.asarray(y).astype(float)
         except (TypeError, ValueError):
@@ -86,21 +120,77 @@ class Likelihood(ABC):
         return 0.0
 
     def statistics(self, mean: Array, variance: Array, y: Array) -> tuple[Array, ...]:
-        """Arrays, a number a row, whose weighted sums are all that `updated` needs."""
+        """What the nuisance parameters need to know of every row.
+
+        Parameters
+        ----------
+        mean : ndarray
+            Means of the linear predictors.
+        variance : ndarray
+            Their variances.
+        y : ndarray
+            The targets.
+
+        Returns
+        -------
+        statistics : tuple of ndarray
+            Arrays with a number for each row; their weighted sums go to :meth:`updated`.
+        """
         return ()
 
     def updated(self, totals: tuple[float, ...]) -> Self:
-        """The likelihood whose nuisance parameters have the best q for these sums."""
+        """The likelihood with the best q of its nuisance parameters.
+
+        Parameters
+        ----------
+        totals : tuple of float
+            Weighted sums over the rows of :meth:`statistics`.
+
+        Returns
+        -------
+        likelihood : Likelihood
+            A new instance; likelihoods are immutable.
+        """
         return self
 
 
 class RowLikelihood(Likelihood):
-    """A loss that is a sum over rows, each with one linear predictor.
+    r"""Base class of losses that are a sum over rows, each with one linear predictor.
 
-    A subclass gives `derivatives` and `predict`, and perhaps `check`. `terms` averages
-    the derivatives over the normal predictor by Gauss-Hermite quadrature; a subclass overrides it
-    where the average has a closed form. Instances are sent to Dask workers, so they must be
-    picklable.
+    A subclass defines :meth:`derivatives` and :meth:`predict`, and perhaps :meth:`check`. It
+    overrides :meth:`terms` where the expected loss has a closed form. Instances are sent to Dask
+    workers, so they must be picklable.
+
+    Attributes
+    ----------
+    nuisance : str or None
+        Name of a nuisance parameter in ``kl_``, or None if there is none.
+    confidence : float
+        Confidence in the prior of the nuisance parameter.
+    intercept : bool
+        False if a constant added to all predictors changes nothing.
+    start_curvature : float
+        A typical curvature of the loss of a row, which scales the first steps.
+    majorises : bool
+        Whether the loss is concave in the variance of the predictor, so that a full step cannot
+        raise J.
+    kl : float
+        KL divergence of the nuisance parameters, in nats.
+
+    See Also
+    --------
+    CoupledLikelihood : Base class of losses that are no sum over rows.
+
+    Notes
+    -----
+    By default :meth:`terms` averages :meth:`derivatives` over :math:`\eta \sim N(m, v)` by
+    Gauss-Hermite quadrature with 40 nodes. The loss enters the objective of section 4.3 of [1]_ in
+    the place of the logistic loss.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -117,13 +207,41 @@ class RowLikelihood(Likelihood):
 
     @abstractmethod
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
-        """The loss -log p(y | eta) of every row and its first two derivatives in eta."""
+        """Loss of every row and its first two derivatives in the linear predictor.
+
+        Parameters
+        ----------
+        eta : ndarray
+            The linear predictors.
+        y : ndarray
+            The targets.
+
+        Returns
+        -------
+        loss : ndarray
+            Minus the log density of y.
+        slope : ndarray
+            Its first derivative.
+        curvature : ndarray
+            Its second derivative.
+        """
 
     def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
-        """The expected loss and its derivatives at eta ~ N(mean, variance).
+        """Expected loss and its derivatives when the predictor is normal.
 
-        For a normal predictor dE[f]/dvariance = E[f'']/2, so the precision that a row gives to
-        the covariance is its expected curvature.
+        Parameters
+        ----------
+        mean : ndarray
+            Means of the linear predictors.
+        variance : ndarray
+            Their variances.
+        y : ndarray
+            The targets.
+
+        Returns
+        -------
+        terms : RowTerms
+            The expected loss of every row and its derivatives.
         """
         eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
         parts = self.derivatives(eta, y[:, None])
@@ -131,12 +249,42 @@ class RowLikelihood(Likelihood):
         return RowTerms(loss, -slope, curvature, curvature)
 
     def plug_in(self, eta: Array, y: Array) -> tuple[Array, Array]:
-        """The loss at a known predictor, and its slope."""
+        """Loss at a known predictor, and its slope.
+
+        Parameters
+        ----------
+        eta : ndarray
+            The linear predictors.
+        y : ndarray
+            The targets.
+
+        Returns
+        -------
+        loss : ndarray
+            The loss of every row.
+        slope : ndarray
+            Its derivative in the predictor.
+        """
         loss, slope, _ = self.derivatives(eta, y)
         return loss, slope
 
     def log_density(self, mean: Array, variance: Array, y: Array) -> Array:
-        """log E[p(y | eta)], the log predictive density of every row."""
+        """Log predictive density of every row.
+
+        Parameters
+        ----------
+        mean : ndarray
+            Means of the linear predictors.
+        variance : ndarray
+            Their variances.
+        y : ndarray
+            The targets.
+
+        Returns
+        -------
+        log_density : ndarray
+            The logarithm of E[p(y | eta)].
+        """
         eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
         loss = self.derivatives(eta, y[:, None])[0]
         least = loss.min(axis=1, keepdims=True)
@@ -144,9 +292,38 @@ class RowLikelihood(Likelihood):
 
 
 class CoupledLikelihood(Likelihood):
-    """A loss that is no sum over rows, such as the partial likelihood of Cox's model.
+    """Base class of losses that are no sum over rows, such as Cox's partial likelihood.
 
-    A subclass gives `terms` and `predict`. All rows must be in memory.
+    A subclass defines :meth:`terms` and :meth:`predict`. All rows must be in memory.
+
+    Attributes
+    ----------
+    nuisance : str or None
+        Name of a nuisance parameter in ``kl_``, or None if there is none.
+    confidence : float
+        Confidence in the prior of the nuisance parameter.
+    intercept : bool
+        False if a constant added to all predictors changes nothing.
+    start_curvature : float
+        A typical curvature of the loss of a row, which scales the first steps.
+    majorises : bool
+        Whether the loss is concave in the variances of the predictors.
+    kl : float
+        KL divergence of the nuisance parameters, in nats.
+
+    See Also
+    --------
+    RowLikelihood : Base class of losses that are a sum over rows.
+
+    Notes
+    -----
+    The second derivative of the loss is represented by its diagonal. The loss enters the objective
+    of section 4.3 of [1]_ in the place of the logistic loss.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -154,12 +331,15 @@ class CoupledLikelihood(Likelihood):
 
     >>> class First(CoupledLikelihood):
     ...     "The first row was chosen among all."
+    ...
     ...     intercept = False
+    ...
     ...     def terms(self, mean, variance, y, weight):
     ...         risk = weight * np.exp(mean + variance / 2.0)
     ...         share = risk / risk.sum() / weight
     ...         loss = np.where(y > 0, np.log(risk.sum()) - mean, 0.0)
     ...         return RowTerms(loss, (y > 0) - share, share, share)
+    ...
     ...     def predict(self, mean, variance):
     ...         return np.exp(mean + variance / 2.0)
     >>> First().terms(np.zeros(2), np.zeros(2), np.array([1, 0]), np.ones(2)).score
@@ -168,14 +348,45 @@ class CoupledLikelihood(Likelihood):
 
     @abstractmethod
     def terms(self, mean: Array, variance: Array, y: Array, weight: Array) -> RowTerms:
-        """The expected loss of all rows, or an upper bound of it, and its derivatives.
+        """Expected loss of all rows, or an upper bound of it, and its derivatives.
 
-        Row i counts ``weight[i]`` times: the loss is weight @ loss, and its slope in the mean of
-        the i-th predictor is -weight[i] * score[i], and so on.
+        Parameters
+        ----------
+        mean : ndarray
+            Means of the linear predictors of all rows.
+        variance : ndarray
+            Their variances.
+        y : ndarray
+            The targets.
+        weight : ndarray
+            Weights of the rows. The loss is ``weight @ loss``, its slope in the mean of predictor i
+            is ``-weight[i] * score[i]``, and so on.
+
+        Returns
+        -------
+        terms : RowTerms
+            A split of the expected loss over the rows, and the derivatives of the whole.
         """
 
     def plug_in(self, eta: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-        """The loss at known predictors, and its slope."""
+        """Loss at known predictors, and its slope.
+
+        Parameters
+        ----------
+        eta : ndarray
+            The linear predictors of all rows.
+        y : ndarray
+            The targets.
+        weight : ndarray
+            Weights of the rows.
+
+        Returns
+        -------
+        loss : ndarray
+            A split of the loss over the rows.
+        slope : ndarray
+            The derivative in each predictor.
+        """
         terms = self.terms(eta, np.zeros_like(eta), y, weight)
         return terms.loss, -terms.score
 

@@ -29,14 +29,34 @@ Array = np.ndarray
 
 
 class Scale(NamedTuple):
-    """q(x) = Inv-Gamma(shape, shape * ratio) for squared scales x; arrays of one shape.
+    r"""Inverse-gamma factors of squared scales, arrays of one shape.
 
     Parameters
     ----------
     shape : ndarray
-        a.
+        The shapes a.
     ratio : ndarray
-        b/a = 1/E[1/x].
+        The ratios b/a, which are 1 / E[1/x].
+
+    Attributes
+    ----------
+    mean_inverse : ndarray
+        E[1/x].
+    mean_log : ndarray
+        E[log x].
+    mean_log_density : ndarray
+        E[log q(x)], minus the entropy.
+
+    Notes
+    -----
+    :math:`q(x) = \text{Inv-Gamma}(a, b)`, the factor of :math:`\tau_j^2` and :math:`\nu^2` in
+    supplement C.4 of [1]_. The ratio stays accurate when a is very large, as it is for a very small
+    confidence.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -68,15 +88,48 @@ class Scale(NamedTuple):
         return negative_entropy(self.shape) - np.log(self.ratio)
 
     def take(self, index: Array) -> "Scale":
-        """The factors of some coordinates."""
+        """Select some coordinates.
+
+        Parameters
+        ----------
+        index : ndarray
+            Numbers or a mask of the coordinates.
+
+        Returns
+        -------
+        scale : Scale
+            Their factors.
+        """
         return Scale(self.shape[index], self.ratio[index])
 
 
 class ScalePrior(ABC):
-    """The prior of squared scales: what it costs, and the q(x) that is best under it.
+    r"""Base class of priors of squared scales.
 
-    A subclass gives `kl`, `kl_slope` and `start_precision`; the other methods have defaults that
-    work for any prior whose KL is convex in log(ratio), and closed forms where those are known.
+    A subclass defines :meth:`kl`, :meth:`kl_slope` and ``start_precision``. The other methods have
+    defaults that work for any prior whose KL is convex in the logarithm of the ratio.
+
+    Attributes
+    ----------
+    start_precision : float
+        A typical 1/x under the prior, where solvers start.
+
+    See Also
+    --------
+    SoUGeneralizedRegression : Takes a scale prior as its ``prior``.
+
+    Notes
+    -----
+    Whatever the likelihood, J (supplement C.4 of [1]_) depends on q(x) only through
+
+    .. math:: u\,E[\log x] + w\,E[1/x] + \gamma\,\mathrm{KL}(q(x) \,\|\, \pi(x)),
+
+    where u and w are the arguments ``log_weight`` and ``inverse_weight`` of the methods.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -94,16 +147,57 @@ class ScalePrior(ABC):
 
     @abstractmethod
     def kl(self, q: Scale) -> Array:
-        """KL(q(x) || prior) in nats, elementwise."""
+        """KL divergence of q(x) from the prior.
+
+        Parameters
+        ----------
+        q : Scale
+            The factors.
+
+        Returns
+        -------
+        kl : ndarray
+            One number for each factor, in nats.
+        """
 
     @abstractmethod
     def kl_slope(self, q: Scale) -> tuple[Array, Array]:
-        """First and second derivative of the KL in log(ratio), the shape held."""
+        """Derivatives of the KL in the logarithm of the ratio, at a fixed shape.
+
+        Parameters
+        ----------
+        q : Scale
+            The factors.
+
+        Returns
+        -------
+        slope : ndarray
+            First derivatives.
+        curvature : ndarray
+            Second derivatives.
+        """
 
     def objective(
         self, q: Scale, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike
     ) -> Array:
-        """The part of J that depends on q(x), elementwise (see the head of this file)."""
+        """The part of J that depends on q(x).
+
+        Parameters
+        ----------
+        q : Scale
+            The factors.
+        log_weight : array-like
+            Weight of E[log x].
+        inverse_weight : array-like
+            Weight of E[1/x].
+        confidence : array-like
+            Confidence in the prior.
+
+        Returns
+        -------
+        value : ndarray
+            One number for each factor.
+        """
         return (
             np.asarray(log_weight) * q.mean_log
             + np.asarray(inverse_weight) * q.mean_inverse
@@ -117,7 +211,24 @@ class ScalePrior(ABC):
         inverse_weight: ArrayLike,
         confidence: ArrayLike,
     ) -> Array:
-        """The ratio rho = b/a that minimises J given the shape a."""
+        """The ratio that minimises J at a given shape.
+
+        Parameters
+        ----------
+        shape : array-like
+            The shapes a.
+        log_weight : array-like
+            Weight of E[log x].
+        inverse_weight : array-like
+            Weight of E[1/x].
+        confidence : array-like
+            Confidence in the prior.
+
+        Returns
+        -------
+        ratio : ndarray
+            The best ratios b/a.
+        """
         a, A, E, gamma = as_floats(shape, log_weight, inverse_weight, confidence)
 
         def slope(t: Array) -> tuple[Array, Array]:
@@ -129,7 +240,22 @@ class ScalePrior(ABC):
         return np.exp(find_root(slope, start, np.full_like(a, -690.0), np.full_like(a, 690.0)))
 
     def best_shape(self, ratio: ArrayLike, log_weight: ArrayLike, confidence: ArrayLike) -> Array:
-        """The shape a that minimises J given the ratio rho = b/a, by golden section in log a."""
+        """The shape that minimises J at a given ratio.
+
+        Parameters
+        ----------
+        ratio : array-like
+            The ratios b/a.
+        log_weight : array-like
+            Weight of E[log x].
+        confidence : array-like
+            Confidence in the prior.
+
+        Returns
+        -------
+        shape : ndarray
+            The best shapes.
+        """
         rho, A, gamma = as_floats(ratio, log_weight, confidence)
 
         def value(t: Array) -> Array:
@@ -144,7 +270,22 @@ class ScalePrior(ABC):
         return self.least_shape + np.exp(0.5 * (low + high))
 
     def fit(self, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike) -> Scale:
-        """The q(x) that minimises `objective` over shape and ratio together."""
+        """The q(x) that minimises :meth:`objective` over shape and ratio together.
+
+        Parameters
+        ----------
+        log_weight : array-like
+            Weight of E[log x].
+        inverse_weight : array-like
+            Weight of E[1/x].
+        confidence : array-like
+            Confidence in the prior.
+
+        Returns
+        -------
+        q : Scale
+            The best factors.
+        """
         A, E, gamma = as_floats(log_weight, inverse_weight, confidence)
         q = Scale(np.maximum(A / gamma, self.least_shape + 1.0), np.ones_like(A))
         for _ in range(100):
@@ -158,7 +299,24 @@ class ScalePrior(ABC):
     def coordinate_step(
         self, q: Scale, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike
     ) -> Scale:
-        """One step of Algorithm 1 from ``q``; J never rises. By default the joint minimum."""
+        """One step of Algorithm 1, which never raises J.
+
+        Parameters
+        ----------
+        q : Scale
+            The present factors.
+        log_weight : array-like
+            Weight of E[log x].
+        inverse_weight : array-like
+            Weight of E[1/x].
+        confidence : array-like
+            Confidence in the prior.
+
+        Returns
+        -------
+        q : Scale
+            The next factors; by default the joint minimum.
+        """
         return self.fit(log_weight, inverse_weight, confidence)
 
 
