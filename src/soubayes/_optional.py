@@ -23,6 +23,8 @@ _EXTRA_OF = {
     "distributed": "dask",
     "typer": "cli",
     "rich": "cli",
+    "jinja2": "cli",
+    "markupsafe": "cli",
 }
 
 
