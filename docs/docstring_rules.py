@@ -62,13 +62,13 @@ def parameter_faults(thing: Any, doc: NumpyDocString) -> Iterator[str]:
         signature = inspect.signature(thing)
     except ValueError:  # a class without a signature of its own
         return
-    have = [name.removeprefix("*") for name in signature.parameters if name not in ("self", "cls")]
+    have = [name for name in signature.parameters if name != "self" and not name.startswith("_")]
     told = [
         part.strip().lstrip("*")
         for parameter in doc["Parameters"]
         for part in parameter.name.split(",")
     ]
-    if missing := [name for name in have if name.lstrip("*") not in told]:
+    if missing := [name for name in have if name not in told]:
         yield f"parameters without a description: {', '.join(missing)}"
     if unknown := [name for name in told if name not in have]:
         yield f"described but not in the signature: {', '.join(unknown)}"

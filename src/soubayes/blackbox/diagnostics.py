@@ -17,16 +17,37 @@ from soubayes.results import Table, pareto_khat
 
 
 def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
-    r"""What the draws of a fit say about its distance from the exact answer.
+    r"""Measure how far a fit is from the exact answer.
 
+    Parameters
+    ----------
+    posterior : SoUPosterior
+        The fit.
+    exact : ExactPosterior, optional
+        The result of :func:`solve_exact` or :func:`solve_gaussian` for the same model; the gap in
+        value and the errors of mean and sd are then reported too.
+
+    Returns
+    -------
+    diagnosis : Diagnosis
+        The diagnostics; NaN where one does not apply, with the reason in ``notes``.
+
+    Notes
+    -----
     At the exact posterior the integrand :math:`L + \sum_k \gamma_k \log(q_k / \pi_k)` is constant
-    (Theorem 1), so its standard deviation measures, in nats and at any confidences, how far the
-    guide is from it. PSIS k-hat needs the density of the target, which is known only if all
-    confidences are equal (the posterior itself, or the tempered one); otherwise it is NaN and
-    ``notes`` says so. Given the result of `soubayes.solve_exact` or `soubayes.solve_gaussian`,
-    the gap in value and the errors of mean and sd are reported as well. Where the spread is large,
-    ``notes`` names the next stronger guide.
+    (Theorem 1 of [1]_). So its standard deviation, ``flatness``, measures the distance in nats at
+    any confidences. PSIS k-hat [2]_ needs the density of the target, which is known only if all
+    confidences are equal. Where the spread is large, ``notes`` names the next stronger guide.
 
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] A. Vehtari, D. Simpson, A. Gelman, Y. Yao and J. Gabry (2024), "Pareto smoothed
+       importance sampling", Journal of Machine Learning Research 25.
+
+    Examples
+    --------
     >>> import numpyro, numpyro.distributions as dist
     >>> def model(y):
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
@@ -83,12 +104,32 @@ def _stronger(posterior: SoUPosterior) -> str:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `soubayes.diagnose` found; NaN where a diagnostic does not apply, and ``notes`` why.
+    """What :func:`diagnose` found.
 
-    ``khat``: PSIS, below 0.7 is good. ``flatness``: standard deviation of the integrand of J, 0 at
-    the exact answer. ``gap``: value minus the exact value. ``moments``: errors against the exact
-    posterior.
+    Parameters
+    ----------
+    khat : float
+        PSIS k-hat; below 0.7 is good.
+    flatness : float
+        Standard deviation of the integrand of J, in nats; 0 at the exact answer.
+    gap : float
+        The value minus the exact value.
+    moments : Table or None
+        Errors of means and standard deviations against the exact posterior.
+    notes : tuple of str
+        Why a diagnostic does not apply, and what to do.
 
+    Notes
+    -----
+    A number is NaN where the diagnostic does not apply. ``flatness`` rests on Theorem 1 of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> Diagnosis(0.1, 0.0, float("nan"), None, ()).khat
     0.1
     """
@@ -110,21 +151,42 @@ def simulation_based_calibration(
     random_state: Any = 0,
     **settings: Any,
 ) -> Table:
-    r"""Ranks of prior draws among posterior draws of data simulated from them (all gammas 1).
-
-    If the fit is right the ranks are uniform on 0..``draws`` (Talts et al. 2018). That is a
-    property of Bayes' posterior, so any other confidence is an error here: compare with the exact
-    engine instead.
+    """Rank prior draws among posterior draws of data that were simulated from them.
 
     Parameters
     ----------
-    model : a NumPyro model; it is run with None for each observed argument to simulate.
-    observed : keyword argument of the model -> the site that is observed there.
-    simulations, draws : data sets, and posterior draws that each prior draw is ranked among.
-    settings : passed on to `soubayes.fit`; other keywords of the model may be among them.
+    model : callable
+        A NumPyro model. It is run with None for each observed argument to simulate data.
+    *args : object
+        Positional arguments of the model.
+    observed : mapping of str to str
+        For each keyword argument that holds data, the site that is observed there.
+    simulations : int, default=100
+        Number of simulated data sets.
+    draws : int, default=99
+        Posterior draws that each prior draw is ranked among.
+    confidence : mapping of str to float, optional
+        Must be 1 for every block; calibration is a property of Bayes' posterior.
+    random_state : int or jax.Array, default=0
+        The seed.
+    **settings : object
+        Passed on to :func:`fit`; other keywords of the model may be among them.
 
-    Returns a Table with one row for each scalar: its chi-square p-value of uniform ranks, and
-    the ranks (a two-dimensional column).
+    Returns
+    -------
+    table : Table
+        One row for each scalar: the chi-square p-value of uniform ranks, and the ranks (a
+        two-dimensional column).
+
+    Notes
+    -----
+    If the fit is right, the ranks are uniform on 0, ..., ``draws`` [1]_. At other confidences
+    compare with the exact engine instead.
+
+    References
+    ----------
+    .. [1] S. Talts, M. Betancourt, D. Simpson, A. Vehtari and A. Gelman (2018), "Validating
+       Bayesian inference algorithms with simulation-based calibration".
 
     Examples
     --------

@@ -12,16 +12,33 @@ from numpyro.distributions.kl import kl_divergence
 
 @dataclass(frozen=True)
 class Renyi:
-    r"""Rényi's alpha-divergence of a block's guide from its prior.
+    r"""Rényi's divergence of a block's guide from its prior.
 
-    .. math:: D_\alpha(q \| \pi) = \frac{1}{\alpha - 1} \log \int q^\alpha \pi^{1 - \alpha}
+    Parameters
+    ----------
+    alpha : float
+        The order, above 0 and not 1. As it goes to 1 the divergence becomes the KL.
+    num_samples : int, default=64
+        Draws of q where there is no closed form. Few draws bias the estimate towards 0.
 
-    It tends to KL(q || pi) as ``alpha`` tends to 1. Closed form between normals, multivariate
-    normals and gammas; elsewhere log-mean-exp over ``num_samples`` draws of q, which is biased
-    towards 0 for few draws and consistent. For the ``divergence`` of `soubayes.SoUELBO` and
-    `soubayes.fit` (section 3 of the paper with the KL of eq. 5 replaced as in Knoblauch et al.
-    2022).
+    Notes
+    -----
+    .. math::
 
+        D_\alpha(q \,\|\, \pi) = \frac{1}{\alpha - 1} \log \int q^\alpha \pi^{1 - \alpha}
+
+    replaces the KL of eq. 5 of [1]_, as in [2]_. Closed forms are used between normals,
+    multivariate normals and gammas. Give it as ``divergence`` to :func:`fit` or :class:`SoUELBO`.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] J. Knoblauch, J. Jewson and T. Damoulas (2022), "An optimization-centric view on Bayes'
+       rule", Journal of Machine Learning Research 23.
+
+    Examples
+    --------
     >>> import jax, numpyro.distributions as dist
     >>> q, prior = dist.Normal(1.0, 1.0), dist.Normal(0.0, 1.0)
     >>> print(Renyi(0.5)(q, prior, jax.random.key(0)))  # alpha (difference)^2 / 2
@@ -51,12 +68,25 @@ class Renyi:
 
 @dataclass(frozen=True)
 class ForwardKL:
-    r"""The forward KL, KL(pi || q), which makes a guide cover its prior.
+    r"""The KL divergence with its arguments exchanged, which makes a guide cover its prior.
 
-    Closed form where NumPyro knows it, otherwise the mean of log pi - log q over
-    ``num_samples`` draws of the prior. For the ``divergence`` of `soubayes.SoUELBO` and
-    `soubayes.fit` (the KL of eq. 5 with its arguments exchanged).
+    Parameters
+    ----------
+    num_samples : int, default=64
+        Draws of the prior where NumPyro knows no closed form.
 
+    Notes
+    -----
+    :math:`\mathrm{KL}(\pi \| q)` in the place of :math:`\mathrm{KL}(q \| \pi)` in eq. 5 of [1]_.
+    Give it as ``divergence`` to :func:`fit` or :class:`SoUELBO`.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> import jax, numpyro.distributions as dist
     >>> q, prior = dist.Normal(1.0, 1.0), dist.Normal(0.0, 1.0)
     >>> print(ForwardKL()(q, prior, jax.random.key(0)))

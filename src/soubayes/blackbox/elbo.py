@@ -20,35 +20,56 @@ Divergence = Callable[[Distribution, Distribution, jax.Array], jax.Array]
 
 
 class SoUELBO(ELBO):
-    r"""The SoU objective of a NumPyro model and guide, a drop-in for ``TraceMeanField_ELBO``.
+    r"""The SoU objective of a NumPyro model and guide, in the place of ``TraceMeanField_ELBO``.
 
-    .. math:: J(q) = E_q[L(\theta)] + \sum_k \gamma_k E_q KL(q(\theta_k | \theta_{<k}) \,\|\,
-              \pi(\theta_k | \theta_{<k}))
-
-    (eq. 5 of the paper, unscaled). Every latent site is a block, in the order of the model; the
-    loss is minus the log-density of the observed sites and factors. A KL is analytic where
-    NumPyro knows it and Monte Carlo otherwise; with all confidences 1 the loss and its
-    gradients are those of ``TraceMeanField_ELBO`` for the same key.
+    Every latent site is a block, in the order of the model.
 
     Parameters
     ----------
-    confidence : mapping from block to gamma, absent meaning 1. Scalar JAX arrays (traced ones
-        too) are allowed, so a jitted step taking the confidences as an argument compiles once.
-        ``0.0`` drops the term: the block is a point estimate, its guide should be a ``Delta``.
-        ``inf`` keeps the block at its prior: leave the site out of the guide, or sample it there
-        from its prior.
-    groups : mapping from a name to the sites that form one block under that name.
-    divergence : mapping from a one-site block to what replaces its KL, see
-        `soubayes.Renyi` and `soubayes.ForwardKL`.
-    num_particles, vectorize_particles : as in NumPyro.
-    analytic : use closed-form KLs where they are known.
-    entropy : where a KL is not known but the guide's entropy is (that of a transformed normal, say,
-        up to its Jacobian), use that, and draws for the prior's share only, or not even for that
-        if the prior is normal. Less noise, and no longer NumPyro's.
-    path_gradient : leave out of the gradient the guide's score, whose mean is zero; the KLs are
-        then Monte Carlo. At the exact answer the integrand of J is constant (Theorem 1), so this
-        gradient has no noise there, whatever the confidences ("sticking the landing", Roeder et
-        al. 2017). For guides without auxiliary sites.
+    confidence : mapping of str to float, optional
+        The confidence of each block. A block that is not named has confidence 1. Scalar JAX arrays
+        are allowed, so that a compiled step that takes confidences as an argument compiles once. 0
+        drops the term: the block is a point estimate, and its guide should be a ``Delta``. ``inf``
+        keeps the block at its prior: leave the site out of the guide.
+    groups : mapping of str to iterable of str, optional
+        Sites that form one block under a common name.
+    divergence : mapping of str to callable, optional
+        What replaces the KL of a block of one site; see :class:`Renyi` and :class:`ForwardKL`.
+    num_particles : int, default=1
+        Draws of the guide for one estimate.
+    vectorize_particles : bool, default=True
+        Whether draws are computed together or one after the other, as in NumPyro.
+    analytic : bool, default=True
+        Use closed-form KLs where they are known.
+    entropy : bool, default=False
+        Where a KL is not known but the entropy of the guide is, use that, with draws for the
+        prior's share only. Less noise than NumPyro's estimate.
+    path_gradient : bool, default=False
+        Leave the score of the guide, whose mean is zero, out of the gradient. At the exact answer
+        this gradient has no noise [2]_. For guides without auxiliary sites.
+
+    See Also
+    --------
+    fit : The whole fit in one call.
+
+    Notes
+    -----
+    The objective is eq. 5 of [1]_, not divided by n,
+
+    .. math::
+
+        J(q) = E_q[L(\theta)] + \sum_k \gamma_k
+            E_q \mathrm{KL}\big(q(\theta_k \mid \theta_{<k}) \| \pi(\theta_k \mid \theta_{<k})\big),
+
+    with L minus the log density of the observed sites and factors. With all confidences 1 the loss
+    and its gradients are those of ``TraceMeanField_ELBO`` for the same key.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] G. Roeder, Y. Wu and D. Duvenaud (2017), "Sticking the landing: simple, lower-variance
+       gradient estimators for variational inference", NeurIPS.
 
     Examples
     --------
@@ -88,7 +109,28 @@ class SoUELBO(ELBO):
     def loss_with_mutable_state(
         self, rng_key: Any, param_map: Any, model: Any, guide: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """The objective, estimated with ``num_particles`` draws (what SVI calls)."""
+        """The objective, estimated with ``num_particles`` draws; what SVI calls.
+
+        Parameters
+        ----------
+        rng_key : jax.Array
+            The key of the draws.
+        param_map : dict of str to array
+            Parameters of model and guide.
+        model : callable
+            The NumPyro model.
+        guide : callable
+            The NumPyro guide.
+        *args : object
+            Arguments of both.
+        **kwargs : object
+            Keyword arguments of both.
+
+        Returns
+        -------
+        result : dict
+            ``"loss"`` and ``"mutable_state"``, as NumPyro expects them.
+        """
 
         def particle(key: jax.Array) -> tuple[jax.Array, Any]:
             terms = self.terms(key, param_map, model, guide, *args, **kwargs)
@@ -104,7 +146,28 @@ class SoUELBO(ELBO):
     def terms(
         self, rng_key: Any, param_map: Any, model: Any, guide: Any, *args: Any, **kwargs: Any
     ) -> "Terms":
-        """One draw from the guide with its loss and every block's divergence, unweighted."""
+        """One draw of the guide with its loss and the divergence of each block, not weighted.
+
+        Parameters
+        ----------
+        rng_key : jax.Array
+            The key of the draw.
+        param_map : dict of str to array
+            Parameters of model and guide.
+        model : callable
+            The NumPyro model.
+        guide : callable
+            The NumPyro guide.
+        *args : object
+            Arguments of both.
+        **kwargs : object
+            Keyword arguments of both.
+
+        Returns
+        -------
+        terms : Terms
+            The loss and the divergences.
+        """
         model_key, guide_key = random.split(rng_key)
         guided = substitute(seed(guide, guide_key), data=param_map)
         guide_trace = trace(guided).get_trace(*args, **kwargs)

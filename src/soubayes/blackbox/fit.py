@@ -54,45 +54,83 @@ def fit(
     random_state: Any = 0,
     **kwargs: Any,
 ) -> SoUPosterior:
-    r"""The SoU posterior of a NumPyro model within a family of guides.
+    r"""Fit the SoU posterior of a NumPyro model within a family of guides.
 
-    Minimises :math:`J(q) = E_q[L] + \sum_k \gamma_k E_q KL(q_k \| \pi_k)` (eq. 5 of the paper,
-    unscaled; supplement B) over the parameters of the guide, by Adam on draws of the guide. Every
-    ``WINDOW`` steps the average iterate is judged on one fixed set of draws; when J has not fallen
-    by ``tol`` (nats, or 1e-7 of J if that is more) twice in a row, the learning rate is lowered,
-    and a plateau at the lowest rate is convergence. The model's arguments follow it; those named
-    like a parameter below cannot be passed by keyword.
+    The arguments of the model follow it. Arguments that are named like a parameter below cannot be
+    passed by keyword.
 
     Parameters
     ----------
-    model : a NumPyro model, called as ``model(*args, **kwargs)``.
-    confidence : gamma of every block, absent meaning 1; ``inf`` keeps a block at its prior, 0 (or
-        anything below ``SMALLEST_CONFIDENCE``) makes it a point estimate without prior.
-    groups : name -> sites that form one block.
-    guide : ``"meanfield"``, ``"blockwise"`` (full covariance within a block), ``"conditional"``
-        (besides, block means affine in the earlier blocks, and normal blocks that follow the
-        location and scale of their prior as far as they like), ``"flow"`` (besides, a spline for
-        every coordinate, and location and scale by a network of the earlier blocks; started at the
-        conditional guide), or a NumPyro guide. ``"auto"`` is conditional up to 200 coordinates,
-        then blockwise while no block has more, then meanfield; a conditional guide of up to 100
-        coordinates is made a flow if the spread of the integrand of J says that it is too small.
-        `SoUPosterior.guide` and ``guide_reason`` say what was used and why.
-    loss : another loss than the likelihood, see `soubayes.beta_loss`: ``{observed site: score}``
+    model : callable
+        A NumPyro model. It is called as ``model(*args, **kwargs)``.
+    *args : object
+        Positional arguments of the model.
+    confidence : mapping of str to float, optional
+        The confidence of each block, by name. A block that is not named has confidence 1. ``inf``
+        keeps a block at its prior; 0 makes it a point estimate without a prior.
+    groups : mapping of str to iterable of str, optional
+        Sites that form one block under a common name.
+    guide : str or callable, default="auto"
+        ``"meanfield"``, ``"blockwise"``, ``"conditional"``, ``"flow"``, a NumPyro guide, or
+        ``"auto"``: conditional up to 200 coordinates (a flow where that is not enough and there are
+        at most 100), then blockwise while no block has more than 200, then meanfield.
+    loss : mapping of str to callable, or callable, optional
+        Another loss than minus the log likelihood: ``{observed site: score(distribution, value)}``,
         or ``loss(values, *args, **kwargs)`` for a model that observes nothing.
-    divergence : block -> what replaces its KL, see `soubayes.Renyi` and `soubayes.ForwardKL`.
-    steps : most steps to take, ``"auto"`` being 20,000.
-    num_particles : draws for one gradient.
-    polish : draws of a last phase without noise, 0 for none. Newton's method on that many fixed,
-        mirrored draws (rounded up to a multiple of 256), stopped when it expects to gain less than
-        ``tol / 100``; that is convergence then. For blocks that vanish as a confidence does, and
-        for means free of Monte Carlo error; 1024 is a good number, and many more than parameters
-        are needed for ``"blockwise"``. The result is kept if J on other draws agrees. For up to
-        2,000 parameters, guides of (transformed) normals, and plates that are not subsampled.
-    restarts : starts to try; the best after two windows is carried on.
-    num_draws : fresh draws for the reported value and its error.
-    start : starting values for parameters of the guide (``SoUPosterior.params`` of another fit).
-    progress : show a bar with J and an estimate of the time left, or call a function with a
-        dict for each window.
+    divergence : mapping of str to callable, optional
+        What replaces the KL of a block; see :class:`Renyi` and :class:`ForwardKL`.
+    steps : int or "auto", default="auto"
+        Largest number of steps; ``"auto"`` means 20,000.
+    learning_rate : float, default=0.05
+        First learning rate of Adam.
+    tol : float, default=1e-4
+        The learning rate is lowered when J falls by less than this, in nats, twice in a row. A
+        plateau at the lowest rate is convergence.
+    num_particles : int, default=8
+        Draws for one gradient.
+    polish : int, default=0
+        Draws of a last phase without noise: Newton's method on that many fixed draws. 0 means none,
+        1024 is a good number. For guides of (transformed) normals with up to 2,000 parameters and
+        plates that are not subsampled.
+    restarts : int, default=3
+        Number of starts to try; the best one is continued.
+    num_draws : int, default=2048
+        Fresh draws for the reported value and its error.
+    start : mapping of str to array, optional
+        Starting values for parameters of the guide, such as ``params`` of another fit.
+    progress : bool or callable, default=False
+        Whether to show a progress bar; or a function that is called with a dict now and then.
+    random_state : int or jax.Array, default=0
+        The seed.
+    **kwargs : object
+        Keyword arguments of the model.
+
+    Returns
+    -------
+    posterior : SoUPosterior
+        The best q of the family, its value, and what each block cost.
+
+    See Also
+    --------
+    SoUELBO : The objective alone, for an SVI loop of your own.
+    diagnose : How far the fit is from the exact answer.
+
+    Notes
+    -----
+    Minimises eq. 5 of [1]_, not divided by n,
+
+    .. math:: J(q) = E_q[L] + \sum_k \gamma_k E_q\,\mathrm{KL}(q_k \,\|\, \pi_k),
+
+    over the parameters of the guide, by Adam on draws of the guide (supplement B). Each guide
+    contains the ones before it: *meanfield* has independent coordinates; *blockwise* a full
+    covariance within each block; *conditional* lets means depend on the earlier blocks and is exact
+    for linear-Gaussian models; *flow* adds a spline for every coordinate and a network of the
+    earlier blocks.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------

@@ -12,13 +12,39 @@ from numpyro.primitives import Messenger
 
 
 def beta_loss(distribution: Any, target: Any, beta: float = 0.5) -> jax.Array:
-    r"""The beta-divergence (density power) score, which discounts what the model finds absurd.
+    r"""The beta-divergence score, which discounts what the model finds very unlikely.
 
-    .. math:: (1 - f(y)^\beta)/\beta + \frac{1}{1 + \beta} \int f^{1+\beta} - 1
+    Parameters
+    ----------
+    distribution : numpyro.distributions.Distribution
+        The distribution of the observed site.
+    target : array-like
+        The observed values.
+    beta : float, default=0.5
+        The power, above 0. As it goes to 0 the score becomes minus the log density.
 
-    It tends to -log f(y) as ``beta`` (> 0) tends to 0. For the loss of the generalised posterior
-    of section 3, one value for each observation.
+    Returns
+    -------
+    loss : jax.Array
+        One value for each observation.
 
+    Notes
+    -----
+    The density power score of [2]_,
+
+    .. math:: \frac{1 - f(y)^\beta}{\beta} + \frac{1}{1 + \beta} \int f^{1+\beta} - 1,
+
+    for the loss of the generalised posterior in section 3 of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] A. Basu, I. R. Harris, N. L. Hjort and M. C. Jones (1998), "Robust and efficient
+       estimation by minimising a density power divergence", Biometrika 85.
+
+    Examples
+    --------
     >>> import numpyro.distributions as dist
     >>> nll = lambda y: float(-dist.Normal(0, 1).log_prob(y))
     >>> print(f"{nll(10.0):.1f} {float(beta_loss(dist.Normal(0, 1), 10.0)):.1f}")
@@ -31,13 +57,39 @@ def beta_loss(distribution: Any, target: Any, beta: float = 0.5) -> jax.Array:
 
 
 def gamma_loss(distribution: Any, target: Any, gamma: float = 0.5) -> jax.Array:
-    r"""The gamma-divergence (pseudo-spherical) score, more robust still than `beta_loss`.
+    r"""The gamma-divergence score, more robust still than :func:`beta_loss`.
 
-    .. math:: \Bigl(1 - f(y)^\gamma \bigl/ (\textstyle\int f^{1+\gamma})^{\gamma/(1+\gamma)}
-              \Bigr)/\gamma
+    Parameters
+    ----------
+    distribution : numpyro.distributions.Distribution
+        The distribution of the observed site.
+    target : array-like
+        The observed values.
+    gamma : float, default=0.5
+        The power, above 0 (not a confidence). As it goes to 0 the score becomes minus the log
+        density.
 
-    It tends to -log f(y) as ``gamma`` (> 0; not a confidence) tends to 0.
+    Returns
+    -------
+    loss : jax.Array
+        One value for each observation, at most 1 / gamma.
 
+    Notes
+    -----
+    The pseudo-spherical score of [1]_,
+
+    .. math::
+
+        \frac{1}{\gamma}\Big(1 - f(y)^\gamma
+            \Big/ \big(\textstyle\int f^{1+\gamma}\big)^{\gamma/(1+\gamma)}\Big).
+
+    References
+    ----------
+    .. [1] H. Fujisawa and S. Eguchi (2008), "Robust parameter estimation with a small bias against
+       heavy contamination", Journal of Multivariate Analysis 99.
+
+    Examples
+    --------
     >>> import numpyro.distributions as dist
     >>> print(f"{float(gamma_loss(dist.Normal(0, 1), 100.0)):.1f}")  # bounded by 1/gamma
     2.0
@@ -49,8 +101,34 @@ def gamma_loss(distribution: Any, target: Any, gamma: float = 0.5) -> jax.Array:
 
 
 def huber_loss(prediction: Any, target: Any, threshold: float = 1.0) -> jax.Array:
-    """Half the squared error up to ``threshold``, then linear.
+    r"""Huber's loss: half the squared error up to a threshold, then linear.
 
+    Parameters
+    ----------
+    prediction : array-like
+        The predictions.
+    target : array-like
+        The observed values.
+    threshold : float, default=1.0
+        Where the loss becomes linear, above 0.
+
+    Returns
+    -------
+    loss : jax.Array
+        One value for each observation.
+
+    Notes
+    -----
+    With r the error and c the threshold, :math:`r^2/2` for :math:`|r| \le c` and
+    :math:`c|r| - c^2/2` beyond [1]_.
+
+    References
+    ----------
+    .. [1] P. J. Huber (1964), "Robust estimation of a location parameter", Annals of Mathematical
+       Statistics 35.
+
+    Examples
+    --------
     >>> print(huber_loss(0.0, jnp.array([0.5, 10.0])))
     [0.125 9.5  ]
     """
@@ -61,8 +139,33 @@ def huber_loss(prediction: Any, target: Any, threshold: float = 1.0) -> jax.Arra
 
 
 def quantile_loss(prediction: Any, target: Any, level: float = 0.5) -> jax.Array:
-    """The check loss, least at the quantile ``level`` of the target.
+    r"""The check loss, which is smallest at a quantile of the target.
 
+    Parameters
+    ----------
+    prediction : array-like
+        The predictions.
+    target : array-like
+        The observed values.
+    level : float, default=0.5
+        The quantile, between 0 and 1.
+
+    Returns
+    -------
+    loss : jax.Array
+        One value for each observation.
+
+    Notes
+    -----
+    With r = target - prediction, :math:`\max(\ell r, (\ell - 1) r)` for the level :math:`\ell`
+    [1]_.
+
+    References
+    ----------
+    .. [1] R. Koenker and G. Bassett (1978), "Regression quantiles", Econometrica 46.
+
+    Examples
+    --------
     >>> print(quantile_loss(0.0, jnp.array([1.0, -1.0]), level=0.9))
     [0.9 0.1]
     """
@@ -73,8 +176,30 @@ def quantile_loss(prediction: Any, target: Any, level: float = 0.5) -> jax.Array
 
 
 def hinge_loss(prediction: Any, target: Any) -> jax.Array:
-    """max(0, 1 - y f) for labels of -1 and 1; labels of 0 and 1 (or booleans) are mapped to them.
+    r"""The hinge loss of a support vector machine.
 
+    Parameters
+    ----------
+    prediction : array-like
+        The decision values f.
+    target : array-like
+        Labels -1 and 1; 0 and 1, or booleans, are mapped to them.
+
+    Returns
+    -------
+    loss : jax.Array
+        One value for each observation.
+
+    Notes
+    -----
+    :math:`\max(0, 1 - yf)` [1]_. It is no log likelihood; use it in ``loss`` of :func:`fit`.
+
+    References
+    ----------
+    .. [1] C. Cortes and V. Vapnik (1995), "Support-vector networks", Machine Learning 20.
+
+    Examples
+    --------
     >>> print(hinge_loss(jnp.array([2.0, 0.5, -1.0]), jnp.array([1, 1, 0])))
     [0.  0.5 0. ]
     """

@@ -15,10 +15,30 @@ from soubayes.results import Table, coordinates, to_inference_data
 class MixturePosterior:
     """Fits of one model at several confidences, with weights.
 
-    A mixture minimises no J, so value and KLs belong to its ``components``. Means and variances are
-    those of the mixture: a variance is that within the components and that between their means.
-    Made by ``select_confidence(..., rule="mixture")``.
+    Parameters
+    ----------
+    weights : ndarray
+        Weights of the components.
+    components : tuple of SoUPosterior
+        The fits.
 
+    See Also
+    --------
+    select_confidence : Makes it with ``rule="mixture"``.
+
+    Notes
+    -----
+    A mixture minimises no J, so that value and KLs belong to its components. A variance is the one
+    within the components plus the one between their means. The weights are powers of what the
+    components give to held-out rows, as in [1]_.
+
+    References
+    ----------
+    .. [1] Y. Yao, A. Vehtari, D. Simpson and A. Gelman (2018), "Using stacking to average Bayesian
+       predictive distributions", Bayesian Analysis 13.
+
+    Examples
+    --------
     >>> from soubayes import MixturePosterior
     >>> MixturePosterior.sample.__name__
     'sample'
@@ -28,18 +48,53 @@ class MixturePosterior:
     components: tuple[SoUPosterior, ...]
 
     def mean(self, name: str) -> Any:
-        """Posterior mean of a site."""
+        """Posterior mean of a site.
+
+        Parameters
+        ----------
+        name : str
+            The site.
+
+        Returns
+        -------
+        mean : float or ndarray
+            An array of the shape of the site.
+        """
         return self._average(lambda each: each.mean(name))
 
     def sd(self, name: str) -> Any:
-        """Posterior standard deviation of a site, coordinate by coordinate."""
+        """Posterior standard deviation of a site, coordinate by coordinate.
+
+        Parameters
+        ----------
+        name : str
+            The site.
+
+        Returns
+        -------
+        sd : float or ndarray
+            An array of the shape of the site.
+        """
         mean = self.mean(name)
         return np.sqrt(
             self._average(lambda each: each.sd(name) ** 2 + (each.mean(name) - mean) ** 2)
         )
 
     def quantile(self, name: str, p: ArrayLike) -> Any:
-        """Posterior quantiles of a site, coordinate by coordinate."""
+        """Posterior quantiles of a site, coordinate by coordinate.
+
+        Parameters
+        ----------
+        name : str
+            The site.
+        p : float or array-like
+            Probabilities between 0 and 1.
+
+        Returns
+        -------
+        quantile : ndarray
+            The quantiles on the first axes, the coordinates of the site on the last.
+        """
         parts = [each._values(name) for each in self.components]
         share = [np.full(len(x), w / len(x)) for x, w in zip(parts, self.weights, strict=True)]
         return np.quantile(
@@ -51,13 +106,43 @@ class MixturePosterior:
         )
 
     def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
-        """``n`` draws of every site: a component, then its draw."""
+        """Draw from the mixture: a component, then one of its draws.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        random_state : int or Generator, default=0
+            The seed.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            Draws of every site.
+        """
         return self._drawn(n, random_state, lambda each, m: each.sample(m, random_state))
 
     def predictive(
         self, *args: Any, n: int = 1000, random_state: Any = 0, **kwargs: Any
     ) -> dict[str, np.ndarray]:
-        """``n`` draws of every site the model samples when it is called with other arguments."""
+        """Draw from the posterior predictive distribution.
+
+        Parameters
+        ----------
+        *args : object
+            Arguments of the model, with None where the observed values were.
+        n : int, default=1000
+            The number of draws.
+        random_state : int or Generator, default=0
+            The seed.
+        **kwargs : object
+            Keyword arguments of the model.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            Draws of every site that the model samples.
+        """
         return self._drawn(
             n,
             random_state,
@@ -65,11 +150,30 @@ class MixturePosterior:
         )
 
     def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
-        """Draws for ArviZ (extra ``plot``)."""
+        """Export draws to ArviZ (extra ``plot``).
+
+        Parameters
+        ----------
+        n : int, default=1000
+            The number of draws.
+        random_state : int or Generator, default=0
+            The seed.
+
+        Returns
+        -------
+        data : xarray.DataTree
+            The draws as one chain of the group ``posterior``.
+        """
         return to_inference_data(self.sample(n, random_state), engine="MixturePosterior")
 
     def summary(self) -> Table:
-        """One row a coordinate: mean, sd, central 90 % interval."""
+        """Summarise the mixture in a table.
+
+        Returns
+        -------
+        table : Table
+            One row for each coordinate: mean, sd, central 90 % interval.
+        """
         rows = []
         for name, values in self.components[0].draws.items():
             low, high = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))

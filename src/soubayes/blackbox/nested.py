@@ -39,25 +39,58 @@ def sample_sou(
     random_state: Any = 0,
     **kwargs: Any,
 ) -> "NestedPosterior":
-    r"""Draws from the exact SoU posterior of a NumPyro model with two or three blocks.
-
-    The recursion of Theorem 1, :math:`V_{k-1} = -\gamma_k \log \int e^{-V_k / \gamma_k} d\pi_k`,
-    with every integral but the first estimated by tempered SMC (BlackJAX) whenever an outer move
-    needs it. Each outer particle carries the seed of its own inner estimate, so the outer moves
-    are pseudo-marginal: their target is E[Zhat^r], r = gamma_{k+1} / gamma_k, which is exact for
-    equal confidences and otherwise off by a factor 1 + r (r - 1) Var(log Zhat) / 2, of which only
-    the part that varies with theta matters. ``error`` reports it.
+    r"""Draw from the exact SoU posterior of a NumPyro model with two or three blocks.
 
     Parameters
     ----------
-    model, args, kwargs : a NumPyro model with continuous latent sites, and its arguments.
-    confidence : gamma of every block, greater than 0 and finite; absent means 1.
-    groups : name -> sites that form one block.
-    num_draws : draws to keep, from Metropolis chains started at the outer particles.
-    particles, inner_particles : of the outer SMC and of each inner one. The work grows as
-        particles * inner_particles^(blocks - 1).
-    temperatures, moves : tempering steps of each SMC and Metropolis moves at each.
-    replicates : independent outer runs, which give ``value`` its standard error.
+    model : callable
+        A NumPyro model with continuous latent sites.
+    confidence : mapping of str to float
+        The confidence of each block, above 0 and finite. A block that is not named has confidence
+        1.
+    *args : object
+        Positional arguments of the model.
+    groups : mapping of str to iterable of str, optional
+        Sites that form one block under a common name.
+    num_draws : int, default=1000
+        Draws to keep, from Metropolis chains that start at the outer particles.
+    particles : int, default=128
+        Particles of the outer SMC.
+    inner_particles : int, default=64
+        Particles of each inner SMC. The work grows as ``particles * inner_particles**(blocks -
+        1)``.
+    temperatures : int, default=8
+        Tempering steps of each SMC.
+    moves : int, default=2
+        Metropolis moves at each temperature.
+    replicates : int, default=4
+        Independent outer runs, which give the value its standard error.
+    random_state : int or jax.Array, default=0
+        The seed.
+    **kwargs : object
+        Keyword arguments of the model.
+
+    Returns
+    -------
+    posterior : NestedPosterior
+        The draws, the value, and the error of the nested estimates.
+
+    Notes
+    -----
+    The recursion of Theorem 1 of [1]_,
+
+    .. math:: V_{k-1} = -\gamma_k \log \int e^{-V_k / \gamma_k}\, d\pi_k,
+
+    with every integral but the first estimated by tempered SMC whenever an outer move needs it. The
+    outer moves are pseudo-marginal [2]_: they are exact for equal confidences. Otherwise the
+    variance of the inner estimates biases the answer, by an amount that ``error`` reports.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] C. Andrieu and G. O. Roberts (2009), "The pseudo-marginal approach for efficient Monte
+       Carlo computations", Annals of Statistics 37.
 
     Examples
     --------
@@ -91,12 +124,42 @@ def sample_sou(
 class NestedPosterior(DrawnPosterior):
     """Draws from the exact SoU posterior, with the error of the nested estimates.
 
-    ``value`` is V_0 of Theorem 1, corrected to first order for the bias of the inner estimates;
-    ``value_se`` joins its Monte Carlo standard error and, to be safe, the whole of that
-    correction. ``error`` has a row for each block: the standard deviation of one estimate of its
-    log normaliser (0 for the first), the bias that was taken off, and for the chains the
-    effective sample size, R-hat and acceptance. Made by `soubayes.sample_sou`.
+    Parameters
+    ----------
+    value : float
+        :math:`V_0`, corrected to first order for the bias of the inner estimates.
+    value_se : float
+        Its Monte Carlo standard error joined with the whole of that correction.
+    expected_loss : float
+        The expected loss.
+    kl : dict of str to float
+        The KL of each block in nats.
+    confidence : dict of str to float
+        The confidence of each block.
+    owner : dict of str to str
+        The block of each latent site.
+    draws : dict of str to ndarray
+        The draws.
+    error : Table
+        For each block the standard deviation of one estimate of its log normaliser, the bias that
+        was taken off, and effective sample size, R-hat and acceptance of the chains.
 
+    Attributes
+    ----------
+    names : tuple of str
+        The blocks, in order.
+
+    Notes
+    -----
+    :func:`sample_sou` returns it. :math:`V_0` is the minimum of J in Theorem 1 of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from soubayes import NestedPosterior
     >>> NestedPosterior.sample.__name__
     'sample'
@@ -105,7 +168,20 @@ class NestedPosterior(DrawnPosterior):
     error: Table
 
     def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
-        """``n`` of the draws, with replacement if there are fewer."""
+        """Take some of the draws, with replacement if there are fewer.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        random_state : int or Generator, default=0
+            The seed.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            Draws of every site.
+        """
         have = len(next(iter(self.draws.values())))
         rng = np.random.default_rng(random_state)
         rows = rng.choice(have, size=n, replace=n > have)

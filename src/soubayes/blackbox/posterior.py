@@ -56,29 +56,71 @@ class DrawnPosterior:
         return tuple(self.confidence)
 
     def mean(self, name: str) -> Any:
-        """Posterior mean of a site."""
+        """Posterior mean of a site.
+
+        Parameters
+        ----------
+        name : str
+            The site.
+
+        Returns
+        -------
+        mean : float or ndarray
+            An array of the shape of the site.
+        """
         return np.mean(self._values(name), axis=0)
 
     def sd(self, name: str) -> Any:
-        """Posterior standard deviation of a site, coordinate by coordinate."""
+        """Posterior standard deviation of a site, coordinate by coordinate.
+
+        Parameters
+        ----------
+        name : str
+            The site.
+
+        Returns
+        -------
+        sd : float or ndarray
+            An array of the shape of the site.
+        """
         return np.std(self._values(name), axis=0)
 
     def quantile(self, name: str, p: ArrayLike) -> Any:
-        """Posterior quantiles of a site, coordinate by coordinate."""
+        """Posterior quantiles of a site, coordinate by coordinate.
+
+        Parameters
+        ----------
+        name : str
+            The site.
+        p : float or array-like
+            Probabilities between 0 and 1.
+
+        Returns
+        -------
+        quantile : ndarray
+            The quantiles on the first axes, the coordinates of the site on the last.
+        """
         return np.quantile(self._values(name), np.asarray(p, float), axis=0)
 
     def sensitivity(self) -> dict[str, float]:
-        """dV/dgamma of every block, which is its KL (the envelope theorem).
+        """How the value moves with each confidence.
 
-        For a guide that does not contain the exact answer it is the derivative of the value
-        within the guide's family. A large entry says that this confidence matters.
+        Returns
+        -------
+        slopes : dict of str to float
+            The derivative of the value by each confidence, within the family of the guide. It
+            equals the KL of the block; a large entry says that this confidence matters.
         """
         return dict(self.kl)
 
     def summary(self) -> Table:
-        """One row a coordinate: mean, sd, central 90 % interval, and its block's KL.
+        """Summarise the posterior in a table.
 
-        Deterministic sites come last, with no confidence or KL of their own.
+        Returns
+        -------
+        table : Table
+            One row for each coordinate: mean, sd, central 90 % interval, and the KL of its block.
+            Deterministic sites come last, without a confidence or KL.
         """
         rows = []
         for name in [*self.owner, *(site for site in self.draws if site not in self.owner)]:
@@ -93,7 +135,13 @@ class DrawnPosterior:
         return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
     def to_arviz(self) -> Any:
-        """The draws for ArviZ (extra ``plot``), value and KLs as attributes."""
+        """Export the draws to ArviZ (extra ``plot``).
+
+        Returns
+        -------
+        data : xarray.DataTree
+            The draws as one chain of the group ``posterior``, with value and KLs as attributes.
+        """
         return to_inference_data(
             self.draws,
             engine=type(self).__name__,
@@ -119,16 +167,58 @@ class DrawnPosterior:
 
 @dataclass(frozen=True, repr=False)
 class SoUPosterior(DrawnPosterior):
-    """The best q that the guide can be, with what every source of uncertainty cost.
+    r"""The best posterior of a family of guides, with what every source of uncertainty cost.
 
-    ``value`` is J(q) (eq. 5 of the paper, unscaled) with its Monte Carlo standard error
-    ``value_se``; it is the minimum over the guide's family and so lies above the exact minimum
-    unless the family contains the exact answer. ``kl`` holds each block's KL in nats: ``inf`` for
-    a point estimate, 0 for a block kept at its prior, the divergence that took the KL's place if
-    one did. ``guide`` is the guide that was used, ``guide_reason`` why. ``integrand`` is
-    L + sum_k gamma_k log(q_k / pi_k) at each of the ``draws``. Made by
-    `soubayes.fit`.
+    Parameters
+    ----------
+    value : float
+        J(q), not divided by n. It lies above the exact minimum unless the family contains the exact
+        answer.
+    value_se : float
+        Monte Carlo standard error of ``value``.
+    expected_loss : float
+        The expected loss under q.
+    kl : dict of str to float
+        The KL of each block in nats: ``inf`` for a point estimate, 0 for a block kept at its prior,
+        and the divergence that replaced it if one did.
+    confidence : dict of str to float
+        The confidence of each block.
+    owner : dict of str to str
+        The block of each latent site.
+    draws : dict of str to ndarray
+        Draws of all sites.
+    expected_loss_se : float
+        Monte Carlo standard error of ``expected_loss``.
+    converged : bool
+        Whether the optimiser stopped by its tolerance.
+    guide : str
+        The guide that was used.
+    guide_reason : str
+        Why it was used.
+    history : Table
+        J while fitting.
+    params : dict of str to ndarray
+        Fitted parameters of the guide.
+    integrand : ndarray
+        The integrand of J at each draw; constant at the exact answer.
 
+    Attributes
+    ----------
+    names : tuple of str
+        The blocks, in order.
+
+    Notes
+    -----
+    :func:`fit` returns it. ``integrand`` is :math:`L + \sum_k \gamma_k \log(q_k / \pi_k)`, whose
+    mean is J (eq. 5 of [1]_) and which is constant at the exact answer (Theorem 1).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> import numpyro, numpyro.distributions as dist
     >>> from soubayes import fit
     >>> def model(y):
@@ -152,7 +242,20 @@ class SoUPosterior(DrawnPosterior):
     _arrays: list[Any]
 
     def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
-        """``n`` independent draws of every latent and deterministic site."""
+        """Independent draws from the posterior.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        random_state : int or jax.Array, default=0
+            The seed.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            Draws of every latent and deterministic site.
+        """
         if n < 1:
             raise ValueError(f"n is {n}, but it must be at least 1.")
         with double_precision():
@@ -162,9 +265,23 @@ class SoUPosterior(DrawnPosterior):
     def predictive(
         self, *args: Any, n: int | None = None, random_state: Any = 0, **kwargs: Any
     ) -> dict[str, np.ndarray]:
-        """Draws of every site the model samples when it is called with other arguments.
+        """Draw from the posterior predictive distribution.
 
-        Call it as the model, with None where the observed values were.
+        Parameters
+        ----------
+        *args : object
+            Arguments of the model, with None where the observed values were.
+        n : int, optional
+            The number of draws; all draws by default.
+        random_state : int or jax.Array, default=0
+            The seed.
+        **kwargs : object
+            Keyword arguments of the model.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            Draws of every site that the model samples.
         """
         draws = self.draws if n is None else self.sample(n, random_state)
         with double_precision():
@@ -173,7 +290,20 @@ class SoUPosterior(DrawnPosterior):
             return _to_numpy(predict(random.fold_in(as_key(random_state), 4), *args, **kwargs))
 
     def log_likelihood(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
-        """Log-density of each observation given each draw, for the model's arguments ``args``."""
+        """Log density of each observation given each draw.
+
+        Parameters
+        ----------
+        *args : object
+            Arguments of the model, observed values included.
+        **kwargs : object
+            Keyword arguments of the model.
+
+        Returns
+        -------
+        log_likelihood : dict of str to ndarray
+            For each observed site an array whose first axis is the draws.
+        """
         with double_precision():
             latent = {name: self.draws[name] for name in self.owner}
             return _to_numpy(log_likelihood(self._program.plan.model, latent, *args, **kwargs))

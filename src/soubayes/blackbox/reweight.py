@@ -30,23 +30,58 @@ def reweight(
     groups: Mapping[str, Iterable[str]] | None = None,
     **kwargs: Any,
 ) -> "Reweighted":
-    r"""The SoU posterior at other confidences, by weights on the draws of Bayes' posterior.
-
-    With :math:`r_k` as in `soubayes.sensitivity_from_draws`, Theorem 1 gives the weight
-
-    .. math:: \log w = \sum_k (1/\gamma_k - 1) r_k
-              + \sum_{k>1} (\gamma_k / \gamma_{k-1} - 1) \log C_k
-
-    with :math:`C_k(\theta_{<k})` the mean of the exponential of block k's part given the earlier
-    blocks: without it a block's weight would change what the earlier blocks believe. It is
-    estimated by a regression with a logarithmic link. Weights carry draws only so far: if PSIS
-    k-hat exceeds 0.7 and a weight ten times the average, if fewer than 100 draws are effective, or
-    if the weights themselves are uncertain, the answer is an error that says so.
+    r"""The SoU posterior at other confidences, by weights on draws of Bayes' posterior.
 
     Parameters
     ----------
-    draws, model, args, kwargs, order, groups : as for `soubayes.sensitivity_from_draws`.
-    confidence : gamma of every block, greater than 0 and finite; absent means 1.
+    draws : MCMC, mapping of str to array, or ArviZ object
+        Draws at confidence 1, as in :func:`sensitivity_from_draws`.
+    confidence : mapping of str to float
+        The confidence of each block, above 0 and finite. A block that is not named has confidence
+        1.
+    model : callable, optional
+        The NumPyro model, for draws without prior and likelihood.
+    *args : object
+        Positional arguments of the model.
+    order : sequence of str, optional
+        The blocks of an ArviZ object, outermost first.
+    groups : mapping of str to iterable of str, optional
+        Sites that form one block under a common name.
+    **kwargs : object
+        Keyword arguments of the model.
+
+    Returns
+    -------
+    posterior : Reweighted
+        The draws with their weights.
+
+    Raises
+    ------
+    ValueError
+        If the weights do not reach: PSIS k-hat exceeds 0.7, fewer than 100 draws are effective, or
+        the weights themselves are uncertain.
+
+    See Also
+    --------
+    sensitivity_from_draws : Derivatives at confidence 1.
+    fit : A fit at any confidence.
+
+    Notes
+    -----
+    With :math:`r_k` as in :func:`sensitivity_from_draws`, Theorem 1 of [1]_ gives the weight
+
+    .. math::
+
+        \log w = \sum_k (1/\gamma_k - 1)\, r_k
+            + \sum_{k>1} (\gamma_k / \gamma_{k-1} - 1) \log C_k(\theta_{<k}),
+
+    with :math:`C_k` the mean of the exponential of the part of block k given the earlier blocks. It
+    is estimated by a regression.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -76,11 +111,35 @@ def reweight(
 
 @dataclass(frozen=True)
 class Reweighted:
-    """Draws with weights, made by `soubayes.reweight`.
+    """Draws with weights.
 
-    ``khat`` and ``effective`` are of the weights; ``weight_error`` is the standard deviation of
-    their logs between estimates, over the reweighted draws.
+    Parameters
+    ----------
+    confidence : dict of str to float
+        The confidence of each block.
+    draws : dict of str to ndarray
+        The draws.
+    weights : ndarray
+        Their weights, which sum to 1.
+    khat : float
+        PSIS k-hat of the weights.
+    effective : float
+        Effective number of draws.
+    weight_error : float
+        Standard deviation of the log weights between estimates.
 
+    Notes
+    -----
+    :func:`reweight` returns it. Means under the weights are means of the SoU posterior (Theorem 1
+    of [1]_).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> from soubayes import Reweighted
     >>> Reweighted.sample.__name__
     'sample'
@@ -96,11 +155,33 @@ class Reweighted:
     _other_weights: tuple[np.ndarray, ...]
 
     def mean(self, name: str) -> Any:
-        """Posterior mean of a quantity."""
+        """Posterior mean of a quantity.
+
+        Parameters
+        ----------
+        name : str
+            The quantity.
+
+        Returns
+        -------
+        mean : float or ndarray
+            An array of the shape of the quantity.
+        """
         return _mean(self.weights, self._values(name))
 
     def mean_se(self, name: str) -> Any:
-        """Standard error of the mean: of the draws, and of the weights."""
+        """Standard error of the mean, from the draws and from the weights.
+
+        Parameters
+        ----------
+        name : str
+            The quantity.
+
+        Returns
+        -------
+        standard_error : float or ndarray
+            An array of the shape of the quantity.
+        """
         values = self._values(name)
         mean = self.mean(name)
         each = len(values) * self.weights[:, None] * (values - mean).reshape(len(values), -1)
@@ -110,18 +191,55 @@ class Reweighted:
         return np.sqrt(sum(np.square(part) for part in parts))
 
     def sd(self, name: str) -> Any:
-        """Posterior standard deviation of a quantity."""
+        """Posterior standard deviation of a quantity.
+
+        Parameters
+        ----------
+        name : str
+            The quantity.
+
+        Returns
+        -------
+        sd : float or ndarray
+            An array of the shape of the quantity.
+        """
         values = self._values(name)
         return np.sqrt(_mean(self.weights, (values - self.mean(name)) ** 2))
 
     def quantile(self, name: str, p: ArrayLike) -> Any:
-        """Posterior quantiles of a quantity, coordinate by coordinate."""
+        """Posterior quantiles of a quantity, coordinate by coordinate.
+
+        Parameters
+        ----------
+        name : str
+            The quantity.
+        p : float or array-like
+            Probabilities between 0 and 1.
+
+        Returns
+        -------
+        quantile : ndarray
+            The quantiles on the first axes, the coordinates on the last.
+        """
         values = self._values(name)
         levels = np.asarray(p, float)
         return np.quantile(values, levels, axis=0, weights=self.weights, method="inverted_cdf")
 
     def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
-        """``n`` draws, by systematic resampling."""
+        """Draw by systematic resampling.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        random_state : int or Generator, default=0
+            The seed.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            Draws of every quantity.
+        """
         rng = np.random.default_rng(random_state)
         points = (np.arange(n) + rng.uniform()) / n
         rows = np.minimum(np.searchsorted(np.cumsum(self.weights), points), len(self.weights) - 1)
@@ -129,11 +247,30 @@ class Reweighted:
         return {name: values[rows] for name, values in self.draws.items()}
 
     def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
-        """Resampled draws for ArviZ (extra ``plot``)."""
+        """Export resampled draws to ArviZ (extra ``plot``).
+
+        Parameters
+        ----------
+        n : int, default=1000
+            The number of draws.
+        random_state : int or Generator, default=0
+            The seed.
+
+        Returns
+        -------
+        data : xarray.DataTree
+            The draws as one chain of the group ``posterior``.
+        """
         return to_inference_data(self.sample(n, random_state), engine="reweight", khat=self.khat)
 
     def summary(self) -> Table:
-        """One row a coordinate: mean with its standard error, sd, central 90 % interval."""
+        """Summarise the posterior in a table.
+
+        Returns
+        -------
+        table : Table
+            One row for each coordinate: mean with its standard error, sd, central 90 % interval.
+        """
         rows: dict[str, list[Any]] = {
             title: [] for title in ("quantity", "mean", "mean_se", "sd", "lower", "upper")
         }

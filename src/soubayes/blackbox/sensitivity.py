@@ -25,33 +25,56 @@ def sensitivity_from_draws(
     quantiles: Sequence[float] = (0.05, 0.95),
     **kwargs: Any,
 ) -> "Sensitivity":
-    r"""How a posterior moves with the confidence in each of its priors, from draws at confidence 1.
-
-    .. math:: \frac{d E[f]}{d \gamma_k} = -\mathrm{Cov}(f, r_k), \quad
-              r_k = \log p(\theta_k | \theta_{<k}, y) - \log \pi(\theta_k | \theta_{<k})
-
-    (Theorem 1 differentiated where all confidences are 1). Summed over the blocks :math:`r_k` is
-    the log likelihood and a constant, so the rows of a quantity add up to minus the derivative by
-    the power of the likelihood. That is the derivative of a mean; ArviZ's ``arviz_stats.psense``
-    reports a distance between distributions for the same change, which is another quantity.
+    r"""How a posterior moves with the confidence in each of its priors, from draws.
 
     Parameters
     ----------
-    draws : a NumPyro ``MCMC`` object or its samples (site -> array), together with the model; or an
-        ArviZ object with the groups ``posterior``, ``log_prior`` (a variable each) and
+    draws : MCMC, mapping of str to array, or ArviZ object
+        Draws at confidence 1: a NumPyro ``MCMC`` object or its samples, together with the model; or
+        an ArviZ object with the groups ``posterior``, ``log_prior`` (a variable for each prior) and
         ``log_likelihood``, written by any library.
-    model, args, kwargs : the NumPyro model and its arguments, for draws without prior and
-        likelihood.
-    order : the blocks of an ArviZ object, outermost first. Its variables have no order of their
-        own, and the order of the sources of uncertainty is part of a model; a NumPyro model has it.
-    groups : name -> sites that form one block.
-    quantities : what to report: names among the draws, or name -> values at every draw, (draw, ...)
-        or (chain, draw, ...). All draws by default.
-    quantiles : levels whose derivatives are reported beside those of mean and sd.
+    model : callable, optional
+        The NumPyro model, for draws without prior and likelihood.
+    *args : object
+        Positional arguments of the model.
+    order : sequence of str, optional
+        The blocks of an ArviZ object, outermost first. Its variables have no order of their own,
+        and the order is part of the model. A NumPyro model has it.
+    groups : mapping of str to iterable of str, optional
+        Sites that form one block under a common name.
+    quantities : sequence of str, or mapping of str to array, optional
+        What to report: names among the draws, or values at every draw, of shape (draw, ...) or
+        (chain, draw, ...). All draws by default.
+    quantiles : sequence of float, default=(0.05, 0.95)
+        Levels whose derivatives are reported beside those of mean and sd.
+    **kwargs : object
+        Keyword arguments of the model.
 
     Returns
     -------
-    Sensitivity : tables of derivatives and of blocks, with errors and a diagnosis in words.
+    sensitivity : Sensitivity
+        Tables of derivatives and of blocks, with errors and a diagnosis in words.
+
+    See Also
+    --------
+    reweight : The posterior at other confidences, from the same draws.
+
+    Notes
+    -----
+    Theorem 1 of [1]_, differentiated where all confidences are 1, gives
+
+    .. math::
+
+        \frac{d E[f]}{d \gamma_k} = -\mathrm{Cov}(f, r_k), \qquad
+        r_k = \log p(\theta_k \mid \theta_{<k}, y) - \log \pi(\theta_k \mid \theta_{<k}).
+
+    Summed over the blocks, :math:`r_k` is the log likelihood and a constant. So the derivatives of
+    a quantity add up to minus its derivative by the power of the likelihood.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -80,15 +103,32 @@ def sensitivity_from_draws(
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """What `soubayes.sensitivity_from_draws` found.
+    """What :func:`sensitivity_from_draws` found.
 
-    ``derivatives`` has a row for each quantity and block: the derivatives of mean, sd and quantiles
-    by the block's confidence, in posterior sds of the quantity, each with its standard error.
-    ``blocks`` has a row for each block: its KL in nats with its standard error (NaN for a last
-    block whose density the draws do not give, a funnel for example), the largest change of a mean
-    or sd by its confidence and by the power of its prior, and a diagnosis: prior-data conflict if
-    both move a mean.
+    Parameters
+    ----------
+    derivatives : Table
+        A row for each quantity and block: derivatives of mean, sd and quantiles by the confidence
+        of the block, in posterior standard deviations of the quantity, each with its standard
+        error.
+    blocks : Table
+        A row for each block: its KL in nats with its standard error (NaN where the draws do not
+        give the density of the last block), the largest change of a mean or sd by its confidence
+        and by the power of its prior, and a diagnosis.
 
+    Notes
+    -----
+    The diagnosis compares the two changes, as power scaling does [1]_. If both the confidence and
+    the power of the prior move a mean, prior and data pull in different directions: "prior-data
+    conflict".
+
+    References
+    ----------
+    .. [1] N. Kallioinen, T. Paananen, P.-C. Bürkner and A. Vehtari (2024), "Detecting and
+       diagnosing prior and likelihood sensitivity with power-scaling", Statistics and Computing 34.
+
+    Examples
+    --------
     >>> Sensitivity(Table(block=["mu"]), Table(block=["mu"])).blocks["block"].tolist()
     ['mu']
     """
@@ -100,7 +140,18 @@ class Sensitivity:
         return f"{self.blocks}\n\n{self.derivatives}"
 
     def plot(self, ax: Any = None) -> Any:
-        """The derivative of every mean by every confidence, with two standard errors."""
+        """Draw the derivative of every mean by every confidence, with two standard errors.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            One row for each quantity, one colour for each block.
+        """
         pyplot = require("matplotlib.pyplot", "Sensitivity.plot")
         quantities = list(dict.fromkeys(self.derivatives["quantity"]))
         blocks = list(self.blocks["block"])
