@@ -77,24 +77,32 @@ class BaseNet(SelectorMixin, Intake):
         X_val: ArrayLike | None = None,
         y_val: Any = None,
     ) -> Self:
-        """Train on arrays, memory maps, or an iterable of batches given as X alone.
+        """Train the network.
 
         Parameters
         ----------
-        X : array, memory map, or an iterable of batches ``(X, y)`` or ``(X, y, weight)``. The
-            iterable is walked once to learn sizes and scales, and then once an epoch. Memory maps
-            are read in chunks and never held whole.
-        y : targets; left out when X is an iterable of batches.
-        sample_weight : what multiplies the loss of every row; a weight of 2 counts as two equal
-            rows, a weight of 0 as none.
-        X_val, y_val : rows of one's own to score every epoch on; with ``validation_fraction`` they
-            are taken from X.
+        X : array-like, memory map or iterable of batches
+            The rows. An iterable of ``(X, y)`` or ``(X, y, weight)`` batches is walked once to
+            learn sizes and scales, and then once for every epoch. Memory maps are read in chunks.
+        y : array-like, optional
+            The targets. Left out for an iterable of batches.
+        sample_weight : array-like of shape (n,), optional
+            Multiplies the loss of every row; a weight of 2 counts a row twice.
+        X_val : array-like, optional
+            Rows of your own to score every epoch.
+        y_val : array-like, optional
+            Their targets.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
 
         Raises
         ------
         KeyboardInterrupt
-            On Ctrl-C. Whoever catches it finds the estimator at its last finished epoch, with
-            ``finished_`` False; with ``checkpoint`` the next call of `fit` goes on from there.
+            On Ctrl-C. Code that catches it finds the estimator at its last finished epoch, with
+            ``finished_`` False. With ``checkpoint`` the next call of ``fit`` continues from there.
         """
         plan = self._plan(X, y, sample_weight, X_val, y_val)
         with progress(self.verbose, plan.schedule.epochs) as show:
@@ -162,7 +170,13 @@ class BaseNet(SelectorMixin, Intake):
 
         Parameters
         ----------
-        confidence : one of the confidences of ``path_``.
+        confidence : float
+            One of the confidences of ``path_``.
+
+        Returns
+        -------
+        network : estimator
+            A fitted estimator.
         """
         check_is_fitted(self)
         known = self.path_["confidence"]
@@ -177,16 +191,31 @@ class BaseNet(SelectorMixin, Intake):
         return net
 
     def weight_sparsity_(self, threshold: float = 1e-5) -> np.ndarray:
-        """The part of each layer's effective weights, |E_q[w]|, below the threshold.
+        """Share of small weights in every layer.
 
-        Weights of removed units count as zeros: the parts are of the initial layer sizes.
+        Parameters
+        ----------
+        threshold : float, default=1e-5
+            A weight is small if its posterior mean is below this in absolute value.
+
+        Returns
+        -------
+        share : ndarray
+            One number for each layer. Weights of removed units count as zeros, so that the shares
+            are of the initial layer sizes.
         """
         check_is_fitted(self)
         counts = np.array(weight_counts(self._network.layers, threshold))
         return 1 - counts / self._network.spec.n_weights
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file, which `load` reads without running code."""
+        """Write the fitted estimator to one file, which ``load`` reads without running code.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; ``.safetensors`` is the usual ending.
+        """
         check_is_fitted(self)
         arrays, info = self._state()
         tree = {
@@ -212,7 +241,18 @@ class BaseNet(SelectorMixin, Intake):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an estimator that `save` wrote."""
+        """Read an estimator that ``save`` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        network : estimator
+            The fitted estimator.
+        """
         tree, info = storage.read(path)
         if info.get("class") != cls.__name__:
             raise ValueError(
@@ -237,32 +277,100 @@ class BaseNet(SelectorMixin, Intake):
     def export_onnx(
         self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
     ) -> None:
-        """Write the compact network as ONNX: the mean weights, or with mode="draws" an ensemble.
+        """Write the compact network as ONNX (extra ``onnx``).
 
-        Scaling is folded into the weights; the input is float32 of shape (rows, features).
+        Scaling is folded into the weights. The input is float32 of shape (rows, features).
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        mode : {"mean", "draws"}, default="mean"
+            Export the mean weights, or an ensemble of posterior draws.
+        n_draws : int, default=100
+            Draws of the ensemble.
         """
         check_is_fitted(self)
         export = require("soubayes.networks.export", "export_onnx")
         export.export_onnx(self, Path(path), self._n_draws(n_draws, mode))
 
     def plot_path(self, ax: Any = None) -> Any:
-        """Loss or error on the rows held out against multiply–adds, a point a confidence."""
+        """Draw the held-out loss or error against the multiply-adds of each network of the path.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            One point for each confidence.
+        """
         return _plots().plot_path(self, ax)
 
     def plot_inputs(self, ax: Any = None) -> Any:
-        """The inputs that are read, by the size of their weights: an image, or a bar a column."""
+        """Draw the inputs that are read, by the size of their weights.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            An image where rows are images, otherwise a bar for each column.
+        """
         return _plots().plot_inputs(self, ax)
 
     def plot_history(self, ax: Any = None) -> Any:
-        """Objective, active units and weight sparsity by epoch."""
+        """Draw objective, active units and weight sparsity by epoch.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            The drawing.
+        """
         return _plots().plot_history(self, ax)
 
     def plot_architecture(self, ax: Any = None) -> Any:
-        """The layers before and after training, with the effective weights between units."""
+        """Draw the layers before and after training, with the weights between units.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            The drawing.
+        """
         return _plots().plot_architecture(self, ax)
 
     def plot_predictive(self, X: ArrayLike, y: ArrayLike | None = None, ax: Any = None) -> Any:
-        """Predictions with their uncertainty at X."""
+        """Draw predictions with their uncertainty.
+
+        Parameters
+        ----------
+        X : array-like
+            Where to predict; one column.
+        y : array-like, optional
+            Observations to draw as points.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            The drawing.
+        """
         return _plots().plot_predictive(self, X, y, ax)
 
     def __sklearn_is_fitted__(self) -> bool:

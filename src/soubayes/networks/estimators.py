@@ -16,63 +16,118 @@ from soubayes.networks.prediction import Uncertainty, entropy, softmax
 
 
 class SoUNetRegressor(RegressorMixin, BaseNet):
-    """Regression with a Bayesian neural network whose units switch themselves off.
+    r"""Regression with a Bayesian neural network that removes units it does not need.
 
-    Minimises eq. 5 of the paper, J(q) = E_q[-log p(y | W, phi)] + sum_k gamma_k KL_k, over a fully
-    factorised q for the network of supplement A.4: w_k = tau_k nu beta_k, beta ~ N(0, I),
-    tau_k ~ C+(0, b_0), nu ~ C+(0, b_g), noise precision phi ~ Gamma(a0, b0). Inputs and targets are
-    scaled inside (see `scale_inputs`); several targets share the network.
+    Inputs and targets are scaled inside. Several targets share the network.
 
     Parameters
     ----------
-    hidden : units of every hidden layer before training; convolutions `Conv` and `Pool` may come
-        before the first dense layer.
-    input_shape : shape of a row, (length, channels) or (height, width, channels), for convolutions
-        on a flat X; X of shape (rows, height, width, channels) brings its own.
-    prune_inputs : give every column of X a scale t ~ C+(0, b_0) of the local block, so that inputs
-        are dropped too.
-    prior : "horseshoe" (tau and nu as above) or "normal", w ~ N(0, 1/dim(w_k)): the standard BNN.
-    confidence_local : gamma_tau. 1e-9 is the paper's SoU-SGL, 1 the horseshoe BNN.
-    confidence_weights : gamma of beta, the dial between a small and an accurate network: a number
-        (the paper's is 1), or several, which make a path in one training, or "auto", the path 0.03,
-        0.1, 0.3, 1. With rows to score on (`validation_fraction`, ``X_val``; "auto" holds out a
-        tenth of the rows when there are none) the estimator is the smallest network of the path
-        whose loss there is within one standard error of the lowest, else the one of the highest
-        confidence.
-    confidence_global, confidence_noise : gamma of nu and phi.
-    local_scale, global_scale : b_0 and b_g of the half-Cauchy priors.
-    noise_prior : (a0, b0) of phi in units of y; None is Gamma(1, 0.01 var(y)), which hardly pulls.
-    output_scale : give the output layer a scale kappa ~ C+(0, 1) (a departure from the
-        paper).
-    scale_inputs : "columns" standardises every column, "common" maps all of X to [0, 1] by its
-        smallest and largest value (right for columns in one unit, such as pixels), None leaves X as
-        it is. "auto" is "common" when all columns have the same smallest value and none spans more
-        than ten times the median column, else "columns".
-    activation : "relu", "tanh" or "elu".
-    epochs : passes over the data; None is 100, or more when that makes fewer than 15,000 steps.
-    batch_size, learning_rate : of Adam; the rate is held for half of the run and then decays.
-    scale_speed : what multiplies the learning rate of tau and nu; pruning is their movement. None
-        is 10, and 2 with fewer than 300 rows, where faster scales end at a constant.
-    warmup : the part of the run over which the KL terms grow to their full weight; None is 0.05,
-        for classifiers 0.2, when tau is free (confidence_local <= 0.01; 0.5 with fewer than 300
-        rows), else 0.3.
-    compact : remove units that know nothing about the data while training, so that the rest of
-        the run costs what the small network costs.
-    validation_fraction : part of the rows held out and scored every epoch.
-    random_state, verbose : as in scikit-learn; verbose=1 shows a progress bar.
-    checkpoint : a folder; a killed training continues from it to the same result.
+    hidden : tuple of int, Conv or Pool, default=(200, 200)
+        Units of every hidden layer before training. Convolutions and pooling may come before the
+        first dense layer.
+    prior : {"horseshoe", "normal"}, default="horseshoe"
+        ``"horseshoe"`` gives every unit a scale. ``"normal"`` is the standard Bayesian network,
+        with standard deviation 1 / sqrt(inputs of the unit).
+    confidence_local : float, default=1e-9
+        Confidence in the prior of the units' scales (paper: :math:`\gamma_\tau`). 1 gives the
+        horseshoe network, which removes no units.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
+    confidence_weights : float, sequence of float or "auto", default=1.0
+        Confidence in the prior of the weights: the dial between an accurate (low) and a small
+        (high) network. Several values make a path in one training; ``"auto"`` is the path 0.03,
+        0.1, 0.3, 1. With held-out rows the estimator is the smallest network whose loss there is
+        within one standard error of the lowest; otherwise the one of the highest confidence.
+    confidence_noise : float, default=1.0
+        Confidence in the prior of the noise precision.
+    local_scale : float, default=1.0
+        Scale :math:`b_0` of the half-Cauchy prior of the units' scales.
+    global_scale : float, default=0.1
+        Scale :math:`b_g` of the half-Cauchy prior of the layers' scales.
+    noise_prior : tuple of (float, float), optional
+        Shape and rate of the gamma prior of the noise precision, in units of y. By default
+        (1, 0.01 var(y)), which has little influence.
+    output_scale : bool, default=True
+        Give the weights of the output layer a common half-Cauchy scale. The paper has none.
+    input_shape : tuple of int, optional
+        Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
+        X.
+    prune_inputs : bool, default=False
+        Give every column of X a scale too, so that inputs are removed.
+    scale_inputs : {"auto", "columns", "common"} or None, default="auto"
+        ``"columns"`` standardises every column. ``"common"`` maps all of X to [0, 1] together,
+        which is right for pixels. None leaves X as it is. ``"auto"`` decides between the first two.
+    activation : {"relu", "tanh", "elu"}, default="relu"
+        Activation of the hidden units.
+    epochs : int or None, default=None
+        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps.
+    batch_size : int, default=100
+        Rows of a minibatch.
+    learning_rate : float, default=0.002
+        Learning rate of Adam. It is held for half of the run and then decays.
+    scale_speed : float or None, default=None
+        Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
+    warmup : float or None, default=None
+        Part of the run over which the KL terms grow to their full weight. None chooses by the model
+        and the number of rows.
+    compact : bool, default=True
+        Remove units that hold no information about the data while training, so that the rest of the
+        run costs less.
+    validation_fraction : float, default=0.0
+        Part of the rows that is held out and scored every epoch.
+    random_state : int, RandomState or None, default=None
+        The seed.
+    verbose : int, default=0
+        1 shows a progress bar.
+    checkpoint : str or path-like, optional
+        A folder. A training that was killed continues from it to the same result.
 
     Attributes
     ----------
-    history_ : a Table with a row an epoch.
-    active_units_ : units of every hidden layer with E[tau nu] >= 1e-3.
-    architecture_ : sizes of all layers, multiply–adds of a row and parameters, before and after.
-    selected_inputs_ : columns of X that the network reads; `get_support`, `transform` and
-        `get_feature_names_out` are scikit-learn's.
-    path_ : a Table with a row a confidence: units, multiply–adds, parameters, J (``value``) and the
-        scores on the rows held out; `at` gives the network of a row.
-    value_, expected_loss_, kl_ : J, E_q[loss] and what every block cost in nats, after training.
-    n_iter_, finished_ : epochs done, and whether all were.
+    history_ : Table
+        One row for each epoch.
+    active_units_ : tuple of int
+        Units of every hidden layer whose scale is at least 1e-3.
+    architecture_ : Architecture
+        Sizes of all layers, multiply-adds of a row and parameters, before and after training.
+    selected_inputs_ : ndarray of int
+        Columns of X that the network reads.
+    path_ : Table
+        One row for each confidence: units, multiply-adds, parameters, J (``value``) and held-out
+        scores.
+    value_ : float
+        J after training.
+    expected_loss_ : float
+        The expected loss after training.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats.
+    n_iter_ : int
+        Epochs done.
+    finished_ : bool
+        Whether all epochs were done.
+
+    See Also
+    --------
+    SoUNetClassifier : The same for classes.
+    SoUNetEnsemble : Several networks, for small tables.
+
+    Notes
+    -----
+    The network of section 4.4 and supplement A.4 of [1]_ has the weights
+
+    .. math::
+
+        w_k = \tau_k \nu \beta_k, \quad \beta_k \sim N(0, I), \quad \tau_k \sim C^+(0, b_0), \quad
+        \nu \sim C^+(0, b_g),
+
+    for the weights into unit k, with one :math:`\nu` for each layer, and a noise precision with a
+    gamma prior. A fully factorised q minimises eq. 5, :math:`J(q) = E_q[-\log p(y \mid W, \phi)] +
+    \sum_k \gamma_k \mathrm{KL}_k`.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -143,9 +198,25 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     def predict(
         self, X: ArrayLike, *, return_std: bool = False, n_draws: int = 100, mode: str = "draws"
     ) -> Any:
-        """The mean over posterior draws, or with mode="mean" the output of the mean weights.
+        """Predict the mean of new observations.
 
-        With `return_std` also the predictive standard deviation, noise included.
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        return_std : bool, default=False
+            Also return the predictive standard deviation, noise included.
+        n_draws : int, default=100
+            Posterior draws to average over.
+        mode : {"draws", "mean"}, default="draws"
+            ``"mean"`` uses the mean weights instead of draws, which is faster.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,) or (n, outputs)
+            The predictive mean.
+        sd : ndarray of the same shape
+            Only with ``return_std=True``.
         """
         mean, epistemic = self._moments(X, n_draws, mode)
         if not return_std:
@@ -153,13 +224,42 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         return mean, np.sqrt(self._noise_variance() + epistemic**2)
 
     def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
-        """Standard deviations of the noise (aleatoric), of the function (epistemic), of both."""
+        """Separate the noise from what the network does not know.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        n_draws : int, default=100
+            Posterior draws.
+
+        Returns
+        -------
+        parts : Uncertainty
+            Standard deviations of the noise (``aleatoric``), of the function (``epistemic``) and of
+            both (``total``).
+        """
         _, epistemic = self._moments(X, n_draws, "draws")
         variance = np.broadcast_to(self._noise_variance(), epistemic.shape)
         return Uncertainty(np.sqrt(variance), epistemic, np.sqrt(variance + epistemic**2))
 
     def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
-        """log p(y | x) of every row, averaged over posterior draws; summed over outputs."""
+        """Log predictive density of observations.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        y : array-like
+            Their targets.
+        n_draws : int, default=100
+            Posterior draws to average over.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+            The logarithm of p(y | x), summed over outputs.
+        """
         y = np.asarray(y, float).reshape(len(np.asarray(y)), -1)
         variance = np.atleast_1d(self._noise_variance())
         parts, start = [], 0
@@ -172,7 +272,20 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         return np.concatenate(parts)
 
     def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
-        """n posterior draws of the function at X; shape (n, rows) or (n, rows, outputs)."""
+        """Draw functions from the posterior.
+
+        Parameters
+        ----------
+        X : array-like
+            Where to evaluate them.
+        n : int, default=10
+            The number of draws.
+
+        Returns
+        -------
+        functions : ndarray of shape (n, rows) or (n, rows, outputs)
+            The values of every draw.
+        """
         parts = [self._to_y(draws) for draws in self._outputs(X, n)]
         return np.concatenate(parts, axis=1)
 
@@ -239,12 +352,98 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
 
 class SoUNetClassifier(ClassifierMixin, BaseNet):
-    """Classification with a Bayesian neural network whose units switch themselves off.
+    r"""Classification with a Bayesian neural network that removes units it does not need.
 
-    As `SoUNetRegressor`, with -log softmax(f(W; x))[y] as the loss (paper, section 4.4).
+    Parameters
+    ----------
+    hidden : tuple of int, Conv or Pool, default=(200, 200)
+        Units of every hidden layer before training. Convolutions and pooling may come before the
+        first dense layer.
+    prior : {"horseshoe", "normal"}, default="horseshoe"
+        As in :class:`SoUNetRegressor`.
+    confidence_local : float, default=1e-9
+        Confidence in the prior of the units' scales (paper: :math:`\gamma_\tau`). 1 gives the
+        horseshoe network, which removes no units.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
+    confidence_weights : float, sequence of float or "auto", default=1.0
+        Confidence in the prior of the weights: the dial between an accurate (low) and a small
+        (high) network. Several values, or ``"auto"``, make a path as in :class:`SoUNetRegressor`.
+    local_scale : float, default=1.0
+        Scale of the half-Cauchy prior of the units' scales.
+    global_scale : float, default=0.1
+        Scale of the half-Cauchy prior of the layers' scales.
+    output_scale : bool, default=True
+        Give the weights of the output layer a common half-Cauchy scale. The paper has none.
+    input_shape : tuple of int, optional
+        Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
+        X.
+    prune_inputs : bool, default=False
+        Give every column of X a scale too, so that inputs are removed.
+    scale_inputs : {"auto", "columns", "common"} or None, default="auto"
+        As in :class:`SoUNetRegressor`.
+    activation : {"relu", "tanh", "elu"}, default="relu"
+        Activation of the hidden units.
+    epochs : int or None, default=None
+        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps.
+    batch_size : int, default=100
+        Rows of a minibatch.
+    learning_rate : float, default=0.002
+        Learning rate of Adam. It is held for half of the run and then decays.
+    scale_speed : float or None, default=None
+        Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
+    warmup : float or None, default=None
+        Part of the run over which the KL terms grow to their full weight. None chooses by the model
+        and the number of rows.
+    compact : bool, default=True
+        Remove units that hold no information about the data while training.
+    validation_fraction : float, default=0.0
+        Part of the rows that is held out and scored every epoch.
+    random_state : int, RandomState or None, default=None
+        The seed.
+    verbose : int, default=0
+        1 shows a progress bar.
+    checkpoint : str or path-like, optional
+        A folder. A training that was killed continues from it to the same result.
 
-    Parameters and attributes are those of `SoUNetRegressor` but for the noise's; `classes_` holds
-    the labels in the order of `predict_proba`'s columns.
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, in the order of the columns of :meth:`predict_proba`.
+    history_ : Table
+        One row for each epoch.
+    active_units_ : tuple of int
+        Units of every hidden layer whose scale is at least 1e-3.
+    architecture_ : Architecture
+        Sizes of all layers, multiply-adds of a row and parameters, before and after training.
+    selected_inputs_ : ndarray of int
+        Columns of X that the network reads.
+    path_ : Table
+        One row for each confidence, as in :class:`SoUNetRegressor`.
+    value_ : float
+        J after training.
+    expected_loss_ : float
+        The expected loss after training.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats.
+    n_iter_ : int
+        Epochs done.
+    finished_ : bool
+        Whether all epochs were done.
+
+    See Also
+    --------
+    SoUNetRegressor : The same for numbers; its notes describe the model.
+
+    Notes
+    -----
+    The model is that of :class:`SoUNetRegressor` with the loss
+    :math:`-\log \mathrm{softmax}(f(W; x))_y` (section 4.4 of [1]_).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -309,24 +508,83 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self.checkpoint = checkpoint
 
     def predict_proba(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
-        """Class probabilities averaged over posterior draws, or of the mean weights."""
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        n_draws : int, default=100
+            Posterior draws to average over.
+        mode : {"draws", "mean"}, default="draws"
+            ``"mean"`` uses the mean weights instead of draws, which is faster.
+
+        Returns
+        -------
+        probability : ndarray of shape (n, n_classes)
+            The columns are in the order of ``classes_``.
+        """
         draws = self._outputs(X, self._n_draws(n_draws, mode))
         return np.concatenate([softmax(part).mean(axis=0, dtype=float) for part in draws])
 
     def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
-        """The most probable class."""
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        n_draws : int, default=100
+            Posterior draws to average over.
+        mode : {"draws", "mean"}, default="draws"
+            ``"mean"`` uses the mean weights instead of draws, which is faster.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            The predicted labels.
+        """
         probabilities = self.predict_proba(X, n_draws=n_draws, mode=mode)
         return self.classes_[probabilities.argmax(axis=1)]
 
     def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
-        """log p(y | x) of every row, averaged over posterior draws; -inf for a label never seen."""
+        """Log predictive probability of labels.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        y : array-like
+            Their labels.
+        n_draws : int, default=100
+            Posterior draws to average over.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+            The logarithm of p(y | x); ``-inf`` for a label that was not in the training rows.
+        """
         codes = self._encode_y(np.asarray(y))
         p = self.predict_proba(X, n_draws=n_draws)[np.arange(len(codes)), codes]
         with np.errstate(divide="ignore"):
             return np.log(np.where(codes < 0, 0.0, p))
 
     def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
-        """Mean entropy of the draws (aleatoric), mutual information (epistemic), their sum."""
+        """Separate ambiguous rows from rows that the network does not know.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        n_draws : int, default=100
+            Posterior draws.
+
+        Returns
+        -------
+        parts : Uncertainty
+            The mean entropy of the draws (``aleatoric``), the mutual information (``epistemic``)
+            and their sum (``total``), in nats.
+        """
         aleatoric, total = [], []
         for part in self._outputs(X, n_draws):
             probabilities = softmax(part)
@@ -336,7 +594,20 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         return Uncertainty(mean, np.maximum(whole - mean, 0.0), whole)
 
     def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
-        """n posterior draws of the class probabilities at X; shape (n, rows, classes)."""
+        """Draw class probabilities from the posterior.
+
+        Parameters
+        ----------
+        X : array-like
+            Where to evaluate them.
+        n : int, default=10
+            The number of draws.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, rows, n_classes)
+            The probabilities of every draw.
+        """
         return np.concatenate([softmax(part).astype(float) for part in self._outputs(X, n)], axis=1)
 
     def _survey_y(self, chunks: Any) -> None:

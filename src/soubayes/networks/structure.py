@@ -14,8 +14,31 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Conv:
-    """A convolution: `channels` to write, and the side of its `kernel`; no padding, stride 1.
+    """A convolution, for ``hidden`` of a network.
 
+    Parameters
+    ----------
+    channels : int
+        The number of channels to write.
+    kernel : int
+        The side of its kernel.
+
+    See Also
+    --------
+    Pool : Pooling after a convolution.
+
+    Notes
+    -----
+    There is no padding and the stride is 1. Every channel has a scale of its own, so that channels
+    are removed as units are; the model of supplement A.4 of [1]_ has dense layers only.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> Conv(20, 5)
     Conv(channels=20, kernel=5)
     """
@@ -26,8 +49,28 @@ class Conv:
 
 @dataclass(frozen=True)
 class Pool:
-    """The largest value of every `size` by `size` square (or stretch) of the convolution before it.
+    """Max pooling after a convolution, for ``hidden`` of a network.
 
+    Parameters
+    ----------
+    size : int
+        The side of the squares (or the length of the stretches) whose largest value is kept.
+
+    See Also
+    --------
+    Conv : The convolution before it.
+
+    Notes
+    -----
+    Pooling has no parameters and so no part in the objective of section 4.4 of [1]_.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
     >>> Pool(2)
     Pool(size=2)
     """
