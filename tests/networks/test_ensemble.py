@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy import optimize, stats
+from sklearn.base import clone
 
 from soubayes import SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks.base import fit_together
@@ -20,7 +21,7 @@ def table(n=80, seed=0):
 def test_networks_trained_together_are_networks_trained_alone():
     X, y = table(82)
     folds = np.arange(80).reshape(4, 20)  # sizes of the ensemble below, whose program is compiled
-    rest = [np.setdiff1d(np.arange(82), fold) for fold in folds]
+    rest = [np.setdiff1d(np.arange(82), folds[[j, j - 3]]) for j in range(4)]
     cases = [(confidence, rows) for rows in rest for confidence in (0.1, 1.0)]
 
     def nets():
@@ -53,18 +54,27 @@ def ensemble():
     return SoUNetEnsemble(net, confidences=(0.1, 1.0), folds=4, random_state=0).fit(*table(82))
 
 
+def moments(nets, X):
+    """Mean, variance within and variance between networks, of 100 draws of each."""
+    draws = np.array([net.sample_functions(X, 100) for net in nets])
+    noise = np.mean([net.uncertainty(X).aleatoric ** 2 for net in nets], axis=0)
+    centres = draws.mean(axis=1)
+    between = ((centres - centres.mean(axis=0)) ** 2).sum(axis=0) / (len(nets) - 1)
+    return centres.mean(axis=0), noise + draws.var(axis=1).mean(axis=0), between
+
+
 def test_every_row_is_held_out_by_the_networks_that_weigh_it(ensemble):
     """The weights again, from the networks and the folds that the seed draws."""
     X, y = table(82)
     order = np.random.RandomState(0).permutation(82)[:80].reshape(4, 20)
+    pairs = [(0, 3), (0, 1), (1, 2), (2, 3)]  # network j has not seen folds j and j + 1
     densities = []
     for k in range(2):
         for factor in FACTORS:
             parts = []
-            for fold, members in zip(order, ensemble.networks_, strict=True):
-                mean = members[k].sample_functions(X[fold], 100)
-                sd = members[k].uncertainty(X[fold]).aleatoric * np.sqrt(factor)
-                parts.append(stats.norm.pdf(y[fold], mean, sd).mean(axis=0))
+            for fold, pair in zip(order, pairs, strict=True):
+                mean, within, between = moments([ensemble.networks_[j][k] for j in pair], X[fold])
+                parts.append(stats.norm.pdf(y[fold], mean, np.sqrt(factor * (within + between))))
             densities.append(np.concatenate(parts))
     weights = stacking_weights(np.log(densities), np.ones(80)).reshape(2, -1)
     np.testing.assert_allclose(ensemble.noise_weights_, weights, atol=5e-3)
@@ -73,25 +83,29 @@ def test_every_row_is_held_out_by_the_networks_that_weigh_it(ensemble):
     assert ensemble.path_["confidence"].tolist() == [0.1, 1.0]
 
 
+def test_networks_have_not_seen_two_folds(ensemble):
+    """A network trained on the rows that are left ends where the ensemble's ended."""
+    X, y = table(82)
+    order = np.random.RandomState(0).permutation(82)[:80].reshape(4, 20)
+    for j, other in ((0, 1), (3, 0)):
+        rest = np.setdiff1d(np.arange(82), order[[j, other]])
+        net = clone(ensemble.networks_[j][1]).fit(X[rest], y[rest])
+        found = ensemble.networks_[j][1].predict(X)
+        np.testing.assert_allclose(found, net.predict(X), rtol=1e-3, atol=1e-4)
+
+
 def test_predictions_are_those_of_the_mixture(ensemble):
     X, y = table(10, seed=1)
     mean, sd = ensemble.predict(X, return_std=True)
     rng = np.random.default_rng(0)
     draws = []
     for k, weights in enumerate(ensemble.noise_weights_):
-        members = [path[k] for path in ensemble.networks_]
-        functions = [member.sample_functions(X, 100) for member in members]
-        centres = np.array([f.mean(axis=0) for f in functions])
-        between, middle = centres.var(axis=0, ddof=1), centres.mean(axis=0)
-        shrunk = middle + (centres - middle) / np.sqrt(3)  # of four networks
-        np.testing.assert_allclose(shrunk.var(axis=0), between / 4)
-        functions = [f - c + s for f, c, s in zip(functions, centres, shrunk, strict=True)]
+        centre, within, between = moments([path[k] for path in ensemble.networks_], X)
         for weight, factor in zip(weights, FACTORS, strict=True):
-            for member, function in zip(members, functions, strict=True):
-                noise = factor * member.uncertainty(X).aleatoric ** 2
-                noise = np.maximum(noise - between, 0.3 * noise)
-                chosen = rng.integers(100, size=round(20_000 * weight))
-                draws.append(function[chosen] + np.sqrt(noise) * rng.normal(size=(len(chosen), 10)))
+            variance = factor * (within + between)
+            variance = np.maximum(variance - (1 / 2 - 1 / 4) * between, variance / 2)
+            noise = rng.normal(size=(round(20_000 * weight), 10))
+            draws.append(centre + np.sqrt(variance) * noise)
     draws = np.concatenate(draws)
     error = draws.std(axis=0) / np.sqrt(len(draws))
     assert (np.abs(draws.mean(axis=0) - mean) < 5 * error).all()
@@ -129,7 +143,7 @@ def test_stacking_maximises_the_log_score():
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"folds": 1}, "folds is 1"), ({"confidences": (0.0,)}, "'weights' is 0")],
+    [({"folds": 2}, "folds is 2"), ({"confidences": (0.0,)}, "'weights' is 0")],
 )
 def test_wrong_settings_are_named(settings, said):
     with pytest.raises(ValueError, match=said):

@@ -18,18 +18,18 @@ from soubayes.networks.path import CONFIDENCES, ROUND
 from soubayes.results import Table
 
 BATCH, EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
-FACTORS = 2.0 ** np.arange(-4, 9)  # what may multiply the noise variance of a network
-LEAST_NOISE = 0.3  # of a component's noise variance that the correction of an average leaves
+FACTORS = 2.0 ** np.arange(-4, 9)  # what may multiply the variance of an average of networks
+UNSEEN = 2  # networks that have not seen a row of the training data
 _LEAST_WEIGHT = 1e-3  # components of less weight are left out
 _HALVINGS, _STEPS_OF_EM = 60, 2000
-_ROWS = 256  # whose components are held at once
+_ROWS = 4096  # whose components are held at once
 
 
 class Mixture(NamedTuple):
     """Normal components of the predictive distribution of every row."""
 
     mean: np.ndarray  # (components, rows)
-    variance: np.ndarray  # of the noise, likewise
+    variance: np.ndarray  # likewise
     weight: np.ndarray  # (components,), with sum 1
 
     def log_density(self, y: np.ndarray) -> np.ndarray:
@@ -49,15 +49,28 @@ class Mixture(NamedTuple):
         return (low + high) / 2
 
 
+class Average(NamedTuple):
+    """The average of several networks of one confidence, at every row."""
+
+    mean: np.ndarray
+    within: np.ndarray  # noise and posterior variance of a network, averaged
+    between: np.ndarray  # variance between the networks
+
+    def variance(self, factor: float) -> np.ndarray:
+        """Of a component: all parts of the uncertainty, times a factor."""
+        return factor * (self.within + self.between)
+
+
 class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     """Regression by networks of several confidences, trained on folds and averaged.
 
-    The rows are split into folds. For every confidence in the weights a network is trained without
-    each fold in turn, so every row is predicted by networks that have not seen it. These
-    predictions decide the weights of a mixture over the confidences k and over factors a of their
-    noise variance: sum_ka w_ka p_ka has the largest log score (stacking). Several factors make the
-    noise a scale mixture, so that tails may be heavy. All networks are trained in one compiled
-    program: small ones spend their time on calls, not on arithmetic.
+    The rows are dealt into folds, and network j is trained without the folds j and j + 1. So every
+    row is predicted by the average of two networks that have not seen it. For the confidences k in
+    the weights and for factors a of the variance, these averages are the components N(mean_k(x),
+    a (noise_k + posterior variance_k(x) + variance between networks_k(x))) of a mixture, whose
+    weights have the largest log score on the rows (stacking). Several factors make tails that may
+    be heavy. All networks are trained in one compiled program: small ones spend their time on
+    calls, not on arithmetic.
 
     Parameters
     ----------
@@ -65,25 +78,24 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         epochs, or fewer where these would be more than 8,000 steps.
     confidences : of its weights (see `SoUNetRegressor`): 1 is Bayes' rule, smaller ones give larger
         networks that follow the data more closely.
-    folds : the number of folds; fewer rows than folds that are left over are in every training set.
+    folds : the number of folds, and of networks of each confidence. When the number of rows is not
+        a multiple of it, the rows left over are in every training set.
     random_state : as in scikit-learn; decides folds and networks.
 
     Attributes
     ----------
     networks_ : for every fold a list of fitted networks, one a confidence.
-    path_ : a Table with a row a confidence: weight, mean factor of the noise variance, and mean
-        number of units of every layer.
+    path_ : a Table with a row a confidence: weight, mean factor of the variance, and mean number
+        of units of every layer.
     noise_weights_ : weights of the mixture, a row a confidence, a column a factor of ``FACTORS``.
 
     Notes
     -----
     Averaging networks is not a new objective: each minimises eq. 5 of the paper on its own rows.
 
-    The noise is learned from errors of single networks on rows they have not seen. With v(x) the
-    variance of the K networks of a confidence at x, the squared error of their average is smaller
-    by (1 - 1/K) v(x) (Krogh and Vedelsby). So the networks are moved towards their average until
-    their spread is the variance of an average, v(x) / K, and v(x) is taken from the noise variance,
-    of which at least 0.3 is left.
+    A prediction averages all K networks of a confidence, whose squared error is smaller than that
+    of an average of two by (1/2 - 1/K) times the variance between networks (Krogh and Vedelsby).
+    This is taken from the variance of a component, of which at least half is left.
 
     References
     ----------
@@ -100,7 +112,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     >>> X = np.linspace(-4, 4, 90)[:, None]
     >>> y = np.sin(X[:, 0]) + 0.2 * np.random.default_rng(0).normal(size=90)
     >>> net = SoUNetRegressor((10,), epochs=20, learning_rate=0.02)
-    >>> ensemble = SoUNetEnsemble(net, folds=2, random_state=0).fit(X, y)
+    >>> ensemble = SoUNetEnsemble(net, folds=3, random_state=0).fit(X, y)
     >>> low, high = ensemble.predict_interval([[1.5]])
     >>> bool(low[0] < ensemble.predict([[1.5]])[0] < high[0])
     True
@@ -111,7 +123,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         estimator: Any = None,
         *,
         confidences: Sequence[float] = CONFIDENCES,
-        folds: int = 5,
+        folds: int = 8,
         random_state: Any = None,
     ) -> None:
         self.estimator = estimator
@@ -120,36 +132,42 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Train without each fold at each confidence; weights and noise by the rows left out."""
-        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_min_samples=4)
+        """Train without two folds each, at each confidence; weigh by the rows left out."""
+        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_min_samples=6)
         weight = check_weight(sample_weight, X)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         confidences = [check_gamma("weights", c, allow_inf=False) for c in self.confidences]
-        if not 2 <= self.folds <= len(X) // 2:
+        if not UNSEEN < self.folds <= len(X) // 2:
             raise ValueError(
-                f"folds is {self.folds}, but it must be between 2 and half of the {len(X)} rows."
+                f"folds is {self.folds}, but it must be between 3 and half of the {len(X)} rows."
             )
         rng = check_random_state(self.random_state)
         size = len(X) // self.folds
         parts = rng.permutation(len(X))[: self.folds * size].reshape(self.folds, size)
-        template = self._template(len(X) - size)
-        cases = [(fold, confidence) for fold in parts for confidence in confidences]
+        template = self._template(len(X) - UNSEEN * size)
+        unseen = [np.concatenate([parts[j], parts[j - self.folds + 1]]) for j in range(self.folds)]
+        cases = [(rows, confidence) for rows in unseen for confidence in confidences]
         nets = [
             clone(template).set_params(
                 confidence_weights=confidence, random_state=rng.randint(2**31 - 1)
             )
             for _, confidence in cases
         ]
-        rest = [np.setdiff1d(np.arange(len(X)), fold) for fold, _ in cases]
+        rest = [np.setdiff1d(np.arange(len(X)), rows) for rows, _ in cases]
         fit_together(nets, [(X[rows], y[rows], weight[rows]) for rows in rest])
         count = len(confidences)
         self.networks_ = [nets[i : i + count] for i in range(0, len(nets), count)]
         held_out = [
-            (fold, [_components(net, X[fold]) for net in members])
-            for fold, members in zip(parts, self.networks_, strict=True)
+            [_average(pair, X[part]) for pair in zip(*self._without(j), strict=True)]
+            for j, part in enumerate(parts)
         ]
-        self._weigh(y, weight, held_out)
+        rows = parts.ravel()
+        self._weigh(y[rows], weight[rows], [_joined(k) for k in zip(*held_out, strict=True)])
         return self
+
+    def _without(self, fold: int) -> list[list[Any]]:
+        """The networks, by confidence, that were trained without a fold."""
+        return [self.networks_[fold - 1], self.networks_[fold]]
 
     def _template(self, rows: int) -> Any:
         if self.estimator is not None:
@@ -188,20 +206,16 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         targets = iter(np.array_split(np.asarray(y, float), _pieces(len(np.asarray(y)))))
         return self._by_rows(X, lambda mixture: mixture.log_density(next(targets)))
 
-    def _weigh(
-        self, y: np.ndarray, weight: np.ndarray, held_out: list[tuple[np.ndarray, list[Mixture]]]
-    ) -> None:
-        """Weights of confidences and noise factors, from rows that no network has seen."""
-        counted = weight[np.concatenate([rows for rows, _ in held_out])]
-        count = len(self.networks_[0])
+    def _weigh(self, y: np.ndarray, weight: np.ndarray, held_out: list[Average]) -> None:
+        """Weights of confidences and factors, from averages of networks that have not seen y."""
         logs = [
-            np.concatenate([_scaled(parts[k], f).log_density(y[rows]) for rows, parts in held_out])
-            for k in range(count)
-            for f in FACTORS
+            _component(average.mean, average.variance(factor), 1.0).log_density(y)
+            for average in held_out
+            for factor in FACTORS
         ]
-        weights = stacking_weights(np.array(logs), counted)
+        weights = stacking_weights(np.array(logs), weight)
         weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
-        self.noise_weights_ = (weights / weights.sum()).reshape(count, len(FACTORS))
+        self.noise_weights_ = (weights / weights.sum()).reshape(len(held_out), len(FACTORS))
         total = self.noise_weights_.sum(axis=1)
         sizes = np.array([[m.architecture_.final for m in path] for path in self.networks_])
         units = sizes.mean(axis=0)[:, 1:-1].T
@@ -221,27 +235,37 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         )
 
     def _mixture(self, X: np.ndarray) -> Mixture:
+        spared = 1 / UNSEEN - 1 / len(self.networks_)
         parts = []
-        folds = len(self.networks_)
-        for k, weights in enumerate(self.noise_weights_):
+        for members, weights in zip(
+            zip(*self.networks_, strict=True), self.noise_weights_, strict=True
+        ):
             if not weights.any():
                 continue
-            members = [_components(path[k], X) for path in self.networks_]
-            members, excess = _as_average(members)
+            average = _average(members, X)
             for weight, factor in zip(weights, FACTORS, strict=True):
-                for member in members if weight > 0 else ():
-                    wide = _scaled(member, factor)
-                    variance = np.maximum(wide.variance - excess, LEAST_NOISE * wide.variance)
-                    parts.append(Mixture(wide.mean, variance, wide.weight * weight / folds))
+                variance = average.variance(factor)
+                variance = np.maximum(variance - spared * average.between, variance / 2)
+                if weight > 0:
+                    parts.append(_component(average.mean, variance, weight))
         return Mixture(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _as_average(members: list[Mixture]) -> tuple[list[Mixture], np.ndarray]:
-    """The networks with the spread of their average, and what this takes from the noise."""
-    centres = np.array([member.weight @ member.mean for member in members])
-    away = (centres - centres.mean(axis=0)) * (1 - 1 / np.sqrt(len(members) - 1))
-    moved = [m._replace(mean=m.mean - a) for m, a in zip(members, away, strict=True)]
-    return moved, centres.var(axis=0, ddof=1)
+def _average(nets: Sequence[Any], X: np.ndarray) -> Average:
+    """The average of networks at the rows of X."""
+    means, deviations = zip(*(net._moments(X, 100, "draws") for net in nets), strict=True)
+    noise = np.mean([net._noise_variance() for net in nets])
+    within = noise + np.square(deviations).mean(axis=0)
+    return Average(np.mean(means, axis=0), within, np.var(means, axis=0, ddof=1))
+
+
+def _joined(averages: Sequence[Average]) -> Average:
+    """Averages of several sets of rows, one after the other."""
+    return Average(*map(np.concatenate, zip(*averages, strict=True)))
+
+
+def _component(mean: np.ndarray, variance: np.ndarray, weight: float) -> Mixture:
+    return Mixture(mean[None], variance[None], np.array([weight]))
 
 
 def _pieces(rows: int) -> int:
@@ -262,14 +286,3 @@ def stacking_weights(log_density: np.ndarray, counted: np.ndarray) -> np.ndarray
         share = weights[:, None] * density
         weights = (share / share.sum(axis=0)) @ counted / counted.sum()
     return weights
-
-
-def _components(net: Any, X: np.ndarray, n_draws: int = 100) -> Mixture:
-    """Posterior draws of one network as equal components."""
-    mean = net.sample_functions(X, n_draws)
-    variance = np.full_like(mean, float(net._noise_variance()))
-    return Mixture(mean, variance, np.full(n_draws, 1 / n_draws))
-
-
-def _scaled(mixture: Mixture, factor: float) -> Mixture:
-    return mixture._replace(variance=mixture.variance * factor)
