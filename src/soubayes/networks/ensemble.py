@@ -74,20 +74,27 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : the network; None is ``SoUNetRegressor((50,), learning_rate=0.01)`` with 1,000
-        epochs, or fewer where these would be more than 8,000 steps.
-    confidences : of its weights (see `SoUNetRegressor`): 1 is Bayes' rule, smaller ones give larger
-        networks that follow the data more closely.
-    folds : the number of folds, and of networks of each confidence. When the number of rows is not
-        a multiple of it, the rows left over are in every training set.
-    random_state : as in scikit-learn; decides folds and networks.
+    estimator : SoUNetRegressor or None
+        The network. None is ``SoUNetRegressor((50,), learning_rate=0.01)`` with 1,000 epochs, or
+        fewer where these would be more than 8,000 steps.
+    confidences : sequence of float
+        Confidences in the weights, one network of each in every fold (see `SoUNetRegressor`): 1 is
+        Bayes' rule, smaller ones give larger networks that follow the data more closely.
+    folds : int
+        The number of folds, and of networks of each confidence. When the number of rows is not a
+        multiple of it, the rows left over are in every training set.
+    random_state : int, RandomState or None
+        Decides the folds and the networks.
 
     Attributes
     ----------
-    networks_ : for every fold a list of fitted networks, one a confidence.
-    path_ : a Table with a row a confidence: weight, mean factor of the variance, and mean number
-        of units of every layer.
-    noise_weights_ : weights of the mixture, a row a confidence, a column a factor of ``FACTORS``.
+    networks_ : list of list of SoUNetRegressor
+        The fitted networks: for every fold a list, one a confidence.
+    path_ : Table
+        A row a confidence: its weight, the mean factor of its variance, and the mean number of
+        units of every layer.
+    noise_weights_ : ndarray
+        Weights of the mixture: a row a confidence, a column a factor 1/16, 1/8, ..., 256.
 
     Notes
     -----
@@ -132,7 +139,22 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
-        """Train without two folds each, at each confidence; weigh by the rows left out."""
+        """Train without two folds each, at each confidence; weigh by the rows left out.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+            The columns are standardised inside.
+        y : array-like of shape (rows,)
+            The targets.
+        sample_weight : array-like of shape (rows,) or None
+            What multiplies the loss of every row; rows of weight 0 are left out.
+
+        Returns
+        -------
+        SoUNetEnsemble
+            The fitted estimator itself.
+        """
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_min_samples=6)
         weight = check_weight(sample_weight, X)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
@@ -177,7 +199,20 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         return SoUNetRegressor((50,), epochs=epochs, batch_size=BATCH, learning_rate=0.01)
 
     def predict(self, X: ArrayLike, *, return_std: bool = False) -> Any:
-        """The mean of the mixture; with `return_std` also its standard deviation."""
+        """The mean of the mixture; with `return_std` also its standard deviation.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+            Rows to predict.
+        return_std : bool
+            Whether to return the standard deviation too.
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            Means of the rows, or means and standard deviations.
+        """
 
         def moments(mixture: Mixture) -> np.ndarray:
             mean = mixture.weight @ mixture.mean
@@ -190,7 +225,20 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     def predict_interval(
         self, X: ArrayLike, coverage: float = 0.9
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The central interval that holds y with this probability."""
+        """The central interval that holds y with this probability.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+            Rows to predict.
+        coverage : float
+            The probability, between 0 and 1.
+
+        Returns
+        -------
+        tuple of ndarray
+            Lower and upper ends, one of each for every row.
+        """
         if not 0 < coverage < 1:
             raise ValueError(f"coverage is {coverage}, but it must be between 0 and 1.")
         tails = (1 - coverage) / 2, (1 + coverage) / 2
@@ -202,7 +250,20 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         return low, high
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
-        """log p(y | x) of every row."""
+        """log p(y | x) of every row.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+            Rows to predict.
+        y : array-like of shape (rows,)
+            Their targets.
+
+        Returns
+        -------
+        ndarray
+            The logarithm of the predictive density.
+        """
         targets = iter(np.array_split(np.asarray(y, float), _pieces(len(np.asarray(y)))))
         return self._by_rows(X, lambda mixture: mixture.log_density(next(targets)))
 
