@@ -23,6 +23,7 @@ class Component:
     noise_shape: float = np.inf  # of q(sigma^2)
     weight: float = 1.0
     inflation: float = 1.0  # of the predictive variance; recalibration, not part of the posterior
+    candidate: str = ""  # its label, if confidences were chosen by prediction
 
     def predict(self, rows: Array) -> tuple[Array, Array]:
         """Mean and recalibrated variance at rows (x - mean of X, 1)."""

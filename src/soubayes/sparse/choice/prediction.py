@@ -166,7 +166,12 @@ class _Race:
         off = scored.scores - scored.scores[:, [int(np.argmax(totals))]]
         weights, factor = placed(scored.weights, 0.0), placed(scored.inflation)
         parts = [
-            replace(part, weight=part.weight * float(weights[k]), inflation=float(factor[k]))
+            replace(
+                part,
+                weight=part.weight * float(weights[k]),
+                inflation=float(factor[k]),
+                candidate=str(label),
+            )
             for k, label in enumerate(self.labels)
             for part in fits.components[t].get(label, ())
         ]

@@ -274,9 +274,11 @@ class GaussianEstimator(SparseEstimator):
         s = fit.solution
         if not fit.points:
             coef, selected = s.coef[None], s.selected[None]
-            rest = [[fit.gamma], [s.noise.variance], [s.value.value], [False]]
+            sd = np.sqrt(s.model.confidence * s.noise.variance * s.variance)[None]
+            rest = [[fit.gamma], [s.noise.variance], [s.value.value], [False], [2 * s.noise.shape]]
         else:
             coef = np.array([point.coef for point in fit.points])
+            sd = np.array([point.sd for point in fit.points])
             selected = np.zeros(coef.shape, bool)
             for row, point in zip(selected, fit.points, strict=True):
                 row[point.state.active] = True
@@ -285,9 +287,10 @@ class GaussianEstimator(SparseEstimator):
                 [point.state.noise for point in fit.points],
                 [point.value for point in fit.points],
                 [point.guarded for point in fit.points],
+                [point.degrees for point in fit.points],
             ]
-        coef = coef * (scale / units.x_scale)
-        gamma, noise, value, guarded = map(np.array, rest)
+        coef, sd = coef * (scale / units.x_scale), sd * (scale / units.x_scale)
+        gamma, noise, value, guarded, degrees = map(np.array, rest)
         return Table(
             gamma=gamma,
             chosen=chosen_row(gamma, fit.gamma),
@@ -295,9 +298,11 @@ class GaussianEstimator(SparseEstimator):
             noise_variance=noise * scale**2,
             value=value + design.n * math.log(scale),
             guarded=guarded,
+            degrees=degrees,
             intercept=units.y_mean[t] - coef @ units.x_mean,
             selected=selected,
             coef=coef,
+            coef_sd=np.where(selected, sd, np.nan),
         )
 
     def _degrees_of_freedom(self) -> Array:

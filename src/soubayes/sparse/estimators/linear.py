@@ -142,8 +142,9 @@ class SoULinearRegression(
     confidence_coef_ : float
         Confidence of the point that is reported.
     path_ : Table
-        The path: ``gamma``, ``chosen``, ``n_selected``, ``selected``, ``coef``, ``noise_variance``,
-        ``value`` (J) and ``guarded``.
+        The path: ``gamma``, ``chosen``, ``n_selected``, ``selected``, ``coef``, ``coef_sd``,
+        ``intercept``, ``noise_variance``, ``degrees`` (of freedom of the noise), ``value`` (J) and
+        ``guarded``.
     inclusion_ : ndarray
         Probability of each column to carry an effect (``inclusion=True``).
     mass_held_ : float

@@ -142,7 +142,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         J after every step at the reported confidence.
     path_ : Table, or a list of them
         The path: ``gamma``, ``chosen``, ``n_selected``, ``value`` (J), ``score``, ``selected``,
-        ``coef``, ``intercept``, ``refit_coef`` and ``refit_intercept``.
+        ``coef``, ``coef_sd``, ``intercept``, ``refit_coef`` and ``refit_intercept``.
     inclusion_ : ndarray of the shape of ``coef_``
         Probability of each column to carry an effect (``inclusion=True``).
     mass_held_ : ndarray of shape (1,) or (n_classes,)

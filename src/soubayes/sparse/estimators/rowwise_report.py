@@ -85,6 +85,7 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> Table:
         "intercept": intercept,
         "selected": selected[:, back],
         "coef": coef,
+        "coef_sd": np.array([point.sd for point in outcome.points])[:, :p][:, back] / units.scale,
     }
     if np.isfinite(columns["score"]).any():
         refit = coefficients([point.refit for point in outcome.points])

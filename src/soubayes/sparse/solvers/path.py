@@ -51,6 +51,8 @@ class PathPoint:
     n_iter: int
     converged: bool
     guarded: bool  # the noise was held because it jumped
+    sd: Array | None = None  # (p,) of q(beta_j), NaN where dropped; None without values
+    degrees: float = np.nan  # of freedom of the noise
 
 
 def solve_path(
@@ -229,9 +231,12 @@ def _reach(
         )
         spent += n_iter
     value = whole.evaluate(model, design.n).value
-    coef = np.zeros(len(state.w))
-    coef[state.active] = whole.ridge.mean[state.active]
-    return PathPoint(gamma, state, coef, value, spent, done, guarded)
+    kept = state.active
+    coef, sd = np.zeros(len(state.w)), np.full(len(state.w), np.nan)
+    coef[kept] = whole.ridge.mean[kept]
+    sd[kept] = np.sqrt(model.confidence * state.noise * whole.ridge.variance)[kept]
+    degrees = 2.0 * whole.noise.shape
+    return PathPoint(gamma, state, coef, value, spent, done, guarded, sd, degrees)
 
 
 def _polish(

@@ -57,6 +57,7 @@ class RowPoint(NamedTuple):
     gamma: float
     active: Array  # columns, the intercept too
     mean: Array  # (p,) exactly 0 where dropped
+    sd: Array  # (p,) of q, NaN where dropped or not known (wide data with nothing dropped)
     value: float  # J
     score: float  # what `solve_rows` minimises along the path; NaN where not asked for
     refit: Array  # (p,) the mean of the support refitted at confidence 1; NaN likewise
@@ -227,6 +228,9 @@ def _point(
     p, active = shared.design.n_columns, fit.state.active
     mean, again, score = np.zeros(p), np.full(p, np.nan), np.nan
     mean[active] = fit.state.mean
+    sd = np.full(p, np.nan)
+    if fit.rows is None:
+        sd[active] = np.sqrt(np.einsum("ij,ij->i", fit.state.root, fit.state.root))
     if refit is not None:
         again = np.zeros(p)
         again[refit.state.active] = refit.state.mean
@@ -235,7 +239,7 @@ def _point(
         risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
         loss, _ = shared.problem(y, refit).take(refit.state.active).plug_in(refit.state.mean)
         score = 2.0 * loss + risk + price
-    return RowPoint(gamma, active, mean, fit.history[-1], score, again, fit.converged)
+    return RowPoint(gamma, active, mean, sd, fit.history[-1], score, again, fit.converged)
 
 
 def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
