@@ -61,6 +61,17 @@ def test_blocks_hold_the_sum_of_their_parts(prior, output_scale):
     assert (kl["global"] > 0) == (prior == "horseshoe" or output_scale)
 
 
+def test_a_convolution_with_a_confidence_is_a_block_of_its_own():
+    shapes = [Conv(3, 2), Conv(3, 2, confidence=5.0)]
+    together, apart = (Spec(((6, 1), conv, 2, 1)) for conv in shapes)
+    layers = noisy_layers(together)
+    one, two = kl_terms(together, layers), kl_terms(apart, layers)
+    own = kl_normal(layers[0]["mean"], layers[0]["log_sd"], 1.0).sum()
+    assert float(two["conv_1"]) == pytest.approx(float(own), rel=1e-5)
+    assert float(one["weights"]) == pytest.approx(float(two["weights"] + own), rel=1e-5)
+    assert apart.blocks == ("weights", "conv_1", "local", "global")
+
+
 def test_local_reparametrisation_has_the_moments_of_sampled_weights():
     """One hidden-free comparison a layer: outputs of a one-layer stack, scales included."""
     spec = Spec((3, 2), prior="horseshoe")  # the output layer alone, with its scale

@@ -43,7 +43,7 @@ def fit_table():
 
 
 def fit_pictures():
-    layers = (Conv(4, 2), Pool(2), 5)
+    layers = (Conv(4, 2, confidence=2.0), Pool(2), 5)
     settings = {"epochs": 8, "batch_size": 20, "learning_rate": 0.02, "random_state": 0}
     return SoUNetClassifier(layers, confidence_weights=(0.1, 1.0), **settings).fit(*images())
 
@@ -91,6 +91,15 @@ def test_objective_of_a_stage_has_its_own_confidence(net):
     )
 
 
+def test_a_convolution_may_have_a_confidence_of_its_own(pictures):
+    history = pictures.history_
+    weights = np.where(np.arange(12) < 8, 0.1, 1.0)
+    parts = history["kl_global"] + 1e-9 * history["kl_local"]
+    blocks = weights * (history["kl_weights"] + 2.0 * history["kl_conv_1"])
+    np.testing.assert_allclose(history["objective"], history["loss"] + blocks + parts, rtol=1e-5)
+    assert pictures.kl_["conv_1"] == history["kl_conv_1"][-1]
+
+
 def test_the_first_stage_is_a_training_of_its_own(monkeypatch):
     monkeypatch.setattr(state, "BLOCK_STEPS", 24)  # six epochs a call, so that all share one
     X, y = table()
@@ -104,7 +113,10 @@ def test_confidence_rises_gradually_within_a_stage():
     assert stages == (Stage(0, 12, 0.1), Stage(12, 18, 1.0))
     schedule = state.Schedule(stages, 100, 25, True, None)
     problem = state.Problem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
-    first, later = (state.stage_problem(problem, schedule, epoch) for epoch in (11, 12))
+    spec = Spec(((6, 1), Conv(3, 2, confidence=4.0), 2, 1))
+    first, later = (state.stage_problem(spec, problem, schedule, epoch) for epoch in (11, 12))
+    assert first.confidence["conv_1"] == pytest.approx(0.4)
+    assert later.confidence["conv_1"] == 4.0
     assert (first.confidence["weights"], first.rise, first.warmup) == (np.float32(0.1), 1.0, 0.2)
     assert later.confidence["weights"] * later.rise == pytest.approx(0.1, rel=1e-6)
     assert later.warmup < 1e-6
@@ -122,7 +134,7 @@ def test_a_stage_starts_afresh_when_the_network_before_memorises(net):
         run = state.Run({}, None, end.kept, 12, [row] * 12, [end])
         assert state.starts_afresh(spec, problem, schedule, run) is afresh
         assert not state.starts_afresh(spec, problem, schedule, run._replace(epoch=11))
-        later = state.stage_problem(problem, schedule, 12, afresh=afresh)
+        later = state.stage_problem(spec, problem, schedule, 12, afresh=afresh)
         assert (later.rise, later.warmup) == (
             (1.0, 0.2) if afresh else (pytest.approx(0.1), pytest.approx(0.0, abs=1e-6))
         )
@@ -161,7 +173,8 @@ def test_auto_holds_rows_out_and_a_path_without_them_ends_at_its_last_confidence
     last = SoUNetRegressor(**{**PATH, "confidence_weights": [1.0, 0.3]}).fit(X[:100], y[:100])
     assert last._chosen == 1
     assert "validation_loss" not in last.path_
-    assert last.path_["confidence"].tolist() == [0.3, 1.0]
+    assert last.path_["confidence"].tolist() == [1.0, 0.3]  # in the order given
+    assert (np.diff(last.path_["multiply_adds"]) <= 0).all()  # what is removed stays removed
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +251,7 @@ def test_signals_are_convolved_along_their_length():
         ({"hidden": (Conv(3, 5),), "input_shape": (2, 2)}, "kernel is larger"),
         ({"hidden": (Pool(2), 3), "input_shape": (2, 2)}, "a Pool must follow"),
         ({"hidden": (Conv(0, 2),)}, "Conv or Pool"),
+        ({"hidden": (Conv(3, 2, confidence=0.0),)}, "Conv or Pool"),
         ({"input_shape": (3, 2)}, "makes 6 numbers a row, but X has 4"),
         ({"hidden": (Conv(3, 2),), "input_shape": (4, 1), "prune_inputs": True}, "dense first"),
         ({"prior": "normal", "prune_inputs": True}, "prior='horseshoe'"),

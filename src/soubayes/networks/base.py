@@ -540,7 +540,7 @@ def fit_together(nets: list[Any], data: list[tuple[Any, Any, Any]]) -> None:
     first = plans[0]
     runs = train_together(
         first.spec,
-        [stage_problem(plan.problem, plan.schedule, 0) for plan in plans],
+        [stage_problem(plan.spec, plan.problem, plan.schedule, 0) for plan in plans],
         first.schedule,
         [plan.run for plan in plans],
         [net._rng_seed for net in nets],

@@ -35,9 +35,11 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
     confidence_weights : float, sequence of float or "auto", default=1.0
         Confidence in the prior of the weights: the dial between an accurate (low) and a small
-        (high) network. Several values make a path in one training; ``"auto"`` is the path 0.03,
-        0.1, 0.3, 1. With held-out rows the estimator is the smallest network whose loss there is
-        within one standard error of the lowest; otherwise the one of the highest confidence.
+        (high) network. Several values make a path in one training, in the order given;
+        ``"auto"`` is the path 0.03, 0.1, 0.3, 1. Units that a stage removes stay removed: a low
+        value after a high one makes a small network more accurate. With held-out rows the estimator
+        is the smallest network whose loss there is within one standard error of the lowest;
+        otherwise the one of the last value.
     confidence_noise : float, default=1.0
         Confidence in the prior of the noise precision.
     local_scale : float, default=1.0

@@ -183,13 +183,16 @@ def _with_bias(scale: Any) -> Any:
 
 
 def kl_terms(spec: Spec, layers: list[Layer]) -> dict[str, jax.Array]:
-    """KL(q || prior) in nats of the three blocks: weights (beta), local (tau, t), global (nu)."""
-    weights = jnp.zeros((), jnp.float32)
+    """KL(q || prior) in nats of the blocks: weights (beta), local (tau, t), global (nu).
+
+    A convolution with a confidence of its own is a block of weights of its own.
+    """
+    total = {name: jnp.zeros((), jnp.float32) for name in spec.blocks}
     scales: list[tuple[Any, Any]] = []  # (mean, log sd) of every vector of scales
     priors: list[tuple[str, int, float]] = []  # its block, length and half-Cauchy scale
     for i, layer in enumerate(layers):
         sd = 1.0 if "global_mean" in layer else float(1 / np.sqrt(spec.steps[i].inputs + 1))
-        weights += kl_normal(layer["mean"], layer["log_sd"], sd).sum()
+        total[spec.weight_blocks[i]] += kl_normal(layer["mean"], layer["log_sd"], sd).sum()
         widest = 1.0 if i == spec.n_hidden else spec.global_scale
         kinds = {"input": spec.local_scale, "local": spec.local_scale, "global": widest}
         for part, scale in kinds.items():
@@ -197,8 +200,6 @@ def kl_terms(spec: Spec, layers: list[Layer]) -> dict[str, jax.Array]:
                 pair = layer[f"{part}_mean"], layer[f"{part}_log_sd"]
                 scales.append(pair)
                 priors.append(("global" if part == "global" else "local", pair[0].size, scale))
-    total = {"weights": weights, "local": jnp.zeros((), jnp.float32)}
-    total["global"] = total["local"]
     if scales:  # one call for all: every call is compiled, with its gradient
         block, length, widths = zip(*priors, strict=True)
         mean, log_sd = (jnp.concatenate(list(map(jnp.ravel, p))) for p in zip(*scales, strict=True))

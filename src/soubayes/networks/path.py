@@ -1,8 +1,9 @@
 """A path of confidences in one training: its stages, its table, and the choice of a network.
 
-Training starts at the lowest confidence in the weights. Every later stage starts from the network
-of the one before, raises the confidence gradually, and takes a part of its epochs. Raising the
-confidence only removes units, so the networks of a path are ordered from large to small.
+Training starts at the first confidence in the weights. Every later stage starts from the network of
+the one before, moves the confidence gradually, and takes a part of its epochs. Units are only
+removed, never added, so the networks of a path are ordered from large to small. A lower confidence
+after a higher one estimates the weights of a small network again, with less regularisation.
 """
 
 from collections.abc import Sequence
@@ -21,14 +22,14 @@ ROUND = 20  # default numbers of epochs are multiples of it, so that several fit
 
 
 def confidences(setting: Any) -> tuple[float, ...]:
-    """The confidences of a setting of `confidence_weights`, lowest first.
+    """The confidences of a setting of `confidence_weights`, in the order of their stages.
 
     >>> confidences(0.5), confidences([1, 0.1]), len(confidences("auto"))
-    ((0.5,), (0.1, 1.0), 4)
+    ((0.5,), (1.0, 0.1), 4)
     """
     if isinstance(setting, str):
         return CONFIDENCES
-    return tuple(sorted(float(value) for value in np.atleast_1d(setting)))
+    return tuple(float(value) for value in np.atleast_1d(setting))
 
 
 def stages(values: Sequence[float], epochs: int, rounded: bool) -> tuple[Stage, ...]:

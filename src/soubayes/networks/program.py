@@ -18,7 +18,6 @@ from soubayes.networks.likelihoods import categorical_loss, gaussian_kl, gaussia
 from soubayes.networks.state import Problem
 from soubayes.networks.structure import Spec
 
-BLOCKS = ("weights", "local", "global")
 WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
 RISE = 0.3  # the confidence of a later stage is reached after this part of it
 HOLD = 0.5  # the learning rate is held for this part of a stage, then falls along a cosine
@@ -108,16 +107,16 @@ def objective(
         losses = gaussian_loss(outputs, batch.y, params["noise"], problem.noise)
     loss = (batch.weight * losses).mean()
     kl = block_kl(spec, params, problem)
-    confidence = dict(problem.confidence)
-    confidence["weights"] *= problem.rise ** (1 - jnp.minimum(1.0, t / RISE))
+    rise = problem.rise ** (1 - jnp.minimum(1.0, t / RISE))
+    changing = {name: rise * problem.confidence[name] for name in spec.weight_blocks}
+    confidence = {**problem.confidence, **changing}
     penalty = sum(confidence[name] * value for name, value in kl.items())
     return loss + jnp.minimum(1.0, t / problem.warmup) * penalty / problem.weight, loss
 
 
 def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, jax.Array]:
     """KL in nats of every block: weights, local, global and, in regression, noise."""
-    terms = kl_terms(spec, params["layers"])
-    kl = {name: terms[name] for name in BLOCKS}
+    kl = kl_terms(spec, params["layers"])
     if problem.noise is not None:
         kl["noise"] = gaussian_kl(params["noise"], problem.noise)
     return kl

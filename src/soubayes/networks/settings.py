@@ -71,7 +71,7 @@ def _part(value: Any) -> bool:
 
 def _layer(value: Any) -> bool:
     if isinstance(value, Conv):
-        return _count(value.channels) and _count(value.kernel)
+        return _count(value.channels) and _count(value.kernel) and _positive(value.confidence)
     return _count(value.size) if isinstance(value, Pool) else _count(value)
 
 

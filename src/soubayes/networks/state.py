@@ -99,17 +99,17 @@ def start(spec: Spec, problem: Problem, seed: int) -> Run:
 
 
 def stage_problem(
-    problem: Problem, schedule: Schedule, epoch: int, *, afresh: bool = False
+    spec: Spec, problem: Problem, schedule: Schedule, epoch: int, *, afresh: bool = False
 ) -> Problem:
     """The numbers of the objective in the stage that an epoch belongs to.
 
-    The confidence of a later stage rises from that of the one before, and its KL terms do not warm
+    The confidence of a later stage moves from that of the one before, and its KL terms do not warm
     up, unless it starts afresh.
     """
     number = schedule.stage(epoch)
     now = schedule.stages[number].confidence
-    weights = np.asarray(now, np.float32)
-    problem = problem._replace(confidence={**problem.confidence, "weights": weights})
+    weights = {k: np.asarray(v, np.float32) for k, v in spec.weight_confidences(now).items()}
+    problem = problem._replace(confidence={**problem.confidence, **weights})
     if not number or afresh:
         return problem
     rise = np.asarray(schedule.stages[number - 1].confidence / now, np.float32)
@@ -129,7 +129,7 @@ def starts_afresh(spec: Spec, problem: Problem, schedule: Schedule, run: Run) ->
         return False
     _, parameters = spec.cost(*size_of(spec, run.ends[number - 1].kept))
     last = run.rows[stage.start - 1]
-    confidence = problem.confidence | {"weights": stage.confidence}
+    confidence = problem.confidence | spec.weight_confidences(stage.confidence)
     penalty = sum(float(value) * last[f"kl_{name}"] for name, value in confidence.items())
     return parameters > schedule.rows and last["loss"] + penalty > schedule.constant_loss
 

@@ -22,6 +22,10 @@ class Conv:
         The number of channels to write.
     kernel : int
         The side of its kernel.
+    confidence : float, default=1.0
+        What multiplies ``confidence_weights`` for the weights of this layer. They are few and used
+        at many places, so that removing a channel spares few nats but many multiply–adds: with a
+        larger confidence more channels are removed.
 
     See Also
     --------
@@ -30,7 +34,9 @@ class Conv:
     Notes
     -----
     There is no padding and the stride is 1. Every channel has a scale of its own, so that channels
-    are removed as units are; the model of supplement A.4 of [1]_ has dense layers only.
+    are removed as units are; the model of supplement A.4 of [1]_ has dense layers only. The weights
+    of a convolution with a confidence of its own are a block of their own, ``conv_1`` for the first
+    layer, in ``kl_`` and in the history.
 
     References
     ----------
@@ -40,11 +46,12 @@ class Conv:
     Examples
     --------
     >>> Conv(20, 5)
-    Conv(channels=20, kernel=5)
+    Conv(channels=20, kernel=5, confidence=1.0)
     """
 
     channels: int
     kernel: int
+    confidence: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +95,7 @@ class Step:
     space: Shape = ()  # of what a convolution reads: (length,) or (height, width)
     pool: int = 1
     positions: int = 0  # of a dense layer that reads a convolution
+    confidence: float = 1.0  # what multiplies that of all weights
 
     @property
     def places(self) -> int:
@@ -132,6 +140,28 @@ class Spec:
     def n_weights(self) -> list[int]:
         """Weights of every layer before any removal, biases included."""
         return [(step.inputs + 1) * step.units for step in self.steps]
+
+    @property
+    def weight_blocks(self) -> tuple[str, ...]:
+        """The block that the weights of every layer belong to.
+
+        >>> Spec(((6, 1), Conv(3, 2, confidence=2.0), 2, 1)).weight_blocks
+        ('conv_1', 'weights', 'weights')
+        """
+        return tuple(
+            "weights" if step.confidence == 1 else f"conv_{i}"
+            for i, step in enumerate(self.steps, start=1)
+        )
+
+    @property
+    def blocks(self) -> tuple[str, ...]:
+        """All blocks but the noise."""
+        return (*dict.fromkeys(["weights", *self.weight_blocks]), "local", "global")
+
+    def weight_confidences(self, confidence: float) -> dict[str, float]:
+        """The confidences of all blocks of weights at a value of `confidence_weights`."""
+        named = zip(self.weight_blocks, self.steps, strict=True)
+        return {name: step.confidence * confidence for name, step in named}
 
     @property
     def gate(self) -> int | None:
@@ -227,10 +257,10 @@ def to_json(hidden: Any) -> list[Any]:
     """Hidden layers as plain numbers and lists.
 
     >>> from_json(to_json((Conv(20, 5), Pool(2), 500)))
-    (Conv(channels=20, kernel=5), Pool(size=2), 500)
+    (Conv(channels=20, kernel=5, confidence=1.0), Pool(size=2), 500)
     """
     return [
-        ["conv", part.channels, part.kernel]
+        ["conv", part.channels, part.kernel, part.confidence]
         if isinstance(part, Conv)
         else ["pool", part.size]
         if isinstance(part, Pool)
@@ -281,4 +311,5 @@ def _convolution(part: Conv, shape: Shape) -> Step:
     if min(shape[:-1]) < part.kernel:
         raise ValueError(f"hidden has {part}, whose kernel is larger than what it reads, {shape}.")
     inputs = part.kernel ** (len(shape) - 1) * shape[-1]
-    return Step(inputs, part.channels, part.kernel, shape[:-1])
+    confidence = float(part.confidence)
+    return Step(inputs, part.channels, part.kernel, shape[:-1], confidence=confidence)

@@ -27,7 +27,7 @@ from soubayes.networks.layers import (
     unit_scales,
     weight_counts,
 )
-from soubayes.networks.program import BLOCKS, WEIGHT_THRESHOLD, scan_chunk, scan_together
+from soubayes.networks.program import WEIGHT_THRESHOLD, scan_chunk, scan_together
 from soubayes.networks.state import (
     End,
     Problem,
@@ -142,7 +142,7 @@ def _block(
     rngs = _rngs(seed, epochs)
     stage = schedule.stages[schedule.stage(run.epoch)]
     fresh = starts_afresh(spec, problem, schedule, run)
-    problem = stage_problem(problem, schedule, run.epoch, afresh=fresh)
+    problem = stage_problem(spec, problem, schedule, run.epoch, afresh=fresh)
     inputs = columns_read(spec, run.kept)
     params, moments = run.params, run.moments
     seen, losses, summary = 0, [], None
@@ -253,7 +253,7 @@ def _known(spec: Spec, layers: list[Layer]) -> list[np.ndarray]:
 def _history_row(
     spec: Spec, problem: Problem, epoch: int, loss: float, summary: np.ndarray
 ) -> dict[str, Any]:
-    names = BLOCKS if problem.noise is None else (*BLOCKS, "noise")
+    names = spec.blocks if problem.noise is None else (*spec.blocks, "noise")
     parts = np.split(summary.astype(float), np.cumsum([len(names), spec.n_hidden]))
     kl = dict(zip(names, parts[0].tolist(), strict=True))
     penalty = sum(float(problem.confidence[name]) * value for name, value in kl.items())
