@@ -10,6 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 import soubayes
+from soubayes.pages import prior_or_confidence
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -88,10 +89,11 @@ copyright = author
 
 def setup(app: Sphinx) -> None:
     """Connect the checks and the generated pages to the build."""
-    # app.connect("builder-inited", check_docstrings)
+    app.connect("builder-inited", check_docstrings)
     app.connect("builder-inited", write_paper_pages)
     app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("build-finished", copy_mathjax)
+    app.connect("build-finished", write_dials)
 
 
 def write_paper_pages(app: Sphinx) -> None:
@@ -115,6 +117,13 @@ def skip_foreign_members(
     function = member.fget if isinstance(member, property) else member
     module = getattr(function, "__module__", None) or ""
     return None if module.startswith("soubayes") else True
+
+
+def write_dials(app: Sphinx, error: Exception | None) -> None:
+    """The page "Prior width or confidence?", which the front page shows in a frame."""
+    if error is None and app.builder.format == "html":
+        page = Path(app.outdir) / "_static" / "prior_or_confidence.html"
+        page.write_text(prior_or_confidence(), encoding="utf-8")
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:

@@ -1,41 +1,146 @@
-"""README, docs and examples are executed: what we show is what runs."""
+"""README, site and gallery are executed, their links are followed, and docstrings are complete."""
 
+import importlib
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
 
+import soubayes
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+MADE = [DOCS / name for name in ("_build", "auto_examples", "api/generated", "paper/generated")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(p for p in sorted(DOCS.rglob("*.md")) if not any(made in p.parents for made in MADE)),
+]
+SCRIPTS = sorted((ROOT / "examples").rglob("*.py"))
 CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)#:]+)\)")
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+ROLE = re.compile(r"\{(?:class|func)\}`~?soubayes\.(\w+)`")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-@pytest.fixture(autouse=True)
-def _in_a_scratch_directory(tmp_path, monkeypatch):
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    """A directory of its own, and figures that are drawn but not shown."""
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
-    monkeypatch.chdir(tmp_path)
-    yield
     import matplotlib.pyplot as plt
 
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plt, "show", lambda: None)
+    yield plt
     plt.close("all")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_of_a_page_run_in_order(page):
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if CODE.search(page.read_text())], ids=name_of
+)
+def test_python_blocks_of_a_page_run_in_order(page, scratch):
     namespace: dict = {}
     for code in CODE.findall(page.read_text()):
         exec(compile(code, str(page), "exec"), namespace)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_of_a_page_lead_somewhere(page):
-    dead = [link for link in LINK.findall(page.read_text()) if not (page.parent / link).exists()]
-    assert dead == []
-
-
-@pytest.mark.parametrize("script", sorted((ROOT / "examples").rglob("*.py")), ids=lambda s: s.stem)
-def test_example_runs(script):
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_example_runs_and_draws_a_figure(script, scratch):
     runpy.run_path(str(script), run_name="__main__")
+    assert scratch.get_fignums()
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_example_is_a_short_page_with_a_title(script):
+    lines = script.read_text().splitlines()
+    assert lines[0] == '"""'
+    assert set(lines[2]) == {"="}
+    assert len(lines[2]) == len(lines[1])
+    assert len(lines) <= 70
+
+
+def test_gallery_is_large_enough_and_its_names_differ():
+    assert len(SCRIPTS) >= 16
+    assert len({script.stem for script in SCRIPTS}) == len(SCRIPTS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_and_images_of_a_page_lead_somewhere(page):
+    text = FENCED.sub("", page.read_text())
+    links = [link for link in LINK.findall(text) if "://" not in link]
+    assert [link for link in links if not leads_somewhere(page, link)] == []
+    assert set(ROLE.findall(text)) <= set(soubayes.__all__)
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Whether a relative link has a target: a file, a heading, or a page of the gallery."""
+    path, _, anchor = link.partition("#")
+    target = (page.parent / path).resolve() if path else page
+    if DOCS / "auto_examples" in target.parents:
+        return gallery_source(target.relative_to(DOCS / "auto_examples")).exists()
+    if DOCS / "paper" / "generated" in target.parents:
+        return True  # written from the rows when the site is built
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+def gallery_source(made: Path) -> Path:
+    """The script behind a page or an image of the gallery."""
+    if made.parts[-2] == "images":
+        name = re.fullmatch(r"sphx_glr_(\w+)_\d{3}\.png", made.name)
+        made = made.parent.parent / (name[1] if name else "no such image")
+    return (ROOT / "examples" / made).with_suffix(".py")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as on the site and on GitHub."""
+    headings = HEADING.findall(FENCED.sub("", page.read_text()))
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("folder", ["guide", "development"])
+def test_every_page_of_a_folder_is_in_its_table_of_contents(folder):
+    index = (DOCS / folder / "index.md").read_text()
+    pages = {page.stem for page in (DOCS / folder).glob("*.md")} - {"index"}
+    listed = {line.strip() for line in index.splitlines()}
+    assert "*" in listed or pages <= listed
+
+
+def test_every_public_name_is_in_the_reference():
+    listed = re.findall(r"^   (\w+)$", (DOCS / "api" / "index.md").read_text(), re.MULTILINE)
+    assert sorted(listed) == soubayes.__all__
+
+
+@pytest.fixture
+def faults(monkeypatch):
+    """The rules that the build of the site checks as well."""
+    pytest.importorskip("numpydoc")
+    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.delitem(sys.modules, "docstring_rules", raising=False)
+    return importlib.import_module("docstring_rules").faults
+
+
+def test_every_public_name_has_a_complete_docstring(faults):
+    found = {name: list(faults(getattr(soubayes, name), name)) for name in soubayes.__all__}
+    assert {name: told for name, told in found.items() if told} == {}
+
+
+def test_incomplete_docstrings_are_found(faults):
+    def bare(x: int) -> int:
+        """Add one.
+
+        Args:
+            x: a number.
+        """
+        return x + 1
+
+    told = " ".join(faults(bare, "bare"))
+    for fault in ("not numpydoc", "Notes", "References", "Examples", "description: x", "Returns"):
+        assert fault in told

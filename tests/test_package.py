@@ -62,11 +62,6 @@ def test_the_library_does_not_import_the_papers_experiments():
     assert users == ["__main__.py"]
 
 
-def test_public_names_have_a_docstring_with_an_example():
-    bare = [n for n in soubayes.__all__ if ">>>" not in (getattr(soubayes, n).__doc__ or "")]
-    assert bare == []
-
-
 def test_missing_extra_names_the_install_command():
     code = (
         "import sys; sys.modules['pandas'] = None\n"

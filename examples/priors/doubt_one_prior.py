@@ -3,8 +3,8 @@ Doubt one prior, keep the other
 ===============================
 
 Twelve measurements with an unknown mean and an unknown standard deviation. The prior of the
-standard deviation was set for a better instrument: it expects 1, and the data say 6. The prior of
-the mean is trusted. A confidence for each block treats the two priors differently.
+standard deviation was set for a better instrument: it expects 1, and the data say more than 3. The
+prior of the mean is trusted. A confidence for each block treats the two priors differently.
 """
 
 import matplotlib.pyplot as plt
@@ -44,6 +44,5 @@ for ax, name, data in ((left, "sd", y.std()), (right, "mu", y.mean())):
     ax.errorbar(path["gamma"], path[f"mean_{name}"], path[f"sd_{name}"], marker="o", capsize=3)
     ax.axhline(data, color="0.5", linestyle=":", label="the data alone")
     ax.set(xscale="log", xlabel="confidence in the prior of sd", ylabel=name)
-    ax.invert_xaxis()
 left.legend()
 plt.show()

@@ -35,7 +35,7 @@ print(table[table["selected"]].round(3))
 
 mean, sd = model.predict_proba(X[:3], return_std=True)
 for m, s in zip(mean[:, 1], sd[:, 1], strict=True):
-    print(f"probability of {model.classes_[1]!r}: {m:.2f} ± {s:.2f}")
+    print(f"probability of illness: {m:.2f} ± {s:.2f}")
 
 # %%
 # Genes leave the model as the confidence in the coefficients rises.

@@ -31,7 +31,7 @@ for number, row in model.credible_sets(level=0.95).iterrows():
 
 # %%
 # The height of a point is the probability that its column carries an effect. No single column of
-# the second set is probable, but the set as a whole is.
+# the larger set is probable, but the set as a whole is.
 
 figure = plot_credible_sets(model).figure
 figure.set_size_inches(7.5, 3.5)

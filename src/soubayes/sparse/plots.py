@@ -148,6 +148,7 @@ def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     ax.set_xscale("symlog", linthresh=1.0)
     ticks = [t for t in (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if t <= 1.5 * size.max()]
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
+    ax.set_xlim(right=1.6 * size.max())  # room for the largest mark
     ax.minorticks_off()
     ax.set_xlabel("effective number of columns (sparse to dense)")
     ax.set_ylabel("held-out log score, behind the best")
