@@ -1,16 +1,21 @@
-"""Built-in guides against long NUTS runs on eight models, at confidence 1.
+"""Built-in guides beside NUTS and NumPyro's AutoNormal on eight models.
 
 `python benchmarks/guides.py nuts` writes benchmarks/guides_reference.json: means and sds of 4
 chains of 5,000 draws (funnels in their non-centred form, which has the same posterior).
-`python benchmarks/guides.py fit [guides]` fits every guide and NumPyro's AutoNormal, and prints for
-each the largest error of a mean in posterior sds, the smallest and largest ratio of sds, and the
-time. `... time` times NUTS as a user would run it; `... confidence` compares with the exact engine
-where one block has confidence 0.1 or 10; `... states` compares NUTS and the flow on the AR(1)
-process with a grid of its parameters; `... cost` finds where the cost of guides turns.
+
+`python benchmarks/guides.py fit ROWS` fits every guide, AutoNormal and an ordinary NUTS run at
+confidence 1; `... confidence ROWS` compares with the exact engine where one block has confidence
+0.1 or 10. A row has the largest error of a mean in posterior sds, the smallest and the largest
+ratio of sds, and the CPU seconds with compiling. Rows are added to the file ROWS as they finish,
+rows that it has are not computed again, and `--models` and `--guides` choose some of them. `...
+table ROWS` prints the tables. The AR(1) process is compared with a grid of its parameters, because
+the long NUTS run does not enter its funnel; `... states` says by how much.
+
+`... cost` finds the number of coordinates where the cost of guides turns.
 """
 
+import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,9 +32,11 @@ from numpyro.infer.reparam import LocScaleReparam
 from scipy import stats
 
 from soubayes import Block, Model, fit, solve_exact
+from soubayes.blackbox.program import compiled
 
 REFERENCE = Path(__file__).with_name("guides_reference.json")
-GUIDES = ("conditional", "flow", "auto", "meanfield", "blockwise")
+GUIDES = ("conditional", "flow", "auto", "meanfield", "blockwise", "AutoNormal", "NUTS")
+STATES = "AR(1), latent states"
 
 
 class Case(NamedTuple):
@@ -154,7 +161,7 @@ def cases() -> dict[str, Case]:
         "mixture": Case(mixture, (points,), mixture),
         "50 groups, centred": Case(centred, (groups,), theta(centred, "theta")),
         "50 groups, non-centred": Case(noncentred, (groups,), noncentred),
-        "AR(1), latent states": Case(autoregression, (series,), autoregression_of_innovations),
+        STATES: Case(autoregression, (series,), autoregression_of_innovations),
     }
 
 
@@ -175,16 +182,14 @@ def nuts(name: str, case: Case) -> dict:
     return {"moments": moments, "divergent": divergent, "seconds": round(seconds, 1)}
 
 
-def quick_nuts(case: Case) -> float:
-    """Seconds of CPU of an ordinary run: 4 chains of 1,000 draws after 1,000, as a user would."""
-    start = time.process_time()
+def quick_nuts(case: Case) -> dict:
+    """An ordinary run: 4 chains of 1,000 draws after 1,000, as a user would."""
     sampler = MCMC(
         NUTS(case.reference), num_warmup=1000, num_samples=1000, num_chains=4, progress_bar=False
     )
     with jax.enable_x64(True):
         sampler.run(jax.random.key(2), *case.args)
-        jax.block_until_ready(sampler.get_samples())
-    return time.process_time() - start
+        return jax.block_until_ready(sampler.get_samples())
 
 
 def errors(draws: dict, moments: dict) -> dict:
@@ -211,16 +216,21 @@ def auto_normal(case: Case) -> dict:
         )
 
 
-def run_guide(case: Case, kind: str) -> dict:
+def run_guide(case: Case, kind: str, **settings: Any) -> dict:
+    """Draws of a guide, and the CPU seconds to get them from nothing."""
+    compiled.cache_clear()
+    jax.clear_caches()
     start = time.process_time()
     extra: dict = {}
     if kind == "AutoNormal":
         draws = auto_normal(case)
+    elif kind == "NUTS":
+        draws = quick_nuts(case)
     else:
-        posterior = fit(case.model, *case.args, guide=kind)
+        posterior = fit(case.model, *case.args, guide=kind, **settings)
         draws = posterior.sample(20_000, random_state=5)
         extra = {"value": posterior.value, "flatness": float(np.std(posterior.integrand))}
-        extra["used"] = posterior.guide
+        extra |= {"used": posterior.guide, "converged": posterior.converged}
     return {**extra, "seconds": time.process_time() - start, "draws": draws}
 
 
@@ -238,14 +248,16 @@ def hierarchy(effect: np.ndarray, error: Any, mu_sd: float, tau_sd: float, gamma
 
 
 def exact_process(x: np.ndarray, y: np.ndarray, gamma: float) -> Any:
+    """By eigenvectors of the correlations, which rounding cannot make indefinite."""
+
     def loss(amplitude, length, noise):
-        square = ((x[:, None] - x) / length[..., None, None]) ** 2
-        covariance = (amplitude[..., None, None] ** 2) * np.exp(-0.5 * square)
-        covariance = covariance + (noise[..., None, None] ** 2 + 1e-8) * np.eye(len(x))
-        root = np.linalg.cholesky(covariance)
-        white = np.linalg.solve(root, np.broadcast_to(y[:, None], (*root.shape[:-1], 1)))[..., 0]
-        log_det = np.log(np.diagonal(root, axis1=-2, axis2=-1)).sum(axis=-1)
-        return 0.5 * (white**2).sum(axis=-1) + log_det + 0.5 * len(x) * np.log(2 * np.pi)
+        lengths, which = np.unique(length, return_inverse=True)
+        square = ((x[:, None] - x) / lengths[:, None, None]) ** 2
+        roots, vectors = np.linalg.eigh(np.exp(-0.5 * square))
+        turned = (np.swapaxes(vectors, -1, -2) @ y)[which.reshape(length.shape)]
+        roots = np.maximum(roots, 0.0)[which.reshape(length.shape)]
+        variance = amplitude[..., None] ** 2 * roots + noise[..., None] ** 2 + 1e-8
+        return 0.5 * (turned**2 / variance + np.log(2 * np.pi * variance)).sum(axis=-1)
 
     priors = [
         Block("amplitude", stats.halfnorm(scale=2.0)),
@@ -286,19 +298,6 @@ def exact_answers(found: dict[str, Case]) -> dict[str, tuple[str, Any]]:
             lambda gamma: exact_process(*found["GP regression"].args, gamma),
         ),
     }
-
-
-def at_other_confidences(found: dict[str, Case], kinds: Any) -> None:
-    for name, (block, exact) in exact_answers(found).items():
-        for gamma in (0.1, 10.0):
-            answer = exact(gamma)
-            moments = {q: [answer.mean(q), answer.sd(q)] for q in answer.confidence}
-            for kind in kinds:
-                settings = {"guide": kind, "confidence": {block: gamma}}
-                posterior = fit(found[name].model, *found[name].args, **settings)
-                row = errors(posterior.sample(20_000, random_state=5), moments)
-                row |= {"used": posterior.guide, "gamma": gamma}
-                print(json.dumps({"model": name, "guide": kind, "block": block, **row}), flush=True)
 
 
 def kalman(y: np.ndarray, phi: Any, q: Any, s: Any) -> tuple[Any, list, list]:
@@ -344,12 +343,10 @@ def exact_states(y: np.ndarray, n: int = 20_000) -> tuple[float, dict]:
 
 
 def states(case: Case, reference: dict) -> None:
-    value, moments = exact_states(*case.args)
+    moments = exact_states(*case.args)[1]
     for name in ("phi", "q", "s"):
-        print(json.dumps({"NUTS": name, "ratio": float(reference[name][1] / moments[name][1])}))
-    row = run_guide(case, "flow")
-    row |= errors(row.pop("draws"), moments) | {"above_the_minimum": row["value"] - value}
-    print(json.dumps(row), flush=True)
+        ratio = float(reference[name][1] / moments[name][1])
+        print(json.dumps({"long NUTS run": name, "ratio of sds": ratio}))
 
 
 def cost() -> None:
@@ -375,24 +372,122 @@ def cost() -> None:
             print(json.dumps({**row, "value": posterior.value}), flush=True)
 
 
-if __name__ == "__main__":
-    verb, *wanted = sys.argv[1:]
-    found = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
-    if verb == "confidence":
-        at_other_confidences(cases(), wanted or ("auto", "flow"))
-    if verb == "cost":
+class Rows:
+    """A file with a JSON row a line, which is read, added to and never written twice."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.rows = [json.loads(line) for line in lines]
+
+    def find(self, **key: Any) -> dict | None:
+        return next((r for r in self.rows if all(r[k] == v for k, v in key.items())), None)
+
+    def add(self, row: dict) -> None:
+        self.rows.append(row)
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+
+
+def measure(rows: Rows, chosen: dict[str, Case], kinds: list[str], reference: dict) -> None:
+    """Every guide at confidence 1."""
+    for name, case in chosen.items():
+        value, moments = None, reference[name]["moments"]
+        if name == STATES:
+            value, moments = exact_states(*case.args)
+        for kind in kinds:
+            key = {"model": name, "guide": kind, "gamma": 1.0}
+            if rows.find(**key):
+                continue
+            row = run_guide(case, kind)
+            row |= errors(row.pop("draws"), moments)
+            if value is not None and "value" in row:
+                row["above_the_minimum"] = row["value"] - value
+            rows.add({**key, **row})
+
+
+def measure_confidences(rows: Rows, chosen: dict[str, Case], kinds: list[str]) -> None:
+    """Guides against the exact engine, one block at another confidence."""
+    for name, (block, exact) in exact_answers(cases()).items():
+        for gamma in (0.1, 10.0):
+            keys = [{"model": name, "guide": kind, "gamma": gamma} for kind in kinds]
+            keys = [key for key in keys if name in chosen and not rows.find(**key)]
+            if not keys:
+                continue
+            answer = exact(gamma)
+            moments = {q: [answer.mean(q), answer.sd(q)] for q in answer.confidence}
+            for key in keys:
+                row = run_guide(chosen[name], key["guide"], confidence={block: gamma})
+                row |= errors(row.pop("draws"), moments)
+                rows.add({**key, "block": block, **row})
+
+
+def tables(rows: Rows) -> None:
+    """The tables of docs/blackbox.md."""
+
+    def cell(name: str, kind: str, gamma: float = 1.0) -> str:
+        row = rows.find(model=name, guide=kind, gamma=gamma)
+        if row is None:
+            return "–"
+        used = f" ({row['used']})" if kind == "auto" else ""
+        spread = f"{row['least_ratio']:.2f}–{row['largest_ratio']:.2f}"
+        return f"{row['mean_error']:.2f}; {spread}{used}"
+
+    def seconds(name: str, kind: str) -> str:
+        row = rows.find(model=name, guide=kind, gamma=1.0)
+        return "–" if row is None else f"{row['seconds']:.0f}"
+
+    def line(cells: list[str]) -> None:
+        print("| " + " | ".join(cells) + " |")
+
+    accuracy = ("meanfield", "blockwise", "conditional", "flow", "auto", "AutoNormal", "NUTS")
+    timed = ("conditional", "flow", "auto", "AutoNormal", "NUTS")
+    for title, kinds, show in (("model", accuracy, cell), ("CPU seconds", timed, seconds)):
+        line([title, *kinds])
+        line(["---"] * (1 + len(kinds)))
+        for name in cases():
+            line([name, *(show(name, kind) for kind in kinds)])
+        print()
+    line(["model, block", *(f"{k} at {g:g}" for g in (0.1, 10.0) for k in ("auto", "flow"))])
+    line(["---"] * 5)
+    for name, (block, _) in exact_answers(cases()).items():
+        shown = [cell(name, k, g) for g in (0.1, 10.0) for k in ("auto", "flow")]
+        line([f"{name}, {block}", *shown])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    verbs = ("nuts", "fit", "confidence", "states", "cost", "table")
+    parser.add_argument("verb", choices=verbs)
+    parser.add_argument("rows", nargs="?", type=Path, help="where rows are kept")
+    parser.add_argument("--models", nargs="*", default=[], help="parts of names of models")
+    parser.add_argument("--guides", nargs="*", default=[])
+    given = parser.parse_args()
+    reference = json.loads(REFERENCE.read_text()) if REFERENCE.exists() else {}
+    chosen = {
+        name: case
+        for name, case in cases().items()
+        if not given.models or any(part in name for part in given.models)
+    }
+    if given.verb in ("fit", "confidence", "table") and given.rows is None:
+        parser.error(f"{given.verb} needs a file for its rows")
+    if given.verb == "nuts":
+        for name, case in chosen.items():
+            if name not in reference:
+                reference[name] = nuts(name, case)
+                REFERENCE.write_text(json.dumps(reference, separators=(",", ":")) + "\n")
+    elif given.verb == "fit":
+        measure(Rows(given.rows), chosen, given.guides or list(GUIDES), reference)
+    elif given.verb == "confidence":
+        measure_confidences(Rows(given.rows), chosen, given.guides or ["auto", "flow"])
+    elif given.verb == "table":
+        tables(Rows(given.rows))
+    elif given.verb == "states":
+        states(chosen[STATES], reference[STATES]["moments"])
+    else:
         cost()
-    if verb == "states":
-        name = "AR(1), latent states"
-        states(cases()[name], found[name]["moments"])
-    for name, case in cases().items():
-        if verb == "nuts" and name not in found:
-            found[name] = nuts(name, case)
-            REFERENCE.write_text(json.dumps(found, separators=(",", ":")) + "\n")
-        if verb == "time":
-            print(json.dumps({"model": name, "nuts_seconds": quick_nuts(case)}), flush=True)
-        if verb == "fit":
-            for kind in wanted or (*GUIDES, "AutoNormal"):
-                row = run_guide(case, kind)
-                row.update(errors(row.pop("draws"), found[name]["moments"]))
-                print(json.dumps({"model": name, "guide": kind, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -21,7 +21,7 @@ def check_confidence(
     {'sigma': 1.0, 'tau': 1e-09}
     """
     blocks = list(blocks)
-    given = dict(confidence or {})
+    given = dict(check_mapping(confidence) or {})
     unknown = [name for name in given if name not in blocks]
     if unknown:
         raise ValueError(
@@ -29,6 +29,21 @@ def check_confidence(
             f"{', '.join(map(repr, blocks))}. Use one of these names."
         )
     return {name: check_gamma(name, given.get(name, 1.0), allow_zero=allow_zero) for name in blocks}
+
+
+def check_mapping(confidence: Any) -> Any:
+    """What was given for confidences, if it is a mapping or None.
+
+    >>> check_mapping(0.5)
+    Traceback (most recent call last):
+    ...
+    TypeError: confidence is 0.5, but it must be a mapping, {block: number}.
+    """
+    if not isinstance(confidence, Mapping | None):
+        raise TypeError(
+            f"confidence is {shown(confidence)}, but it must be a mapping, {{block: number}}."
+        )
+    return confidence
 
 
 def check_gamma(

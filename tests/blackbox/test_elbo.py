@@ -237,6 +237,23 @@ def test_a_guide_against_the_models_order_is_refused():
         SoUELBO().loss(random.key(0), {}, pair, backwards, 1.5)
 
 
+def test_a_group_whose_prior_needs_a_later_block_is_refused():
+    def model(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(0.0, 1.0))
+        c = numpyro.sample("c", dist.Normal(b if y > 1 else a, 1.0))
+        numpyro.sample("y", dist.Normal(c + b, 1.0), obs=y)
+
+    def guide(y):
+        for name in "abc":
+            numpyro.sample(name, dist.Normal(0.0, 1.0))
+
+    elbo = SoUELBO(groups={"ac": ["a", "c"]})
+    with pytest.raises(ValueError, match="comes before 'b', but the prior of 'c' depends on 'b'"):
+        elbo.loss(random.key(0), {}, model, guide, 1.5)
+    assert np.isfinite(elbo.loss(random.key(0), {}, model, guide, 0.5))
+
+
 def extra(y):
     conditional(y)
     numpyro.sample("c", dist.Normal(0.0, 1.0))

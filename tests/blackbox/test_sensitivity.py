@@ -349,7 +349,7 @@ def test_groups_quantities_quantiles_and_the_plot():
         order=["both"],
         groups={"both": ["mu", "effect"]},
         quantities={"gap": effect - mu},
-        quantiles=[0.5],
+        quantiles=0.5,
     )
     assert found.derivatives["block"].tolist() == ["both"]
     assert list(found.derivatives)[-2:] == ["q50", "q50_se"]
@@ -383,6 +383,12 @@ def constant():
     return tree
 
 
+def uneven():
+    tree = gaussian(0)
+    tree.log_prior = Group({name: x.values.ravel() for name, x in tree.log_prior.items()}, chains=2)
+    return tree
+
+
 def diverged():
     tree = gaussian(0)
     tree.sample_stats = Group({"diverging": np.arange(4000) % 20 == 0})
@@ -404,6 +410,13 @@ def diverged():
         (stuck(), {}, "the chains do not agree about 'mu'"),
         (diverged(), {}, "5.0% of the transitions diverged"),
         (gaussian(0), {"order": None}, r"\['effect', 'mu'\] in no particular order.*order="),
+        (
+            uneven(),
+            {},
+            r"'mu' in 'log_prior' begins with the shape \(2, 2000\).*same \(chain, draw\)",
+        ),
+        (gaussian(0), {"order": "mu"}, r"order is \['mu'\]"),
+        (gaussian(0), {"quantities": []}, "quantities is empty"),
         (gaussian(0), {"order": ["mu"]}, r"order is \['mu'\], but the blocks are"),
     ],
 )
@@ -419,6 +432,11 @@ def test_errors_say_what_to_do(tree, settings, message):
 def test_confidences_are_checked(confidence, message):
     with pytest.raises(ValueError, match=message):
         weighted(gaussian(0), confidence)
+
+
+def test_a_confidence_is_a_mapping():
+    with pytest.raises(TypeError, match=r"confidence is 0.5, but it must be a mapping"):
+        weighted(gaussian(0), 0.5)
 
 
 def test_an_object_written_by_pymc_needs_no_numpyro():
@@ -501,5 +519,40 @@ def test_a_numpyro_model_says_the_same():
         sensitivity_from_draws(Sampler(np.ones(4000)), model, EFFECT, ERROR)
     with pytest.raises(ValueError, match=r"the draws lack \['mu'\]"):
         sensitivity_from_draws({"tau": flat["tau"], "theta": flat["theta"]}, model, EFFECT, ERROR)
+    arviz = Tree(flat, {"tau": flat["tau"]}, flat["tau"])  # the model knows the densities
+    again = sensitivity_from_draws(arviz, model, EFFECT, ERROR, quantities=["tau"])
+    np.testing.assert_array_equal(again.derivatives["mean"], found.derivatives["mean"])
+    with pytest.raises(ValueError, match="there are 3999 draws of 'mu' and 4000 of 'tau'"):
+        sensitivity_from_draws({**flat, "mu": flat["mu"][1:]}, model, EFFECT, ERROR)
+    with pytest.raises(ValueError, match=r"draws of 'theta' are constant \(0\)"):
+        sensitivity_from_draws({**flat, "theta": 0 * flat["theta"]}, model, EFFECT, ERROR)
+    with pytest.raises(ValueError, match=r"cannot be run with these arguments \(.*\). Pass those"):
+        sensitivity_from_draws(flat, model, EFFECT)
+    with pytest.raises(ValueError, match="model is a str, but it must be a NumPyro model"):
+        sensitivity_from_draws(flat, "model", EFFECT, ERROR)
     with pytest.raises(ValueError, match="draws of 'theta' have shape"):
         sensitivity_from_draws({**flat, "theta": flat["theta"][:, :3]}, model, EFFECT, ERROR)
+
+
+def test_priors_that_a_confidence_cannot_mean_are_refused():
+    numpyro = pytest.importorskip("numpyro")
+    dist = pytest.importorskip("numpyro.distributions")
+
+    def flat(y):
+        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    def chain(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(a, 1.0))
+        c = numpyro.sample("c", dist.Normal(b, 1.0))
+        numpyro.sample("y", dist.Normal(c, 1.0), obs=y)
+
+    rng = np.random.default_rng(0)
+    draws = {name: rng.normal(size=4000) for name in ("mu", "a", "b", "c")}
+    with pytest.raises(ValueError, match=r"as an improper one cannot.*wide proper prior"):
+        sensitivity_from_draws(draws, flat, 1.0)
+    with pytest.raises(ValueError, match=r"'c' in 'ac', which comes before 'b', but the prior of"):
+        sensitivity_from_draws(draws, chain, 1.0, groups={"ac": ["a", "c"]})
+    with pytest.raises(ValueError, match=r"calls a block 'b', which is a latent site outside"):
+        sensitivity_from_draws(draws, chain, 1.0, groups={"b": ["a"]})

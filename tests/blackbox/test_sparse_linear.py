@@ -15,7 +15,7 @@ import pytest
 from soubayes import SoULinearRegression, fit
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _run_faster():
     """Newton's method on 1,024 draws takes longer than compiling it."""
     jax.config.update("jax_disable_most_optimizations", False)
@@ -142,12 +142,14 @@ def test_same_support_and_coefficients_as_the_coordinate_solver():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_run_faster")
 @pytest.mark.parametrize("seed", range(4, 10))
 def test_same_support_and_coefficients_with_more_columns(seed):
     check_the_same(*data(seed, p=6))
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_run_faster")
 @pytest.mark.parametrize("seed", [0, 2, 3])
 def test_what_j_keeps_and_algorithm_1_is_slow_to_return(seed):
     """One null of each has z^2 of 1.2, 1.4 and 1.8: kept."""

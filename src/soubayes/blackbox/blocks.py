@@ -25,6 +25,7 @@ def assign_blocks(
     model_trace: Any,
     guide_trace: Any,
     groups: Mapping[str, Iterable[str]],
+    model: Callable,
     guide: Callable,
     args: Any,
     kwargs: Any,
@@ -36,6 +37,7 @@ def assign_blocks(
     site of the guide depends on is read off its computation, not off the order of its lines.
     """
     order, owner = model_blocks(model_trace, groups)
+    check_groups(model, model_trace, owner, args, kwargs)
     sites = [name for name in _latent(guide_trace) if name not in model_trace]
     missing = [name for name in _latent(model_trace) if name not in guide_trace]
     depends = _dependencies(guide, guide_trace, args, kwargs)
@@ -92,7 +94,38 @@ def model_blocks(
             if owner[name] != name:
                 raise ValueError(f"groups puts {name!r} in both {owner[name]!r} and {group!r}.")
             owner[name] = group
+        if group in latent and group not in names:
+            raise ValueError(
+                f"groups calls a block {group!r}, which is a latent site outside of it. Give the "
+                "block another name, or put the site into it."
+            )
     return tuple(dict.fromkeys(owner.values())), owner
+
+
+def check_groups(
+    model: Callable, model_trace: Any, owner: Mapping[str, str], args: Any, kwargs: Any
+) -> None:
+    """Refuse a block whose prior depends on a later block, so that it has none of its own.
+
+    Only a group with another block between its sites can be one: a site depends on earlier ones.
+    """
+    order = list(dict.fromkeys(owner.values()))
+    runs = [
+        name
+        for name, previous in zip(owner.values(), [None, *owner.values()], strict=False)
+        if name != previous
+    ]
+    if len(runs) == len(order):
+        return
+    depends = _dependencies(model, model_trace, args, kwargs)
+    for name, block in owner.items():
+        for parent in depends[name]:
+            if order.index(owner[parent]) > order.index(block):
+                raise ValueError(
+                    f"groups puts {name!r} in {block!r}, which comes before {owner[parent]!r}, but "
+                    f"the prior of {name!r} depends on {parent!r}. Put {parent!r} into the group "
+                    f"as well, or {name!r} into a block after it."
+                )
 
 
 def is_scanned(site: Any) -> bool:

@@ -65,14 +65,12 @@ def from_arviz(
         group: {str(name): np.asarray(part[name].values) for name in part.data_vars}
         for group, part in parts.items()
     }
-    statistics = getattr(data, "sample_stats", None)
-    if statistics is not None and "diverging" in statistics:
-        check_divergences(np.asarray(statistics["diverging"].values))
+    check_statistics(data)
     posterior, prior = arrays["posterior"], arrays["log_prior"]
     missing = [name for name in prior if name not in posterior]
     if missing:
         raise ValueError(f"log_prior has {missing}, which the posterior does not have.")
-    chains, length = next(iter(posterior.values())).shape[:2]
+    chains, length = _shape(arrays)
     values, log_prior, log_jacobian, discrete = {}, {}, {}, set()
     for name, density in prior.items():
         flat = posterior[name].reshape(chains * length, -1)
@@ -89,6 +87,23 @@ def from_arviz(
     quantities = {n: x.reshape((chains * length, *x.shape[2:])) for n, x in posterior.items()}
     known = (values, log_prior, log_jacobian, np.asarray(total))
     return joined(*known, discrete, quantities, chains, groups, order)
+
+
+def _shape(arrays: dict[str, dict[str, np.ndarray]]) -> tuple[int, int]:
+    """Chains and draws in a chain, which all variables share."""
+    shapes = {
+        (group, name): values.shape[:2]
+        for group, variables in arrays.items()
+        for name, values in variables.items()
+    }
+    (first, shape), *others = shapes.items()
+    for which, other in others:
+        if other != shape or len(shape) != 2:
+            raise ValueError(
+                f"{which[1]!r} in {which[0]!r} begins with the shape {other}, and {first[1]!r} in "
+                f"{first[0]!r} with {shape}: all must begin with the same (chain, draw)."
+            )
+    return shape[0], shape[1]
 
 
 def joined(
@@ -112,6 +127,7 @@ def joined(
                 )
             owner[name] = group
     names = tuple(dict.fromkeys(owner.values()))
+    order = [order] if isinstance(order, str) else order
     if order is None and len(names) > 1:
         raise ValueError(
             f"the draws have the blocks {sorted(names)} in no particular order, and the answer "
@@ -135,6 +151,7 @@ def joined(
         quantities,
         chains,
     )
+    _check_constants(values, quantities, discrete)
     _check(draws)
     return draws
 
@@ -147,6 +164,13 @@ def check_divergences(diverging: np.ndarray) -> None:
             f"{share:.1%} of the transitions diverged, so the draws miss a part of the posterior. "
             "Sample again with a higher target acceptance or another parametrisation."
         )
+
+
+def check_statistics(data: Any) -> None:
+    """Refuse an ArviZ object whose sampler often lost its way."""
+    statistics = getattr(data, "sample_stats", None)
+    if statistics is not None and "diverging" in statistics:
+        check_divergences(np.asarray(statistics["diverging"].values))
 
 
 def rhat(chains: np.ndarray) -> float:
@@ -179,15 +203,26 @@ def _check(draws: Draws) -> None:
                 )
             continue
         for column in draws.values[name].T:
-            if np.ptp(column) <= 1e-12 * (1 + abs(column[0])):
-                raise ValueError(
-                    f"the draws of {name!r} are constant ({column[0]:.6g}), so there is no "
-                    "posterior to speak of. Leave it out, or check the sampler."
-                )
             if (found := rhat(draws.chained(column))) > MOST_RHAT:
                 raise ValueError(
                     f"the chains do not agree about {name!r} (R-hat {found:.2f}). Run them longer, "
                     "or drop the chain that is stuck."
+                )
+
+
+def _check_constants(
+    values: dict[str, np.ndarray], quantities: dict[str, np.ndarray], discrete: Iterable[str]
+) -> None:
+    """Refuse sites that do not vary, as given: their coordinates may vary with earlier sites."""
+    for name in set(values) - set(discrete):
+        given = quantities[name].reshape(len(values[name]), -1)
+        if given.shape[1] != values[name].shape[1]:
+            given = values[name]  # a matrix or a simplex, with entries that are fixed
+        for column in given.T:
+            if np.ptp(column) <= 1e-12 * (1 + abs(column[0])):
+                raise ValueError(
+                    f"the draws of {name!r} are constant ({column[0]:.6g}), so there is no "
+                    "posterior to speak of. Leave it out, or check the sampler."
                 )
 
 

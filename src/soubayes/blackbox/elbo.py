@@ -178,7 +178,9 @@ class SoUELBO(ELBO):
         model_trace = trace(scanned).get_trace(*args, **kwargs)
         mutable.update(_values(model_trace, "mutable"))
 
-        blocks = assign_blocks(model_trace, guide_trace, self.groups, guided, args, kwargs)
+        blocks = assign_blocks(
+            model_trace, guide_trace, self.groups, modelled, guided, args, kwargs
+        )
         check_scans(scanned.sites, blocks.owner)
         gammas = block_confidence(self.confidence, blocks, model_trace, guide_trace)
         _check_divergences(self.divergence, blocks)

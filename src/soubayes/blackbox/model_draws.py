@@ -11,9 +11,9 @@ from jax import random
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 
-from soubayes.blackbox.blocks import check_scans, model_blocks, scans
+from soubayes.blackbox.blocks import check_groups, check_scans, model_blocks, scans
 from soubayes.blackbox.crossed import Crossed
-from soubayes.blackbox.draws import Draws, check_divergences, joined
+from soubayes.blackbox.draws import Draws, check_divergences, check_statistics, joined
 from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.guides import underlying_normal
 from soubayes.blackbox.kernels import MOST_DIMENSIONS
@@ -36,16 +36,20 @@ def from_model(
     groups: Mapping[str, Iterable[str]],
 ) -> Draws:
     """The draws of an MCMC object or of a mapping, with what the model says about them."""
-    if hasattr(draws, "get_samples"):
+    if hasattr(draws, "posterior"):  # an ArviZ object: the model knows the rest
+        check_statistics(draws)
+        draws = {str(name): draws.posterior[name].values for name in draws.posterior.data_vars}
+    elif hasattr(draws, "get_samples"):
         extra = draws.get_extra_fields() if hasattr(draws, "get_extra_fields") else {}
         if "diverging" in extra:
             check_divergences(np.asarray(extra["diverging"]))
         draws = draws.get_samples(group_by_chain=True)
     with double_precision():
         scanned = scans(model)
-        sites = abstract_trace(scanned, args, kwargs)
+        sites = _sites(scanned, args, kwargs)
         order, owner = model_blocks(sites, groups)
         check_scans(scanned.sites, owner)
+        check_groups(seed(model, random.key(0)), sites, owner, args, kwargs)
         flat, chains = _flat(draws, sites, owner)
         latent = {name: jnp.asarray(flat[name]) for name in owner}
         skeleton, arrays = split_arguments(args, kwargs)
@@ -66,6 +70,23 @@ def from_model(
     with double_precision():
         crossed = _crossed(result, model, args, kwargs, sites, owner)
     return replace(result, crossed=crossed)
+
+
+def _sites(model: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """The sites of the model, or an error that says with which arguments it cannot be run."""
+    try:
+        return abstract_trace(model, args, kwargs)
+    except (TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"the model cannot be run with these arguments ({reason}). Pass those that it was "
+            "sampled with, after the model."
+        ) from error
+    except NotImplementedError as error:
+        raise ValueError(
+            "a prior of the model cannot be drawn from, as an improper one cannot, and then a "
+            "confidence in it means nothing. Give the site a wide proper prior."
+        ) from error
 
 
 def _crossed(
@@ -163,5 +184,10 @@ def _flat(draws: Any, sites: Any, owner: Mapping[str, str]) -> tuple[dict[str, n
             raise ValueError(
                 f"the draws of {name!r} have shape {np.shape(draws[name])}, but the model draws "
                 f"{shape}: give (draw, ...) or (chain, draw, ...) of it."
+            )
+        if len(flat[name]) != len(flat[first]):
+            raise ValueError(
+                f"there are {len(flat[name])} draws of {name!r} and {len(flat[first])} of "
+                f"{first!r}; give as many of each."
             )
     return flat, np.shape(draws[first])[0] if chained else 1

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 from soubayes.blackbox.draws import Draws
 from soubayes.blackbox.ratios import PER_FEATURE, polynomials, ratios
 from soubayes.blackbox.sensitivity import known_draws, standard_error
-from soubayes.confidence import check_confidence
+from soubayes.confidence import check_confidence, check_mapping
 from soubayes.results import Table, coordinates, pareto_khat, to_inference_data
+from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
 MOST_KHAT = 0.7
 LIGHT = (
@@ -94,6 +95,7 @@ def reweight(
     >>> bool(abs(doubted.mean("mu") - 2 / 1.7) < 0.05)
     True
     """
+    check_mapping(confidence)
     found = known_draws(draws, model, args, kwargs, order, groups)
     gammas = check_confidence(confidence, list(found.names))
     outside = {name: gamma for name, gamma in gammas.items() if not 0 < gamma < np.inf}
@@ -102,10 +104,11 @@ def reweight(
             f"confidence is {outside}, but weights need finite confidences greater than 0; fit it "
             "with soubayes.fit."
         )
-    estimate = ratios(found)
-    log_weight = _log_weights(found, gammas, estimate.best, simple=False)
-    others = [_log_weights(found, gammas, each, simple=False) for each in estimate.others.values()]
-    others.append(_log_weights(found, gammas, estimate.best, simple=True))
+    with solver_threads(SMALL):
+        estimate = ratios(found)
+        log_weight = _log_weights(found, gammas, estimate.best, simple=False)
+        others = [_log_weights(found, gammas, r, simple=False) for r in estimate.others.values()]
+        others.append(_log_weights(found, gammas, estimate.best, simple=True))
     return _checked(found, gammas, log_weight, others)
 
 

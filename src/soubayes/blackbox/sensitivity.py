@@ -10,6 +10,7 @@ from soubayes._optional import explain_missing_extra, require
 from soubayes.blackbox.draws import Draws, from_arviz
 from soubayes.blackbox.ratios import Ratios, ratios
 from soubayes.results import Table, coordinates
+from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
 LARGE = 0.1  # posterior sds by which a mean moves with a log confidence or a power of the prior
@@ -22,7 +23,7 @@ def sensitivity_from_draws(
     order: Sequence[str] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     quantities: Mapping[str, np.ndarray] | Sequence[str] | None = None,
-    quantiles: Sequence[float] = (0.05, 0.95),
+    quantiles: float | Sequence[float] = (0.05, 0.95),
     **kwargs: Any,
 ) -> "Sensitivity":
     r"""How a posterior moves with the confidence in each of its priors, from draws.
@@ -92,13 +93,15 @@ def sensitivity_from_draws(
     >>> print(found.derivatives["mean"].round(1))  # more confidence in its prior lowers mu
     [-0.8  0.4]
     """
-    if not all(0 < p < 1 for p in quantiles):
+    levels = tuple(np.ravel(quantiles))
+    if not all(0 < p < 1 for p in levels):
         raise ValueError(f"quantiles is {quantiles}, but each must lie between 0 and 1.")
     found = known_draws(draws, model, args, kwargs, order, groups)
-    estimate = ratios(found)
     wanted = _columns(found, quantities)
-    table = _derivatives(found, estimate, wanted, tuple(quantiles))
-    return Sensitivity(table, _blocks(found, estimate, wanted, table))
+    with solver_threads(SMALL):
+        estimate = ratios(found)
+        table = _derivatives(found, estimate, wanted, levels)
+        return Sensitivity(table, _blocks(found, estimate, wanted, table))
 
 
 @dataclass(frozen=True)
@@ -185,9 +188,15 @@ def known_draws(
         if isinstance(draws, dict) or hasattr(draws, "get_samples"):
             raise ValueError(
                 "these draws say nothing of priors and likelihood. Pass the NumPyro "
-                "model and its arguments as well, or an ArviZ object with log_prior."
+                "model and its arguments as well, or an ArviZ object with log_prior "
+                "(arviz_base.from_dict makes one of dictionaries of arrays)."
             )
         return from_arviz(draws, order, groups or {})
+    if not callable(model):
+        raise ValueError(
+            f"model is a {type(model).__name__}, but it must be a NumPyro model, a function; its "
+            "arguments follow it."
+        )
     if order is not None:
         raise ValueError("order is for ArviZ objects; the order of a NumPyro model is its own.")
     with explain_missing_extra("draws of a NumPyro model"):
@@ -250,7 +259,7 @@ def derivative(
         for name, each in estimate.others.items()
     }
     split = (other["first half"] - other["second half"]) / 2
-    return -value, np.sqrt(error**2 + split**2 + (other["simple"] - value) ** 2)
+    return 0.0 - value, np.sqrt(error**2 + split**2 + (other["simple"] - value) ** 2)
 
 
 def _blocks(draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table: Table) -> Table:
@@ -341,6 +350,8 @@ def _columns(draws: Draws, quantities: Any) -> dict[str, np.ndarray]:
             column = values.reshape(n, -1)[:, i]
             if np.ptp(column) > 0:  # a constant moves with nothing
                 found[label] = column
+    if not chosen:
+        raise ValueError("quantities is empty; name one, or leave it out for all draws.")
     if not found:
         raise ValueError("every quantity is constant over the draws; name one that varies.")
     return found
