@@ -45,6 +45,7 @@ mathjax_path = "mathjax/tex-chtml.js"  # copied by copy_mathjax
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True, "inherited-members": True}
 autosummary_generate = True
+toc_object_entries_show_parents = "hide"
 autosummary_generate_overwrite = True
 numpydoc_show_class_members = False
 numpydoc_attributes_as_param_list = True
@@ -62,6 +63,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "reset_modules": ("matplotlib",),
     "remove_config_comments": True,
+    "subsection_order": ["../examples/sparse", "../examples/priors", "../examples/networks"],
     "within_subsection_order": "FileNameSortKey",
     "backreferences_dir": "api/backreferences",
     "doc_module": ("soubayes",),

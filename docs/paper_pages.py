@@ -20,8 +20,8 @@ number. The marks ▲ better, = equal and ▼ worse compare the two. Equal means
 more than $2\\sqrt{2}$ standard errors plus half a unit of the last printed digit; the standard
 error of the paper is taken to be as large as ours.
 
-| page | shows | place in the paper |
-| --- | --- | --- |
+| page | shows |
+| --- | --- |
 """
 
 
@@ -38,7 +38,7 @@ def write_pages(results: Path, target: Path) -> None:
             text = "\n\n".join(_page(experiment, len(rows), content, target))
             _write(target / f"{experiment.name}.md", text + "\n")
             link = f"[{experiment.name}]({experiment.name}.md)"
-            index.append(f"| {link} | {experiment.shows} | {experiment.where} |\n")
+            index.append(f"| {link} | {experiment.shows} ({experiment.where}) |\n")
     index += ["\n```{toctree}\n:hidden:\n\n", "\n".join(names), "\n```\n"]
     _write(target / "index.md", "".join(index))
 
@@ -50,6 +50,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _page(experiment: Experiment, rows: int, content: Content, folder: Path) -> Iterator[str]:
+    yield "---\nhtml_theme.sidebar_secondary.remove: true\n---"
     yield f"# {experiment.name}: {experiment.shows}"
     yield f"Place in the paper: {experiment.where}. {rows:,} rows."
     for part in content:
@@ -84,7 +85,7 @@ def _cell(part: str | Cell) -> str:
         text = f"<b>{part.mean:.{part.digits}f}</b>"
         if math.isfinite(part.error):
             text += f" ± {part.error:.{part.digits}f}"
-    if part.paper is not None:
-        text += f" <span class='printed'>paper {part.paper:.{part.digits}f}</span>"
-    mark = MARKS.get(part.verdict, "")
-    return f"{text} <span class='mark {part.verdict}'>{mark}</span>" if mark else text
+    if part.paper is None:
+        return text
+    mark = f"<span class='mark {part.verdict}'>{MARKS.get(part.verdict, '')}</span>"
+    return f"{text}<br><span class='printed'>paper {part.paper:.{part.digits}f}</span> {mark}"
