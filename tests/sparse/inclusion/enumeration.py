@@ -10,7 +10,7 @@ def exact_inclusion(X, y, variance, weight, share, noise=None):
     """Inclusion probabilities and posterior means, every support and slab component enumerated.
 
     y = X b + N(0, sigma^2), b_j ~ sum_m weight_m N(0, sigma^2 variance_m) where included,
-    1/sigma^2 improper (or sigma known), number of effects beta-binomial(1, 1 + share p). X and y
+    1/sigma^2 improper (or sigma known), number of effects with `log_size_prior`. X and y
     are centred by the caller, which costs a degree of freedom.
     """
     n, p = X.shape
@@ -19,9 +19,7 @@ def exact_inclusion(X, y, variance, weight, share, noise=None):
         kept = [j for j, m in enumerate(choice) if m]
         V = np.array([variance[choice[j] - 1] for j in kept])
         k = len(kept)
-        log_prior = betaln(1 + k, 1 + share * p + p - k) + sum(
-            np.log(weight[choice[j] - 1]) for j in kept
-        )
+        log_prior = log_size_prior(k, p, share) + sum(np.log(weight[choice[j] - 1]) for j in kept)
         A = X[:, kept].T @ X[:, kept] + np.diag(1.0 / V)
         b = np.linalg.solve(A, X[:, kept].T @ y)
         rest = y @ y - b @ (X[:, kept].T @ y)
@@ -37,3 +35,10 @@ def exact_inclusion(X, y, variance, weight, share, noise=None):
         means.append(mean)
     q = np.exp(np.array(logs) - logsumexp(logs))
     return q @ np.array(included), q @ np.array(means)
+
+
+def log_size_prior(k, p, weight):
+    """Of one support of k columns: half beta-binomial(1, 1 + weight p), half (1, 1)."""
+    return np.logaddexp(
+        *(betaln(1 + k, 1 + w * p + p - k) - betaln(1, 1 + w * p) for w in (weight, 0.0))
+    )

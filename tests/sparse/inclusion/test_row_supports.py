@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from enumeration import exact_inclusion
 
 from soubayes.sparse.designs.standardise import column_units
-from soubayes.sparse.inclusion import product
+from soubayes.sparse.inclusion import slabs
 from soubayes.sparse.inclusion.row_supports import Rows, row_supports
 from soubayes.sparse.inclusion.sizes import SizePrior
 from soubayes.sparse.likelihoods.base import RowLikelihood
@@ -38,7 +38,7 @@ def data(n=150, p=6):
 
 
 def test_squared_loss_agrees_with_enumeration(monkeypatch):
-    monkeypatch.setattr(product, "GRID", np.array([64.0]))
+    monkeypatch.setattr(slabs, "GRID", np.array([64.0]))
     X, eta, rng = data()
     y = eta + rng.normal(size=len(eta))
     posterior = found(UnitNormal(), X, y)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.special import betaln
+from enumeration import log_size_prior
 
 from soubayes.sparse.inclusion.sizes import SizePrior
 
@@ -16,7 +16,7 @@ def test_odds_are_those_of_all_supports_of_orthogonal_columns(weight):
     total = np.zeros((2, p))  # mass of supports without and with each column
     for support in itertools.product([0, 1], repeat=p):
         k = sum(support)
-        mass = np.exp(betaln(1 + k, 1 + weight * p + p - k) + log_bayes @ np.array(support))
+        mass = np.exp(log_size_prior(k, p, weight) + log_bayes @ np.array(support))
         for j in range(p):
             total[support[j], j] += mass
     expected = np.log(total[1] / total[0]) - log_bayes

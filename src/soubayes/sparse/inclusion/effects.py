@@ -1,39 +1,14 @@
 """One effect: which column carries it, or that there is none."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from soubayes.sparse.inclusion.field import ColumnEvidence
+from soubayes.sparse.inclusion.slabs import Slab
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class Slab:
-    """The prior of an effect that is there, shared by all: sum_m weight_m N(0, variance_m).
-
-    Variances are in units of the noise, for a standardised column.
-    """
-
-    variance: Array
-    weight: Array
-
-    def log_bayes_factors(self, evidence: ColumnEvidence, degrees: float) -> Array:
-        """log of weight_m p(y | effect in column j of variance m)/p(y | no effect), (p, m).
-
-        An unknown noise is integrated out under the prior 1/sigma^2.
-        """
-        s, q, V = evidence.s[:, None], evidence.q[:, None], self.variance
-        spread = 1.0 + V * s
-        fall = V * q * q / spread
-        occam = np.log(self.weight) - 0.5 * np.log(spread)
-        if np.isinf(degrees):
-            return occam + 0.5 * fall
-        share = np.minimum(fall / evidence.rest, 1.0 - 1e-12)
-        return occam - 0.5 * degrees * np.log1p(-share)
 
 
 class Columns(NamedTuple):

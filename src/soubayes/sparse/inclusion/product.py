@@ -4,21 +4,22 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse.inclusion.effects import Columns, Effect, Slab, anchored_effect, look_at
+from soubayes.sparse.inclusion.alone import Alone, Surroundings, propagate
+from soubayes.sparse.inclusion.effects import Columns, Effect, anchored_effect, look_at
 from soubayes.sparse.inclusion.field import Field
 from soubayes.sparse.inclusion.quadratics import Quadratic
 from soubayes.sparse.inclusion.sizes import SizePrior
+from soubayes.sparse.inclusion.slabs import Slab, default_slab, log_normal_slab
 
 Array = np.ndarray
 
-GRID = 4.0 ** np.arange(1, 17)  # information times variance of the slab's components
-CENTRE, WIDTH = np.log(64.0), 1.4  # of log(information x variance) before data
-PULL = 1.0  # effects' worth of weight that these have
 KEPT = 1e-3  # probabilities below this do not enter Omega
 CLAIM, LEAVE = 0.5, 0.4  # probability at which an effect enters the product, and leaves it
 LOOKED_AT = 5  # places without an effect that are tried in turn
 DEFAULT_SIZES = SizePrior()
 FAINT = 1e-2  # odds below which a column does not compete with others
+ALIKE = 0.5  # correlation from which two columns look alike
+MOST = 300  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
 
 
@@ -28,6 +29,7 @@ class Product(NamedTuple):
     effects: list[Effect]
     faint: Effect  # columns that may carry an effect which is in none of the effects
     slab: Slab
+    noise: float  # mean of sigma^2, with its degrees of freedom
     degrees: float
     converged: bool
     sweeps: int
@@ -40,23 +42,6 @@ class Product(NamedTuple):
         for effect in self.effects:
             left = left + np.log1p(-np.minimum(effect.alpha, 1.0 - 1e-15))
         return -np.expm1(left)
-
-
-def default_slab(n: float, widest: float = np.inf) -> Slab:
-    """The slab before data, of variances up to ``widest``."""
-    return log_normal_slab(n, np.zeros(max(int(np.sum(GRID / n <= widest)), 1)))
-
-
-def log_normal_slab(n: float, counts: Array) -> Slab:
-    """log V ~ N(m, v) on a grid, m and v from the expected counts of effects at each point.
-
-    A slab of one peak: a second one at small variances would take null columns for effects.
-    """
-    at, total = np.log(GRID[: len(counts)]), PULL + counts.sum()
-    m = (PULL * CENTRE + counts @ at) / total
-    v = (PULL * (WIDTH**2 + (CENTRE - m) ** 2) + counts @ (at - m) ** 2) / total
-    weight = np.exp(-0.5 * (at - m) ** 2 / v) + 1e-12
-    return Slab(GRID[: len(counts)] / n, weight / weight.sum())
 
 
 def fit_product(
@@ -72,7 +57,8 @@ def fit_product(
 ) -> Product:
     """Sweep over single effects until no inclusion probability changes.
 
-    Each effect is updated given the others, whose coefficients are integrated out. ``start`` are
+    Each effect is updated given the others, whose coefficients are integrated out. In the end the
+    columns without look-alikes are propagated (`alone`). ``start`` are
     columns and prior variances of effects to begin with, ``always`` prior variances of columns
     that are in every support, ``widest`` the largest variance of an effect.
     """
@@ -86,7 +72,7 @@ def fit_product(
         before = after
         if converged:
             break
-    return state.product(converged, sweep)
+    return state.separate(state.product(converged, sweep))
 
 
 class _Sweeper:
@@ -146,10 +132,78 @@ class _Sweeper:
 
     def product(self, converged: bool, sweeps: int) -> Product:
         """As it stands."""
+        degrees = self.data.degrees
+        noise = 1.0 if np.isinf(degrees) else self.field.evidence.rest / degrees
         return Product(
-            list(self.effects), self.faint, self.slab, self.data.degrees, converged, sweeps,
-            self.field,
+            list(self.effects), self.faint, self.slab, noise, degrees, converged, sweeps, self.field
+        )
+
+    def separate(self, found: Product) -> Product:
+        """Propagate what is known about the columns without look-alikes, given all others."""
+        alone = self._without_look_alikes(found)
+        if not len(alone):
+            return found
+        shared = [
+            i
+            for i, effect in enumerate(self.effects)
+            if not np.isin(np.argmax(effect.alpha), alone)
+        ]
+        kept = [self.effects[i] for i in shared]
+        d = self.always.copy()
+        for i in shared:
+            d[self.parts[i][0]] += self.parts[i][1]
+        self.field.reset(d)
+        around = self._surroundings(alone, kept)
+        new = propagate(around, self.slab, found.probability[alone], found.noise)
+        alpha = self.faint.alpha.copy()
+        alpha[alone] = np.where(new.alpha > CLAIM, 0.0, new.alpha)
+        columns = _replaced(self.faint.columns, alone, new)
+        for j, own in zip(alone, new.alpha, strict=True):
+            if own > CLAIM:
+                kept.append(Effect(np.where(np.arange(self.p) == j, own, 0.0), columns))
+        return found._replace(
+            effects=kept, faint=Effect(alpha, columns), slab=new.slab, noise=new.noise,
+            degrees=new.degrees, converged=found.converged and new.settled,
         )  # fmt: skip
+
+    def _without_look_alikes(self, found: Product) -> Array:
+        """Columns that may carry an effect, and that no other such column resembles."""
+        likely = np.flatnonzero(found.probability > FAINT)
+        likely = likely[np.argsort(-found.probability[likely], kind="stable")[:MOST]]
+        alike = np.abs(self.field.correlations(likely)) >= ALIKE
+        alone = np.isin(np.arange(self.p), likely[alike.sum(axis=1) == 1])
+        before = np.zeros_like(alone)
+        while not np.array_equal(alone, before):
+            before = alone.copy()
+            for own in (effect.alpha > FAINT for effect in self.effects):
+                if not alone[own].all():
+                    alone &= ~own
+        return np.flatnonzero(alone)
+
+    def _surroundings(self, alone: Array, shared: list[Effect]) -> Surroundings:
+        evidence = self.field.evidence
+        others = np.isfinite(self.barred)
+        others[alone] = False
+        faint = _log_odds_of(self.faint.alpha[others]) - self.column_prior[others]
+        taken = sum((effect.alpha for effect in shared), np.zeros(self.p))[others]
+        known = self.prior.log_likelihoods(faint, self.count)
+        known = (1.0 - np.minimum(taken, 1.0)) @ known
+        counts = self.faint.alpha[others] @ self.faint.columns.inside[others]
+        for effect in shared:
+            i = next(i for i, each in enumerate(self.effects) if each is effect)
+            odds = _log_odds_of(effect.active) - self.effect_prior[i]
+            known = known + self.prior.log_likelihoods(np.array([odds]), self.count)[0]
+            counts = counts + effect.alpha @ effect.columns.inside
+        return Surroundings(
+            gram=self.field.block(alone)[alone],
+            scores=evidence.q[alone],
+            yy=evidence.rest,
+            n=self.data.n,
+            degrees=self.data.degrees,
+            odds=lambda log_bayes: self.prior.log_odds(log_bayes, self.count, known=known),
+            slab=lambda more: log_normal_slab(self.data.n, counts + more),
+            others=float(sum(effect.active for effect in shared)),
+        )
 
     def _fit_slab(self) -> None:
         counts = self.faint.alpha @ self.faint.columns.inside
@@ -261,6 +315,16 @@ class _Sweeper:
         columns, change = _merged((np.append(old[0], new[0]), np.append(-old[1], new[1])))
         use = np.abs(change) > 1e-6 * np.maximum(self.field.d[columns], 1.0 / self.data.n)
         self.field.change(columns[use], change[use])
+
+
+def _replaced(columns: Columns, which: Array, new: Alone) -> Columns:
+    """With what the propagation says about some of the columns."""
+    s, q = columns.evidence.s.copy(), columns.evidence.q.copy()
+    log_bayes, inside, spread = (a.copy() for a in columns[:3])
+    s[which], q[which], log_bayes[which], inside[which] = new.s, new.q, new.log_bayes, new.inside
+    shrunk = new.slab.variance / (1.0 + np.multiply.outer(new.s, new.slab.variance))
+    spread[which] = np.einsum("jm,jm->j", new.inside, shrunk)
+    return Columns(log_bayes, inside, spread, columns.evidence._replace(s=s, q=q))
 
 
 def _merged(part: tuple[Array, Array]) -> tuple[Array, Array]:

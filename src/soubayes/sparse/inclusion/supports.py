@@ -208,10 +208,7 @@ def _entries(effect: Effect, index: int, found: Product) -> tuple[Array, ...]:
     s, q = evidence.s[order][:, None], evidence.q[order][:, None]
     shrunk = found.slab.variance / (1.0 + s * found.slab.variance)
     means = q * shrunk
-    noise: Array | float = 1.0
-    if np.isfinite(found.degrees):
-        noise = np.maximum(evidence.rest - q * means, 0.0) / found.degrees
     mean = np.einsum("jm,jm->j", inside, means)
-    square = np.einsum("jm,jm->j", inside, means**2 + shrunk * noise)
+    square = np.einsum("jm,jm->j", inside, means**2 + shrunk * found.noise)
     sd = np.sqrt(np.maximum(square - mean**2, 1e-300))
     return np.full(len(order), index), order, effect.alpha[order], mean, sd
