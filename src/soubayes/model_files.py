@@ -29,6 +29,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import InconsistentVersionWarning
 
 from soubayes._files import atomic_path
+from soubayes._types import Estimator, File
 
 _FORMAT = 1
 _MAGIC = b"soubayes model "
@@ -66,7 +67,7 @@ _SPARSE = {c.__name__: c for c in (sp.csr_array, sp.csc_array, sp.csr_matrix, sp
 _ARRAY_KINDS = "biufcSUmM"
 
 
-def save_model(model: Any, path: str | os.PathLike[str]) -> None:
+def save_model(model: Estimator, path: File) -> None:
     """Write a sparse estimator, or a scikit-learn pipeline with one, to a file.
 
     Parameters
@@ -107,7 +108,7 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> None:
         temporary.write_bytes(data)
 
 
-def load_model(path: str | os.PathLike[str]) -> Any:
+def load_model(path: File) -> Estimator:
     """Read a model that :func:`save_model` wrote.
 
     Parameters

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes._optional import require
+from soubayes._types import Axes, Figure
 from soubayes.exact.conjugate import conjugate_update
 from soubayes.exact.decision import Act, EventTree
 
@@ -22,7 +23,7 @@ def plot_prior_vs_confidence(
     noise_sd: float = 1.5,
     prior_sds: Sequence[float] = (0.25, 0.5, 1.0),
     confidences: Sequence[float] = (5.0, 1.0, 0.1),
-) -> Any:
+) -> Figure:
     r"""Draw what the width of a prior does beside what the confidence in it does.
 
     Parameters
@@ -108,8 +109,8 @@ def plot_event_tree(
     act: Act,
     confidence: Mapping[str, float] | None = None,
     *,
-    axis: Any = None,
-) -> Any:
+    axis: Axes | None = None,
+) -> Axes:
     """Draw an event tree with reference and worst-case probabilities.
 
     Parameters

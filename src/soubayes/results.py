@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes._optional import require
+from soubayes._types import DataFrame, DataTree
 
 
 class Table(Mapping[str, np.ndarray]):
@@ -73,7 +74,7 @@ class Table(Mapping[str, np.ndarray]):
         """The number of rows."""
         return len(next(iter(self._columns.values()), ()))
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> DataFrame:
         """Convert the table to pandas (extra ``io``).
 
         Returns
@@ -110,7 +111,7 @@ def coordinates(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}[{index}]" if index else name for index in each]
 
 
-def to_inference_data(draws: Mapping[str, ArrayLike], **attrs: Any) -> Any:
+def to_inference_data(draws: Mapping[str, ArrayLike], **attrs: Any) -> DataTree:
     """Independent draws, each of shape (draw, ...), as one chain of an ArviZ object.
 
     >>> data = to_inference_data({"mu": [0.1, 0.2, 0.3]}, engine="exact")
@@ -122,7 +123,7 @@ def to_inference_data(draws: Mapping[str, ArrayLike], **attrs: Any) -> Any:
     return data
 
 
-def chains_for_arviz(posterior: Mapping[str, np.ndarray]) -> Any:
+def chains_for_arviz(posterior: Mapping[str, np.ndarray]) -> DataTree:
     """Draws of shape (chain, draw, ...) as an ArviZ object with the group ``posterior``.
 
     A ``DataTree`` as ArviZ 1 and PyMC 6 have it, made by arviz-base; where ArviZ before 1.0 is

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,21 +12,26 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing
 
 from soubayes._optional import require
+from soubayes._types import Axes, Estimator, Splitter
 from soubayes.results import Table
 from soubayes.sparse.choice.weights import predictive_weights
+
+if TYPE_CHECKING:
+    from soubayes.blackbox.mixture import MixturePosterior
+    from soubayes.blackbox.posterior import SoUPosterior
 
 Score = str | Callable[..., ArrayLike]
 
 
 def select_confidence(
-    model: Any,
-    data: Sequence[Any],
+    model: Callable | Estimator,
+    data: Sequence[ArrayLike],
     grid: Mapping[str, Sequence[float]],
     score: Score = "elpd",
     *,
-    cv: Any = 5,
+    cv: int | Splitter = 5,
     rule: str = "best",
-    random_state: Any = 0,
+    random_state: int = 0,
     progress: bool = False,
     **settings: Any,
 ) -> "Selection":
@@ -108,7 +113,7 @@ def select_confidence(
         engine = _NumPyroEngine(
             model, data, grid, score, {"random_state": random_state, **settings}
         )
-    n = len(data[-1])
+    n = len(np.asarray(data[-1]))
     target = data[-1] if engine.stratified else np.zeros(n)
     splitter = check_cv(cv, target, classifier=engine.stratified)
     if isinstance(cv, int):
@@ -187,10 +192,10 @@ class Selection:
 
     table: Table
     best: dict[str, float]
-    fitted: Any
+    fitted: "SoUPosterior | MixturePosterior | Estimator | None"
     rule: str
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the score with its standard error along the first confidence.
 
         Parameters

@@ -9,14 +9,16 @@ from jax import random
 from numpyro.infer import Predictive
 from scipy import stats
 
+from soubayes._types import Key
 from soubayes.blackbox.fit import fit
 from soubayes.blackbox.guides import GUIDE_KINDS
 from soubayes.blackbox.posterior import SoUPosterior, as_key, too_small
 from soubayes.blackbox.program import abstract_trace, double_precision
+from soubayes.exact.posterior import ExactPosterior
 from soubayes.results import Table, pareto_khat
 
 
-def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
+def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "Diagnosis":
     r"""Measure how far a fit is from the exact answer.
 
     Parameters
@@ -84,7 +86,7 @@ def diagnose(posterior: SoUPosterior, exact: Any = None) -> "Diagnosis":
             )
         gap = posterior.value - exact.value
         names = [name for name in exact.confidence if name in posterior.draws]
-        mean = [np.max(abs(posterior.mean(n) - exact.mean(n)) / exact.sd(n)) for n in names]
+        mean = [np.max(np.abs(posterior.mean(n) - exact.mean(n)) / exact.sd(n)) for n in names]
         ratio = [np.ravel(posterior.sd(n) / exact.sd(n)) for n in names]
         sd = [float(r[np.argmax(abs(np.log(r)))]) for r in ratio]
         table = Table(block=names, mean_error_in_sd=mean, sd_ratio=sd)
@@ -148,7 +150,7 @@ def simulation_based_calibration(
     simulations: int = 100,
     draws: int = 99,
     confidence: Mapping[str, float] | None = None,
-    random_state: Any = 0,
+    random_state: Key = 0,
     **settings: Any,
 ) -> Table:
     """Rank prior draws among posterior draws of data that were simulated from them.

@@ -1,6 +1,6 @@
 """The bridge to NumPyro: an ELBO that weights the KL of every block by its confidence."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -88,9 +88,9 @@ class SoUELBO(ELBO):
 
     def __init__(
         self,
-        confidence: Mapping[str, Any] | None = None,
+        confidence: Mapping[str, float | jax.Array] | None = None,
         *,
-        groups: Mapping[str, Any] | None = None,
+        groups: Mapping[str, Iterable[str]] | None = None,
         divergence: Mapping[str, Divergence] | None = None,
         num_particles: int = 1,
         vectorize_particles: bool = True,
@@ -107,8 +107,14 @@ class SoUELBO(ELBO):
         super().__init__(num_particles=num_particles, vectorize_particles=vectorize_particles)
 
     def loss_with_mutable_state(
-        self, rng_key: Any, param_map: Any, model: Any, guide: Any, *args: Any, **kwargs: Any
-    ) -> Any:
+        self,
+        rng_key: jax.Array,
+        param_map: Mapping[str, Any],
+        model: Callable,
+        guide: Callable,
+        *args: Any,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
         """The objective, estimated with ``num_particles`` draws; what SVI calls.
 
         Parameters
@@ -144,7 +150,13 @@ class SoUELBO(ELBO):
         return {"loss": jnp.mean(values), "mutable_state": None}
 
     def terms(
-        self, rng_key: Any, param_map: Any, model: Any, guide: Any, *args: Any, **kwargs: Any
+        self,
+        rng_key: jax.Array,
+        param_map: Mapping[str, Any],
+        model: Callable,
+        guide: Callable,
+        *args: Any,
+        **kwargs: Any,
     ) -> "Terms":
         """One draw of the guide with its loss and the divergence of each block, not weighted.
 

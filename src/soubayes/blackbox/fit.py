@@ -8,9 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import random
+from jax.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
+from soubayes._types import Key
 from soubayes.blackbox.blocks import is_scanned
+from soubayes.blackbox.elbo import Divergence
 from soubayes.blackbox.flows import chain_start
 from soubayes.blackbox.guides import GUIDE_KINDS, MOST_WEIGHTS, choose_guide, may_flow
 from soubayes.blackbox.polish import MOST_PARAMETERS, newton
@@ -41,7 +44,7 @@ def fit(
     groups: Mapping[str, Iterable[str]] | None = None,
     guide: str | Callable = "auto",
     loss: Callable | Mapping[str, Callable] | None = None,
-    divergence: Mapping[str, Any] | None = None,
+    divergence: Mapping[str, Divergence] | None = None,
     steps: int | str = "auto",
     learning_rate: float = 0.05,
     tol: float = 1e-4,
@@ -49,9 +52,9 @@ def fit(
     polish: int = 0,
     restarts: int = 3,
     num_draws: int = 2048,
-    start: Mapping[str, Any] | None = None,
+    start: Mapping[str, ArrayLike] | None = None,
     progress: bool | Callable[[dict[str, float]], None] = False,
-    random_state: Any = 0,
+    random_state: Key = 0,
     **kwargs: Any,
 ) -> SoUPosterior:
     r"""Fit the SoU posterior of a NumPyro model within a family of guides.

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 import numpyro
 import numpyro.distributions as dist
 from jax.scipy.special import gammaln, logsumexp
+from jax.typing import ArrayLike
 from numpyro.primitives import Messenger
 
 
-def beta_loss(distribution: Any, target: Any, beta: float = 0.5) -> jax.Array:
+def beta_loss(distribution: dist.Distribution, target: ArrayLike, beta: float = 0.5) -> jax.Array:
     r"""The beta-divergence score, which discounts what the model finds very unlikely.
 
     Parameters
@@ -56,7 +57,7 @@ def beta_loss(distribution: Any, target: Any, beta: float = 0.5) -> jax.Array:
     return -jnp.expm1(beta * log_f) / beta + integral / (1.0 + beta) - 1.0
 
 
-def gamma_loss(distribution: Any, target: Any, gamma: float = 0.5) -> jax.Array:
+def gamma_loss(distribution: dist.Distribution, target: ArrayLike, gamma: float = 0.5) -> jax.Array:
     r"""The gamma-divergence score, more robust still than :func:`beta_loss`.
 
     Parameters
@@ -100,7 +101,7 @@ def gamma_loss(distribution: Any, target: Any, gamma: float = 0.5) -> jax.Array:
     return -jnp.expm1(log_ratio) / gamma
 
 
-def huber_loss(prediction: Any, target: Any, threshold: float = 1.0) -> jax.Array:
+def huber_loss(prediction: ArrayLike, target: ArrayLike, threshold: float = 1.0) -> jax.Array:
     r"""Huber's loss: half the squared error up to a threshold, then linear.
 
     Parameters
@@ -133,12 +134,12 @@ def huber_loss(prediction: Any, target: Any, threshold: float = 1.0) -> jax.Arra
     [0.125 9.5  ]
     """
     _positive("threshold", threshold)
-    error = jnp.abs(target - prediction)
+    error = jnp.abs(jnp.asarray(target) - prediction)
     small = jnp.minimum(error, threshold)
     return 0.5 * small**2 + threshold * (error - small)
 
 
-def quantile_loss(prediction: Any, target: Any, level: float = 0.5) -> jax.Array:
+def quantile_loss(prediction: ArrayLike, target: ArrayLike, level: float = 0.5) -> jax.Array:
     r"""The check loss, which is smallest at a quantile of the target.
 
     Parameters
@@ -171,11 +172,11 @@ def quantile_loss(prediction: Any, target: Any, level: float = 0.5) -> jax.Array
     """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}, but it must lie between 0 and 1.")
-    error = target - prediction
+    error = jnp.asarray(target) - prediction
     return jnp.maximum(level * error, (level - 1.0) * error)
 
 
-def hinge_loss(prediction: Any, target: Any) -> jax.Array:
+def hinge_loss(prediction: ArrayLike, target: ArrayLike) -> jax.Array:
     r"""The hinge loss of a support vector machine.
 
     Parameters

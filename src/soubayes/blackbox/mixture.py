@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from soubayes._types import DataTree, Number, Seed
 from soubayes.blackbox.posterior import SoUPosterior
 from soubayes.results import Table, coordinates, to_inference_data
 
@@ -47,7 +48,7 @@ class MixturePosterior:
     weights: np.ndarray
     components: tuple[SoUPosterior, ...]
 
-    def mean(self, name: str) -> Any:
+    def mean(self, name: str) -> Number:
         """Posterior mean of a site.
 
         Parameters
@@ -62,7 +63,7 @@ class MixturePosterior:
         """
         return self._average(lambda each: each.mean(name))
 
-    def sd(self, name: str) -> Any:
+    def sd(self, name: str) -> Number:
         """Posterior standard deviation of a site, coordinate by coordinate.
 
         Parameters
@@ -80,7 +81,7 @@ class MixturePosterior:
             self._average(lambda each: each.sd(name) ** 2 + (each.mean(name) - mean) ** 2)
         )
 
-    def quantile(self, name: str, p: ArrayLike) -> Any:
+    def quantile(self, name: str, p: ArrayLike) -> Number:
         """Posterior quantiles of a site, coordinate by coordinate.
 
         Parameters
@@ -105,7 +106,7 @@ class MixturePosterior:
             method="inverted_cdf",
         )
 
-    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         """Draw from the mixture: a component, then one of its draws.
 
         Parameters
@@ -123,7 +124,7 @@ class MixturePosterior:
         return self._drawn(n, random_state, lambda each, m: each.sample(m, random_state))
 
     def predictive(
-        self, *args: Any, n: int = 1000, random_state: Any = 0, **kwargs: Any
+        self, *args: Any, n: int = 1000, random_state: Seed = 0, **kwargs: Any
     ) -> dict[str, np.ndarray]:
         """Draw from the posterior predictive distribution.
 
@@ -149,7 +150,7 @@ class MixturePosterior:
             lambda each, m: each.predictive(*args, n=m, random_state=random_state, **kwargs),
         )
 
-    def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
+    def to_arviz(self, n: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).
 
         Parameters
@@ -191,7 +192,7 @@ class MixturePosterior:
     def _average(self, of: Callable[[SoUPosterior], Any]) -> Any:
         return sum(w * of(each) for w, each in zip(self.weights, self.components, strict=True))
 
-    def _drawn(self, n: int, random_state: Any, draw: Callable) -> dict[str, np.ndarray]:
+    def _drawn(self, n: int, random_state: Seed, draw: Callable) -> dict[str, np.ndarray]:
         if n < 1:
             raise ValueError(f"n is {n}, but it must be at least 1.")
         rng = np.random.default_rng(random_state)

@@ -14,6 +14,7 @@ from numpyro.diagnostics import effective_sample_size, gelman_rubin
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 
+from soubayes._types import Key, Seed
 from soubayes.blackbox.blocks import is_scanned
 from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.posterior import DrawnPosterior, as_key
@@ -36,7 +37,7 @@ def sample_sou(
     temperatures: int = 8,
     moves: int = 2,
     replicates: int = 4,
-    random_state: Any = 0,
+    random_state: Key = 0,
     **kwargs: Any,
 ) -> "NestedPosterior":
     r"""Draw from the exact SoU posterior of a NumPyro model with two or three blocks.
@@ -167,7 +168,7 @@ class NestedPosterior(DrawnPosterior):
 
     error: Table
 
-    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         """Take some of the draws, with replacement if there are fewer.
 
         Parameters

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from numpyro.infer import Predictive
 from numpyro.infer.util import log_likelihood
 
+from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.program import CHUNK, Program, double_precision
 from soubayes.results import Table, coordinates, to_inference_data
 
@@ -55,7 +56,7 @@ class DrawnPosterior:
         """The blocks, in order."""
         return tuple(self.confidence)
 
-    def mean(self, name: str) -> Any:
+    def mean(self, name: str) -> Number:
         """Posterior mean of a site.
 
         Parameters
@@ -70,7 +71,7 @@ class DrawnPosterior:
         """
         return np.mean(self._values(name), axis=0)
 
-    def sd(self, name: str) -> Any:
+    def sd(self, name: str) -> Number:
         """Posterior standard deviation of a site, coordinate by coordinate.
 
         Parameters
@@ -85,7 +86,7 @@ class DrawnPosterior:
         """
         return np.std(self._values(name), axis=0)
 
-    def quantile(self, name: str, p: ArrayLike) -> Any:
+    def quantile(self, name: str, p: ArrayLike) -> Number:
         """Posterior quantiles of a site, coordinate by coordinate.
 
         Parameters
@@ -134,7 +135,7 @@ class DrawnPosterior:
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
         return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> DataTree:
         """Export the draws to ArviZ (extra ``plot``).
 
         Returns
@@ -241,7 +242,7 @@ class SoUPosterior(DrawnPosterior):
     _program: Program
     _arrays: list[Any]
 
-    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Key = 0) -> dict[str, np.ndarray]:
         """Independent draws from the posterior.
 
         Parameters
@@ -263,7 +264,7 @@ class SoUPosterior(DrawnPosterior):
             return _draw(self._program, self.params, self.confidence, self._arrays, key, n)[3]
 
     def predictive(
-        self, *args: Any, n: int | None = None, random_state: Any = 0, **kwargs: Any
+        self, *args: Any, n: int | None = None, random_state: Key = 0, **kwargs: Any
     ) -> dict[str, np.ndarray]:
         """Draw from the posterior predictive distribution.
 
@@ -374,7 +375,7 @@ def evaluate(
     )
 
 
-def as_key(random_state: Any) -> Any:
+def as_key(random_state: Key) -> jax.Array:
     """A JAX key from an int, a NumPy generator, None (fresh entropy) or a key."""
     if isinstance(random_state, jax.Array):
         return random_state

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from soubayes._types import DataTree, DrawsOf, Number, Seed
 from soubayes.blackbox.draws import Draws
 from soubayes.blackbox.ratios import PER_FEATURE, polynomials, ratios
 from soubayes.blackbox.sensitivity import known_draws, standard_error
@@ -23,7 +24,7 @@ MOST_WEIGHT_ERROR = 0.2  # of the log weights, in standard deviations over the r
 
 
 def reweight(
-    draws: Any,
+    draws: DrawsOf,
     confidence: Mapping[str, float],
     model: Callable | None = None,
     *args: Any,
@@ -157,7 +158,7 @@ class Reweighted:
     _known: Draws
     _other_weights: tuple[np.ndarray, ...]
 
-    def mean(self, name: str) -> Any:
+    def mean(self, name: str) -> Number:
         """Posterior mean of a quantity.
 
         Parameters
@@ -172,7 +173,7 @@ class Reweighted:
         """
         return _mean(self.weights, self._values(name))
 
-    def mean_se(self, name: str) -> Any:
+    def mean_se(self, name: str) -> Number:
         """Standard error of the mean, from the draws and from the weights.
 
         Parameters
@@ -193,7 +194,7 @@ class Reweighted:
         parts = (error, (first - second) / 2, simple - mean, link - mean)
         return np.sqrt(sum(np.square(part) for part in parts))
 
-    def sd(self, name: str) -> Any:
+    def sd(self, name: str) -> Number:
         """Posterior standard deviation of a quantity.
 
         Parameters
@@ -209,7 +210,7 @@ class Reweighted:
         values = self._values(name)
         return np.sqrt(_mean(self.weights, (values - self.mean(name)) ** 2))
 
-    def quantile(self, name: str, p: ArrayLike) -> Any:
+    def quantile(self, name: str, p: ArrayLike) -> Number:
         """Posterior quantiles of a quantity, coordinate by coordinate.
 
         Parameters
@@ -228,7 +229,7 @@ class Reweighted:
         levels = np.asarray(p, float)
         return np.quantile(values, levels, axis=0, weights=self.weights, method="inverted_cdf")
 
-    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         """Draw by systematic resampling.
 
         Parameters
@@ -249,7 +250,7 @@ class Reweighted:
         rows = rng.permutation(rows)
         return {name: values[rows] for name, values in self.draws.items()}
 
-    def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
+    def to_arviz(self, n: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export resampled draws to ArviZ (extra ``plot``).
 
         Parameters

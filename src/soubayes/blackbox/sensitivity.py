@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from soubayes._optional import explain_missing_extra, require
+from soubayes._types import Axes, DrawsOf
 from soubayes.blackbox.draws import Draws, from_arviz
 from soubayes.blackbox.ratios import Ratios, ratios
 from soubayes.results import Table, coordinates
@@ -17,7 +18,7 @@ LARGE = 0.1  # posterior sds by which a mean moves with a log confidence or a po
 
 
 def sensitivity_from_draws(
-    draws: Any,
+    draws: DrawsOf,
     model: Callable | None = None,
     *args: Any,
     order: Sequence[str] | None = None,
@@ -142,7 +143,7 @@ class Sensitivity:
     def __repr__(self) -> str:
         return f"{self.blocks}\n\n{self.derivatives}"
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the derivative of every mean by every confidence, with two standard errors.
 
         Parameters

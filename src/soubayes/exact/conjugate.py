@@ -40,7 +40,7 @@ class ConjugateUpdate(NamedTuple):
     0.25
     """
 
-    prior: Any
+    prior: Any  # a frozen distribution, or a dict of them
     posterior: Any
     effective_size: float  # N_n = N_0 + n / gamma
     prior_weight: float  # alpha_n = gamma N_0 / (gamma N_0 + n)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from soubayes._types import Distribution
 from soubayes.confidence import check_confidence, check_gamma
 from soubayes.exact.model import Block, Model
 from soubayes.exact.solve import solve_exact
@@ -44,11 +45,13 @@ class MultiplierValue(NamedTuple):
     """
 
     value: float
-    distribution: Any  # weights beside the utilities, or the marginal of a continuous state
+    distribution: np.ndarray | Distribution  # weights, or the marginal of a continuous state
 
 
 def multiplier_value(
-    utility: ArrayLike | Callable[..., Any], reference: Any, confidence: float
+    utility: ArrayLike | Callable[..., ArrayLike],
+    reference: ArrayLike | Distribution,
+    confidence: float,
 ) -> MultiplierValue:
     r"""Value of an act under multiplier preferences.
 

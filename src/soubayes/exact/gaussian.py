@@ -10,6 +10,7 @@ from scipy import stats
 from scipy.linalg import cholesky, eigh
 from scipy.linalg.blas import dsyr2k, dsyrk
 
+from soubayes._types import Distribution, Number, Seed
 from soubayes.confidence import check_confidence
 from soubayes.exact.posterior import ExactPosterior
 
@@ -395,7 +396,7 @@ class GaussianPosterior(ExactPosterior):
             name: slice(a, b) for name, a, b in zip(model.names, ends, ends[1:], strict=False)
         }
 
-    def marginal(self, name: str) -> Any:
+    def marginal(self, name: str) -> Distribution:
         at = self._slice(name)
         if at.stop - at.start == 1:
             return stats.norm(self.joint_mean[at.start], np.sqrt(self.joint_cov[at, at][0, 0]))
@@ -403,18 +404,18 @@ class GaussianPosterior(ExactPosterior):
             self.joint_mean[at], self.joint_cov[at, at], allow_singular=True
         )
 
-    def mean(self, name: str) -> Any:
+    def mean(self, name: str) -> Number:
         return squeeze(self.joint_mean[self._slice(name)])
 
-    def sd(self, name: str) -> Any:
+    def sd(self, name: str) -> Number:
         return squeeze(np.sqrt(np.diag(self.joint_cov)[self._slice(name)]))
 
-    def quantile(self, name: str, p: ArrayLike) -> Any:
+    def quantile(self, name: str, p: ArrayLike) -> Number:
         at = self._slice(name)
         z = np.multiply.outer(stats.norm.ppf(p), np.sqrt(np.diag(self.joint_cov)[at]))
         return squeeze(self.joint_mean[at] + z)
 
-    def sample(self, n: int, random_state: Any = None) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = None) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(random_state)
         root = square_root((self.joint_cov + self.joint_cov.T) / 2, "the posterior")
         draws = self.joint_mean + rng.normal(size=(n, len(root))) @ root.T

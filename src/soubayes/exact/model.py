@@ -151,7 +151,7 @@ class Model:
     """
 
     blocks: Sequence[Block]
-    loss: Callable[..., Any]
+    loss: Callable[..., ArrayLike]
 
     def __post_init__(self) -> None:
         blocks = tuple(self.blocks)

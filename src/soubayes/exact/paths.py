@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
+from soubayes._types import Number
 from soubayes.confidence import check_confidence, check_gamma
+from soubayes.exact.gaussian import GaussianModel
+from soubayes.exact.model import Model
 from soubayes.exact.posterior import ExactPosterior
 from soubayes.exact.solve import solve_exact
 from soubayes.results import Table
@@ -16,7 +19,7 @@ SMALLEST, LARGEST = 1e-9, 1e9
 
 
 def confidence_path(
-    model: Any,
+    model: Model | GaussianModel,
     name: str,
     gammas: Sequence[float],
     confidence: Mapping[str, float] | None = None,
@@ -69,7 +72,11 @@ def confidence_path(
     rows = []
     for gamma in gammas:
         posterior = solve(model, {**(confidence or {}), name: check_gamma(name, gamma)})
-        row = {"gamma": gamma, "value": posterior.value, "expected_loss": posterior.expected_loss}
+        row: dict[str, Number] = {
+            "gamma": gamma,
+            "value": posterior.value,
+            "expected_loss": posterior.expected_loss,
+        }
         for block in model.names:
             row[f"kl_{block}"] = posterior.kl[block]
             row[f"mean_{block}"], row[f"sd_{block}"] = posterior.mean(block), posterior.sd(block)
@@ -80,7 +87,7 @@ def confidence_path(
 
 
 def confidence_for_kl(
-    model: Any,
+    model: Model | GaussianModel,
     radii: Mapping[str, float],
     confidence: Mapping[str, float] | None = None,
     *,
@@ -148,7 +155,7 @@ def confidence_for_kl(
 
 
 def match_radius(
-    model: Any,
+    model: Model | GaussianModel,
     name: str,
     radius: float,
     gammas: Mapping[str, float],

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from soubayes._types import DataTree, Distribution, Number, Seed
 from soubayes.exact.nodes import Engine, Placed
 from soubayes.exact.stages import Stage, block_values
 from soubayes.exact.tree import Solution, soft_minimum
@@ -65,7 +66,7 @@ class ExactPosterior(ABC):
         return tuple(self.confidence)
 
     @abstractmethod
-    def marginal(self, name: str) -> Any:
+    def marginal(self, name: str) -> Distribution:
         """The posterior of one block.
 
         Parameters
@@ -80,7 +81,7 @@ class ExactPosterior(ABC):
         """
 
     @abstractmethod
-    def sample(self, n: int, random_state: Any = None) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = None) -> dict[str, np.ndarray]:
         """Independent draws from the posterior.
 
         Parameters
@@ -97,7 +98,7 @@ class ExactPosterior(ABC):
         """
 
     @abstractmethod
-    def mean(self, name: str) -> Any:
+    def mean(self, name: str) -> Number:
         """Posterior mean of a block.
 
         Parameters
@@ -112,7 +113,7 @@ class ExactPosterior(ABC):
         """
 
     @abstractmethod
-    def sd(self, name: str) -> Any:
+    def sd(self, name: str) -> Number:
         """Posterior standard deviation of a block.
 
         Parameters
@@ -127,7 +128,7 @@ class ExactPosterior(ABC):
         """
 
     @abstractmethod
-    def quantile(self, name: str, p: ArrayLike) -> Any:
+    def quantile(self, name: str, p: ArrayLike) -> Number:
         """Posterior quantiles of a block.
 
         Parameters
@@ -175,7 +176,7 @@ class ExactPosterior(ABC):
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
         return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
 
-    def to_arviz(self, n: int = 1000, random_state: Any = 0) -> Any:
+    def to_arviz(self, n: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).
 
         Parameters
@@ -234,16 +235,16 @@ class NodePosterior(ExactPosterior):
         """The posterior of every coordinate of a block."""
         return [self._marginal(k) for k in self._stages(name)]
 
-    def mean(self, name: str) -> Any:
+    def mean(self, name: str) -> Number:
         return self._each(name, lambda marginal: marginal.mean())
 
-    def sd(self, name: str) -> Any:
+    def sd(self, name: str) -> Number:
         return self._each(name, lambda marginal: marginal.std())
 
-    def quantile(self, name: str, p: ArrayLike) -> Any:
+    def quantile(self, name: str, p: ArrayLike) -> Number:
         return self._each(name, lambda marginal: marginal.ppf(p))
 
-    def sample(self, n: int, random_state: Any = None) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = None) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(random_state)
         engine = self._engine.with_tolerance(max(self._engine.tolerance, 1e-5))
         context: list[np.ndarray] = []

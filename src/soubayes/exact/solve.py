@@ -2,9 +2,9 @@
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from soubayes.confidence import check_confidence
 from soubayes.exact.model import Model
@@ -33,7 +33,7 @@ class QuadratureWarning(UserWarning):
 def solve_exact(
     model: Model,
     confidence: Mapping[str, float] | None = None,
-    grid: Mapping[str, Any] | None = None,
+    grid: Mapping[str, ArrayLike | tuple[ArrayLike, ...]] | None = None,
     *,
     tolerance: float = 1e-8,
 ) -> NodePosterior:

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._optional import require
+from soubayes._types import Axes, Rows
 from soubayes.networks import path, storage, structure
 from soubayes.networks.compaction import Kept, size_of
 from soubayes.networks.feeding import (
@@ -70,12 +71,12 @@ class BaseNet(SelectorMixin, Intake):
 
     def fit(
         self,
-        X: Any,
-        y: Any = None,
+        X: Rows,
+        y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         *,
         X_val: ArrayLike | None = None,
-        y_val: Any = None,
+        y_val: ArrayLike | None = None,
     ) -> Self:
         """Train the network.
 
@@ -294,7 +295,7 @@ class BaseNet(SelectorMixin, Intake):
         export = require("soubayes.networks.export", "export_onnx")
         export.export_onnx(self, Path(path), self._n_draws(n_draws, mode))
 
-    def plot_path(self, ax: Any = None) -> Any:
+    def plot_path(self, ax: Axes | None = None) -> Axes:
         """Draw the held-out loss or error against the multiply-adds of each network of the path.
 
         Parameters
@@ -309,7 +310,7 @@ class BaseNet(SelectorMixin, Intake):
         """
         return _plots().plot_path(self, ax)
 
-    def plot_inputs(self, ax: Any = None) -> Any:
+    def plot_inputs(self, ax: Axes | None = None) -> Axes:
         """Draw the inputs that are read, by the size of their weights.
 
         Parameters
@@ -324,7 +325,7 @@ class BaseNet(SelectorMixin, Intake):
         """
         return _plots().plot_inputs(self, ax)
 
-    def plot_history(self, ax: Any = None) -> Any:
+    def plot_history(self, ax: Axes | None = None) -> Axes:
         """Draw objective, active units and weight sparsity by epoch.
 
         Parameters
@@ -339,7 +340,7 @@ class BaseNet(SelectorMixin, Intake):
         """
         return _plots().plot_history(self, ax)
 
-    def plot_architecture(self, ax: Any = None) -> Any:
+    def plot_architecture(self, ax: Axes | None = None) -> Axes:
         """Draw the layers before and after training, with the weights between units.
 
         Parameters
@@ -354,7 +355,9 @@ class BaseNet(SelectorMixin, Intake):
         """
         return _plots().plot_architecture(self, ax)
 
-    def plot_predictive(self, X: ArrayLike, y: ArrayLike | None = None, ax: Any = None) -> Any:
+    def plot_predictive(
+        self, X: ArrayLike, y: ArrayLike | None = None, ax: Axes | None = None
+    ) -> Axes:
         """Draw predictions with their uncertainty.
 
         Parameters

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clon
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
 from soubayes.networks.base import fit_together
 from soubayes.networks.estimators import SoUNetRegressor
@@ -127,11 +128,11 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 
     def __init__(
         self,
-        estimator: Any = None,
+        estimator: Estimator | None = None,
         *,
         confidences: Sequence[float] = CONFIDENCES,
         folds: int = 8,
-        random_state: Any = None,
+        random_state: State = None,
     ) -> None:
         self.estimator = estimator
         self.confidences = confidences
@@ -198,7 +199,9 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         epochs = ROUND * -(-min(EPOCHS, STEPS // steps) // ROUND)
         return SoUNetRegressor((50,), epochs=epochs, batch_size=BATCH, learning_rate=0.01)
 
-    def predict(self, X: ArrayLike, *, return_std: bool = False) -> Any:
+    def predict(
+        self, X: ArrayLike, *, return_std: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """The mean of the mixture; with `return_std` also its standard deviation.
 
         Parameters

@@ -9,10 +9,12 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin, RegressorMixin
 
+from soubayes._types import State
 from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Moments, Scaler
 from soubayes.networks.likelihoods import noise_prior
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
+from soubayes.networks.structure import Conv, Pool
 
 
 class SoUNetRegressor(RegressorMixin, BaseNet):
@@ -146,7 +148,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     def __init__(
         self,
-        hidden: tuple[Any, ...] = (200, 200),
+        hidden: tuple[int | Conv | Pool, ...] = (200, 200),
         *,
         prior: str = "horseshoe",
         confidence_local: float = 1e-9,
@@ -168,7 +170,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         warmup: float | None = None,
         compact: bool = True,
         validation_fraction: float = 0.0,
-        random_state: Any = None,
+        random_state: State = None,
         verbose: int = 0,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -199,7 +201,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     def predict(
         self, X: ArrayLike, *, return_std: bool = False, n_draws: int = 100, mode: str = "draws"
-    ) -> Any:
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the mean of new observations.
 
         Parameters
@@ -462,7 +464,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     def __init__(
         self,
-        hidden: tuple[Any, ...] = (200, 200),
+        hidden: tuple[int | Conv | Pool, ...] = (200, 200),
         *,
         prior: str = "horseshoe",
         confidence_local: float = 1e-9,
@@ -482,7 +484,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         warmup: float | None = None,
         compact: bool = True,
         validation_fraction: float = 0.0,
-        random_state: Any = None,
+        random_state: State = None,
         verbose: int = 0,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:

@@ -77,7 +77,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
         "epistemic": float(np.mean(parts.epistemic)),
         **{f"sparsity_{i + 1}": float(sparsity[i]) for i in range(2)},
         **{f"active_{i + 1}": int(net.active_units_[i]) for i in range(2)},
-        "mean": mean[::2].round(4),
+        "mean": np.asarray(mean)[::2].round(4),
         "total": np.asarray(parts.total)[::2].round(4),
         "history": {name: history[name][kept] for name in ("epoch", "sparsity_1", "sparsity_2")},
     }

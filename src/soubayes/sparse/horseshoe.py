@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cho_solve, cholesky, eigh, qr, solve_triangular
 from sklearn.utils.validation import check_array, check_X_y
 
+from soubayes._types import DataTree
 from soubayes.results import chains_for_arviz
 
 
@@ -21,7 +22,7 @@ def horseshoe_gibbs(
     warmup: int | None = None,
     noise_shape: float = 3.0,
     noise_scale: float = 2.0,
-) -> Any:
+) -> DataTree:
     r"""Draw from the posterior of linear regression or normal means under the horseshoe prior.
 
     The baseline of the paper, by Gibbs sampling. There is no intercept: centre X and y first.

@@ -6,9 +6,10 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes._optional import require
+from soubayes._types import Axes, Estimator
 
 
-def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
+def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) -> Axes:
     r"""Draw the coefficients along the confidence path.
 
     Parameters
@@ -81,7 +82,7 @@ def plot_path(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
     return ax
 
 
-def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
+def plot_confidences(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) -> Axes:
     r"""Draw the held-out score of every candidate, from sparse to dense.
 
     Parameters
@@ -135,7 +136,7 @@ def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
         ax.scatter(
             size[i], behind[i], 20.0 + 300.0 * w, color=f"C{i}", zorder=2, label=f"{label}: {w:.2f}"
         )
-    ax.legend(
+    legend = ax.legend(
         title="candidate: weight",
         fontsize=8,
         title_fontsize=8,
@@ -143,8 +144,8 @@ def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
         loc="center left",
         bbox_to_anchor=(1.0, 0.5),
     )
-    for handle in ax.get_legend().legend_handles:
-        handle.set_sizes([30.0])
+    for handle in legend.legend_handles:
+        handle.set_sizes([30.0])  # type: ignore[union-attr]
     ax.set_xscale("symlog", linthresh=1.0)
     ticks = [t for t in (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if t <= 1.5 * size.max()]
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
@@ -156,8 +157,8 @@ def plot_confidences(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
 
 
 def plot_credible_sets(
-    estimator: Any, *, level: float = 0.95, target: int = 0, ax: Any = None
-) -> Any:
+    estimator: Estimator, *, level: float = 0.95, target: int = 0, ax: Axes | None = None
+) -> Axes:
     """Draw the inclusion probability of every column, with the credible sets coloured.
 
     Parameters
@@ -226,7 +227,7 @@ def plot_credible_sets(
     return ax
 
 
-def plot_shrinkage(estimator: Any, *, target: int = 0, ax: Any = None) -> Any:
+def plot_shrinkage(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) -> Axes:
     r"""Draw the shrinkage factors of all columns, sorted.
 
     Parameters

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes._optional import require
+from soubayes._types import DataFrame, DataTree, Seed
 from soubayes.confidence import check_gamma, shown
 from soubayes.results import to_inference_data
 from soubayes.sparse.choice.mixture import Mixture
@@ -48,7 +49,7 @@ class SparseEstimator(BaseEstimator):
         p = len(self.posteriors_[0].mean)
         return self._squeeze([mixture.covariance()[:p, :p] for mixture in self.mixtures_])
 
-    def summary(self, level: float = 0.9) -> Any:
+    def summary(self, level: float = 0.9) -> DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
@@ -106,7 +107,7 @@ class SparseEstimator(BaseEstimator):
             table.attrs["sparsity"] = self.sparsity_
         return table
 
-    def sample(self, n: int = 1, random_state: Any = None) -> dict[str, Array]:
+    def sample(self, n: int = 1, random_state: Seed = None) -> dict[str, Array]:
         """Draw from the posterior.
 
         Parameters
@@ -128,7 +129,7 @@ class SparseEstimator(BaseEstimator):
             for name, parts in self._draws(int(n), rng).items()
         }
 
-    def to_arviz(self, draws: int = 1000, random_state: Any = None) -> Any:
+    def to_arviz(self, draws: int = 1000, random_state: Seed = None) -> DataTree:
         """Export posterior draws to ArviZ (extra ``plot``).
 
         Parameters

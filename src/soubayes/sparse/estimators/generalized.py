@@ -1,12 +1,14 @@
 """Sparse regression with a likelihood of your own."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
+from soubayes._types import FeatureBlocks, Label, Matrix, Rows, Targets
 from soubayes.data.streams import as_rows, block_by_block, walked_again
 from soubayes.sparse.designs.base import RowDesign
 from soubayes.sparse.designs.gather import GatherPlan, gather
@@ -157,8 +159,8 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         rate_local: float = 10.0,
         rate_global: float = 10.0,
         intercept_variance: float = 10.0,
-        feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
-        feature_groups: Sequence[Any] | None = None,
+        feature_blocks: FeatureBlocks | None = None,
+        feature_groups: Sequence[Label] | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         max_iter: int = 500,
@@ -182,7 +184,9 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         self.tol = tol
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Rows, y: Targets | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -217,9 +221,9 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                 total = float(whole.n * whole.y_mean[0])
                 target = StreamedTarget(self._likelihood().check, total)
                 return self._solve_streamed(rows, found, [target], constant_weights)
-            X, y, sample_weight = found.rows
+            X, values, sample_weight = found.rows
         else:
-            X, y = validate_data(
+            X, values = validate_data(
                 self,
                 X,
                 y,
@@ -227,10 +231,10 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                 dtype=[np.float64, np.float32],
                 ensure_min_samples=2,
             )
-        X, y, weight = self._weigh(X, y, sample_weight)
-        y = self._likelihood().check(y)
-        self._check_terms(y, weight)
-        return self._solve_memory(X, weight, [y])
+        X, values, weight = self._weigh(X, values, sample_weight)
+        checked = self._likelihood().check(values)
+        self._check_terms(checked, weight)
+        return self._solve_memory(X, weight, [checked])
 
     def _check_terms(self, y: Array, weight: Array) -> None:
         """What a likelihood gives must be finite somewhere, at predictors of 0."""
@@ -243,7 +247,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                 )
 
     @block_by_block
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Matrix) -> Array:
         """Predict the mean of new observations, averaged over the posterior.
 
         Parameters
@@ -260,7 +264,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         return self.likelihood_.predict(mean, variance)
 
     @block_by_block
-    def log_density(self, X: Any, y: Any) -> Array:
+    def log_density(self, X: Matrix, y: ArrayLike) -> Array:
         """Log predictive density of observations.
 
         Parameters

@@ -7,6 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes._optional import require
+from soubayes._types import DataFrame
 from soubayes.sparse.estimators.base import SparseEstimator, warn_unconverged
 from soubayes.sparse.inclusion.supports import SupportPosterior
 
@@ -21,7 +22,7 @@ class InclusionReports(SparseEstimator):
 
     support_posteriors_: list[SupportPosterior]
 
-    def credible_sets(self, level: float = 0.95, *, purity: float = 0.5) -> Any:
+    def credible_sets(self, level: float = 0.95, *, purity: float = 0.5) -> DataFrame:
         """Sets of columns of which one carries an effect.
 
         Parameters

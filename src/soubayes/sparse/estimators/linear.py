@@ -1,6 +1,6 @@
 """Sparse Bayesian linear regression as a scikit-learn estimator (section 4.2)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -9,6 +9,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
+from soubayes._types import FeatureBlocks, Folds, Matrix, Rows, Targets
 from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights
 from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.designs.base import LeastSquares
@@ -212,7 +213,7 @@ class SoULinearRegression(
         confidence_noise: float = 1.0,
         confidence_intercept: float = 1.0,
         choice: str = "prediction",
-        cv: Any = "auto",
+        cv: Folds | None = "auto",
         random_state: int | None = 0,
         prior: str = "exponential",
         prior_global: str | None = None,
@@ -221,7 +222,7 @@ class SoULinearRegression(
         noise_shape: float = 1e-3,
         noise_scale: float | None = None,
         intercept_variance: float = 10.0,
-        feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
+        feature_blocks: FeatureBlocks | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         solver: str = "path",
@@ -254,7 +255,9 @@ class SoULinearRegression(
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Rows, y: Targets | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -298,7 +301,7 @@ class SoULinearRegression(
                 self._choose_numbers(X, Y, weight, self._clearly_sparse(designs, units))
         return self
 
-    def partial_fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def partial_fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows and fit again.
 
         Any number of chunks gives the same fit as one call with all rows. The estimator keeps the p
@@ -357,7 +360,7 @@ class SoULinearRegression(
 
     @block_by_block
     def predict(
-        self, X: Any, return_std: bool = False, quantiles: ArrayLike | None = None
+        self, X: Matrix, return_std: bool = False, quantiles: ArrayLike | None = None
     ) -> Array | tuple[Array, Array]:
         """Predict the mean, standard deviation or quantiles of new observations.
 

@@ -6,12 +6,14 @@ from typing import Any, Self
 
 import numpy as np
 from joblib import effective_n_jobs
+from numpy.typing import ArrayLike
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
 from soubayes.data.streams import RowSource, as_rows, block_by_block, plain_labels, walked_again
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import Candidate, Fits
@@ -209,18 +211,18 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         confidence_global: float = 1.0,
         confidence_intercept: float = 1.0,
         choice: str = "prediction",
-        cv: Any = "auto",
+        cv: Folds | None = "auto",
         random_state: int | None = 0,
         prior: str = "exponential",
         prior_global: str | None = None,
         rate_local: float = 10.0,
         rate_global: float = 10.0,
         intercept_variance: float = 10.0,
-        feature_blocks: Mapping[str, Mapping[str, Any]] | None = None,
+        feature_blocks: FeatureBlocks | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         bound: str | None = None,
-        class_weight: Mapping[Any, float] | str | None = None,
+        class_weight: Mapping[Label, float] | str | None = None,
         solver: str = "newton",
         max_iter: int = 500,
         tol: float = 1e-7,
@@ -250,7 +252,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         self.n_jobs = n_jobs
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Rows, y: Targets | None = None, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Fit the model.
 
         Parameters
@@ -274,7 +278,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
             return self._fit_rows(rows)
-        X, y = validate_data(
+        X, labels = validate_data(
             self,
             X,
             plain_labels(y),
@@ -282,7 +286,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
             dtype=[np.float64, np.float32],
             ensure_min_samples=2,
         )
-        return self._fit_memory(X, y, sample_weight)
+        return self._fit_memory(X, labels, sample_weight)
 
     def _fit_rows(self, rows: RowSource) -> Self:
         walked_again(rows, type(self).__name__)
@@ -314,7 +318,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         return self
 
     @block_by_block
-    def decision_function(self, X: Any) -> Array:
+    def decision_function(self, X: Matrix) -> Array:
         """Log odds of the averaged probabilities.
 
         Parameters
@@ -331,7 +335,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         return odds[:, 0] if self._single else odds
 
     @block_by_block
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Matrix) -> Array:
         """Predict the class of highest averaged probability.
 
         Parameters
@@ -349,7 +353,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         return self.classes_[index]
 
     @block_by_block
-    def predict_proba(self, X: Any, return_std: bool = False) -> Any:
+    def predict_proba(self, X: Matrix, return_std: bool = False) -> Array | tuple[Array, Array]:
         r"""Probabilities of the classes, averaged over the posterior.
 
         Parameters
@@ -384,7 +388,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         return p, sd / np.maximum(total, 1e-7)
 
     @block_by_block
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Matrix) -> Array:
         """Logarithms of the probabilities, accurate where these are small.
 
         Parameters

@@ -1,8 +1,9 @@
 """Sparse normal means: many units, a few replicates each (section 4.1)."""
 
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
 from soubayes.data.streams import check_in_memory
@@ -135,7 +136,7 @@ class SoUNormalMeans(GaussianEstimator):
         self.tol = tol
         self.verbose = verbose
 
-    def fit(self, Y: Any, y: None = None) -> Self:
+    def fit(self, Y: ArrayLike, y: None = None) -> Self:
         """Fit the means.
 
         Parameters
@@ -154,19 +155,19 @@ class SoUNormalMeans(GaussianEstimator):
         check_in_memory(Y, "SoUNormalMeans.fit")
         if np.ndim(Y) == 1:
             raise ValueError(
-                f"Y has {len(Y)} numbers in one dimension, but it must have shape (units, "
+                f"Y has {np.size(Y)} numbers in one dimension, but it must have shape (units, "
                 "replicates): pass Y.reshape(-1, 1) for one observation of each unit."
             )
-        Y = validate_data(self, Y, dtype=np.float64, ensure_min_samples=2)
-        units, replicates = Y.shape
+        checked: Array = validate_data(self, Y, dtype=np.float64, ensure_min_samples=2)
+        units, replicates = checked.shape
         self._single = True
-        n = float(Y.size)
-        values, unit = in_range(Y.reshape(-1, 1))
-        Y = values.reshape(Y.shape)
-        scale, _ = column_scales(np.zeros(1), np.array([np.mean(Y**2)]), n)
-        scores = Y.sum(axis=1) / scale[0]
+        n = float(checked.size)
+        values, unit = in_range(checked.reshape(-1, 1))
+        values = values.reshape(checked.shape)
+        scale, _ = column_scales(np.zeros(1), np.array([np.mean(values**2)]), n)
+        scores = values.sum(axis=1) / scale[0]
         design = Diagonal(
-            np.full(units, float(replicates)), scores, float(np.sum((Y / scale[0]) ** 2)), n
+            np.full(units, float(replicates)), scores, float(np.sum((values / scale[0]) ** 2)), n
         )
         self.n_units_ = units
         self._solve(
