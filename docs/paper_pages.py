@@ -15,8 +15,8 @@ INDEX = """# Tables and figures, recomputed
 
 Every table and figure of the paper and its supplement, computed with this library.
 
-Bold numbers are ours, with the Monte Carlo standard error of the mean. "Paper" is the printed
-number. The marks ▲ better, = equal and ▼ worse compare the two. Equal means that they differ by no
+Bold numbers are ours, with the Monte Carlo standard error of the mean. "Printed" is the number
+in the paper. The marks ▲ better, = equal and ▼ worse compare the two. Equal means that they differ by no
 more than $2\\sqrt{2}$ standard errors plus half a unit of the last printed digit; the standard
 error of the paper is taken to be as large as ours.
 
@@ -88,4 +88,4 @@ def _cell(part: str | Cell) -> str:
     if part.paper is None:
         return text
     mark = f"<span class='mark {part.verdict}'>{MARKS.get(part.verdict, '')}</span>"
-    return f"{text}<br><span class='printed'>paper {part.paper:.{part.digits}f}</span> {mark}"
+    return f"{text}<br><span class='printed'>printed {part.paper:.{part.digits}f}</span> {mark}"
