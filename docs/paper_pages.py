@@ -16,9 +16,9 @@ INDEX = """# Tables and figures, recomputed
 Every table and figure of the paper and its supplement, computed with this library.
 
 Bold numbers are ours, with the Monte Carlo standard error of the mean. "Printed" is the number
-in the paper. The marks ▲ better, = equal and ▼ worse compare the two. Equal means that they differ by no
-more than $2\\sqrt{2}$ standard errors plus half a unit of the last printed digit; the standard
-error of the paper is taken to be as large as ours.
+in the paper. The marks ▲ better, = equal and ▼ worse compare the two. Equal means that they differ
+by no more than $2\\sqrt{2}$ standard errors plus half a unit of the last printed digit; the
+standard error of the paper is taken to be as large as ours.
 
 | page | shows |
 | --- | --- |
