@@ -1,7 +1,7 @@
 """Least squares from X'X and X'y: for n >= p, and for every active set that fits."""
 
 import numpy as np
-from scipy.linalg import solve_triangular
+from scipy.linalg import lapack
 
 from soubayes.sparse.designs.base import Ridge
 from soubayes.sparse.designs.triangles import (
@@ -24,7 +24,7 @@ class Gram:
         self.norms = np.diag(gram).copy()
 
     def take(self, index: Array) -> "Gram":
-        return Gram(self.gram[np.ix_(index, index)], self.scores[index], self.yy, self.n)
+        return Gram(self.gram[index[:, None], index], self.scores[index], self.yy, self.n)
 
     def ridge(self, w: Array) -> Ridge:
         lower = cholesky(self.gram, w)
@@ -43,10 +43,12 @@ class Gram:
         )
 
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
-        lower = cholesky(self.gram[np.ix_(index, index)], w)
-        cross = self.gram[np.ix_(index, others)]
-        half = solve_triangular(lower, cross, lower=True, check_finite=False)
-        fitted = solve_triangular(lower, self.scores[index], lower=True, check_finite=False)
+        rows = self.gram[index]
+        lower = cholesky(rows[:, index], w)
+        cross = np.empty((len(index), len(others) + 1), order="F")
+        cross[:, :-1], cross[:, -1] = rows[:, others], self.scores[index]
+        half = lapack.dtrtrs(lower, cross, lower=1, overwrite_b=1)[0] if len(index) else cross
+        half, fitted = half[:, :-1], half[:, -1]
         s = self.norms[others] - np.einsum("ij,ij->j", half, half)
         return np.maximum(s, FLOOR * self.n), self.scores[others] - fitted @ half
 

@@ -13,10 +13,11 @@ def cholesky(matrix: Array, diagonal: Array | float = 0.0) -> Array:
     if not len(matrix):
         return matrix
     for jitter in JITTERS:
-        full = np.array(matrix.T, order="F")  # symmetric, and so a plain copy of C-ordered memory
+        full = matrix.T.copy(order="F")  # symmetric, and so a plain copy of C-ordered memory
         points = full.reshape(-1, order="F")[:: len(full) + 1]
         points += diagonal
-        points *= 1.0 + jitter
+        if jitter:
+            points *= 1.0 + jitter
         lower, info = lapack.dpotrf(full, lower=1, clean=1, overwrite_a=1)
         if info == 0:
             return lower
@@ -25,7 +26,7 @@ def cholesky(matrix: Array, diagonal: Array | float = 0.0) -> Array:
 
 def log_determinant(lower: Array) -> float:
     """log|A| from its lower Cholesky factor."""
-    return 2.0 * float(np.log(np.diag(lower)).sum())
+    return 2.0 * float(np.log(lower.diagonal()).sum())
 
 
 def invert_triangle(lower: Array) -> Array:

@@ -139,14 +139,14 @@ def _inverse(square: Array, w: Array) -> Array:
 def _costs(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float]:
     """KL of every source in nats; J is the expected loss plus gamma times each."""
     model, state = outcome.model, outcome.fit.state
-    log_prior = log_prior_variance(model, state.local, state.top)
+    scales = model.scales.costs(state.local, state.top)
+    log_prior = log_prior_variance(model, scales)
     second = spread.variance + mean**2
     nats = coefficient_kl(state.precision, second, log_prior, spread.log_variance)
     costs = source_costs(model, nats)
     costs = {name: costs[name] for name, own in model.sources if len(own)}
     if model.sparse.any():
-        local, top = model.scales.kl(state.local, state.top)
-        costs |= {"local": float(local.sum()), "global": top}
+        costs |= {"local": float(scales.local.sum()), "global": scales.top}
     if model.intercept:
         costs["intercept"] = float(nats[-1])
     likelihood = outcome.fit.likelihood

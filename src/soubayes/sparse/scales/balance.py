@@ -21,6 +21,8 @@ def split_precision(
 ) -> tuple[Scale, Scale]:
     """The best q(tau^2), q(nu^2) with the precisions d_g = E[1/tau_g^2] E[1/nu^2] held.
 
+    The last axis is that of g; a nu each for what stands before it.
+
     ``coef_confidence`` is the sum of the confidences of the columns that share tau_g. Only the two
     KL terms move with rho = b_nu/a_nu: for exponential priors rho is the root of
     sum_g gt_g (1 - rate_t kappa_g/(rho d_g)) + gn (rate_n kappa_n rho - 1), kappa = a/(a-1).
@@ -33,16 +35,17 @@ def split_precision(
     """
     gb = np.broadcast_to(np.asarray(coef_confidence, float), precision.shape)
     gt = np.broadcast_to(np.asarray(local_confidence, float), precision.shape)
-    weight_top = 0.5 * gb.sum()
-    nu = start or Scale(np.asarray(max(weight_top / global_confidence, 2.0)), np.asarray(0.1))
-    tau = Scale(np.maximum(gb / (2.0 * gt), 2.0), 1.0 / (precision * nu.ratio))
+    weight_top = np.asarray(0.5 * gb.sum(axis=-1))
+    shape = np.maximum(weight_top / global_confidence, 2.0)
+    nu = start or Scale(shape, np.full_like(shape, 0.1))
+    tau = Scale(np.maximum(gb / (2.0 * gt), 2.0), 1.0 / (precision * nu.ratio[..., None]))
     for _ in range(100):
-        last = nu.ratio
+        last = nu
         tau, nu = balance_global(local, top, precision, tau, nu, gt, global_confidence)
-        moved = abs(np.log(nu.ratio / last))
         nu = Scale(top.best_shape(nu.ratio, weight_top, global_confidence), nu.ratio)
         tau = Scale(local.best_shape(tau.ratio, gb / 2.0, gt), tau.ratio)
-        if moved < 1e-7:  # J is flat here: its error is the square of this
+        moved = [np.abs(np.log(new / old)).max() for new, old in zip(nu, last, strict=True)]
+        if max(moved) < 1e-7:  # J is flat here: its error is the square of this
             break
     return tau, nu
 
@@ -60,15 +63,16 @@ def balance_global(
 
     def slope(t: Array) -> tuple[Array, Array]:
         # rho dJ/drho at fixed precisions, and its derivative in t = log rho
-        one, two = local.kl_slope(Scale(tau.shape, 1.0 / (precision * np.exp(t))))
-        top_one, top_two = top.kl_slope(Scale(nu.shape, np.exp(t)))
+        rho = np.exp(t)
+        one, two = local.kl_slope(Scale(tau.shape, 1.0 / (precision * rho[..., None])))
+        top_one, top_two = top.kl_slope(Scale(nu.shape, rho))
         return (
-            global_confidence * top_one - np.sum(local_confidence * one),
-            global_confidence * top_two + np.sum(local_confidence * two),
+            global_confidence * top_one - (local_confidence * one).sum(axis=-1),
+            global_confidence * top_two + (local_confidence * two).sum(axis=-1),
         )
 
-    rho = np.exp(newton_root(slope, np.log(nu.ratio), np.array(-80.0), np.array(80.0)))
-    return Scale(tau.shape, 1.0 / (precision * rho)), Scale(nu.shape, np.asarray(rho))
+    rho = np.asarray(np.exp(newton_root(slope, np.log(nu.ratio), 80.0)))
+    return Scale(tau.shape, 1.0 / (precision * rho[..., None])), Scale(nu.shape, rho)
 
 
 def stationary_precision(
@@ -99,28 +103,28 @@ def stationary_precision(
     >>> [f"{x:.4g}" for x in w]
     ['4', '1e+09']
     """
-    s, Q, g, M, a = as_floats(s, signal, ratio, limit, shape)
+    s, Q, g, M, a = (np.asarray(value, float) for value in (s, signal, ratio, limit, shape))
     if groups is not None:
-        return _stationary_of_groups(prior, s, Q, g, M, a, groups)
-    z = Q / s
+        return _stationary_of_groups(prior, *as_floats(s, Q, g, M, a), groups)
+    z, top, twice = Q / s, M / s, 2.0 * g
 
     def balance(t: Array) -> tuple[Array, Array]:
         x = np.exp(t)  # w / s
         up = 1.0 / (1.0 + x)
-        one, two = prior.kl_slope(Scale(a, M / (s * x)))
-        value = z * x * up * up - up - 2.0 * g * one
-        return value, x * up * up * (1.0 + z * (1.0 - 2.0 * x * up)) + 2.0 * g * two
+        kappa = x * up
+        bend = kappa * up
+        one, two = prior.kl_slope(Scale(a, top / x))
+        value = z * bend - up - twice * one
+        return value, bend * (1.0 + z * (1.0 - 2.0 * kappa)) + twice * two
 
-    start = _without_pull(prior, z, g, a)
-    return s * np.exp(newton_root(balance, start, start - 60.0, start + 60.0))
+    return s * np.exp(newton_root(balance, _without_pull(prior, z, g, a), 60.0))
 
 
 def _without_pull(prior: ScalePrior, z: Array, g: Array, a: Array) -> Array:
     """log(w/s) without the prior's pull on large scales: exact for small g, a start otherwise."""
-    tail = -2.0 * g * prior.kl_slope(Scale(a, np.full_like(a, 1e-300)))[0]
-    low = np.minimum(tail, 0.9)
-    excess = z - 1.0 + 2.0 * low
-    return np.log(2.0 * (1.0 - low) / (excess + np.sqrt(excess**2 + 4.0 * low * (1.0 - low))))
+    low = np.minimum(-2.0 * g * prior.kl_slope(Scale(a, np.asarray(1e-300)))[0], 0.9)
+    up, excess = 2.0 * (1.0 - low), z + (2.0 * low - 1.0)
+    return np.log(up / (excess + np.sqrt(excess * excess + 2.0 * low * up)))
 
 
 def _stationary_of_groups(
@@ -140,4 +144,4 @@ def _stationary_of_groups(
 
     mean_s = groups.total(s) / size
     start = np.log(mean_s) + _without_pull(prior, groups.total(Q) / size / mean_s, own_g, own_a)
-    return groups.each(np.exp(newton_root(balance, start, start - 60.0, start + 60.0)))
+    return groups.each(np.exp(newton_root(balance, start, 60.0)))

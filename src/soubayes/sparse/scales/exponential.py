@@ -139,7 +139,7 @@ class Exponential(ScalePrior):
 
         growth = np.where(gamma < 0.1 * A, 0.5, 0.0)
         start = np.log(old - 1.0 + growth)
-        a = 1.0 + np.exp(newton_root(slope, start, start - 40.0, start + 40.0))
+        a = 1.0 + np.exp(newton_root(slope, start, 40.0))
         return Scale(a, b / a)
 
 

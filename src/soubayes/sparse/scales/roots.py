@@ -8,21 +8,24 @@ Array = np.ndarray
 
 
 def newton_root(
-    function: Callable[[Array], tuple[Array, Array]], start: Array, low: Array, high: Array
+    function: Callable[[Array], tuple[Array, Array]], start: Array, reach: float
 ) -> Array:
-    """`find_root` without its care: a few Newton steps from a good start, if they settle."""
+    """`find_root` without its care: a few Newton steps from a good start, if they settle.
+
+    Where they do not, the root is sought within ``reach`` of the start.
+    """
     t = start
-    for _ in range(4):
-        value, slope = function(t)
-        with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for _ in range(4):
+            value, slope = function(t)
             step = value / slope
-        t = t - step
-        far = np.max(np.abs(step), initial=0.0)
-        if far < 1e-6:  # quadratic: the next would be below 1e-11
-            return t
-        if not far < 3.0:
-            break
-    return find_root(function, start, low, high)
+            t = t - step
+            far = np.abs(step).max(initial=0.0)
+            if far < 1e-6:  # quadratic: the next would be below 1e-11
+                return t
+            if not far < 3.0:
+                break
+    return find_root(function, start, start - reach, start + reach)
 
 
 def find_root(

@@ -47,7 +47,7 @@ def solve_coordinate(
         parts = ordered.nested(model, ordered.restricted(design, w, ridge))
         ridge = ridge._replace(variance=ordered.variances(model, parts) / gamma)
         log_dets = ordered.log_determinants(model, parts)
-        value = evaluate(model, n, ridge, w, tau, nu, noise, log_dets)
+        value = evaluate(model, n, ridge, w, scales.costs(tau, nu), noise, log_dets)
         history.append(value.value)
         converged = len(history) > 1 and history[-2] - history[-1] < tol
         report(f"sweep {len(history) - 1}: J = {value.value:.8g}")

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from soubayes.sparse.scales import Scale
-from soubayes.sparse.solvers.model import ColumnModel
+from soubayes.sparse.solvers.model import ColumnModel, ScaleCosts
 
 Array = np.ndarray
 
@@ -18,9 +17,11 @@ def coefficient_kl(
     return 0.5 * (precision * second_moment - 1.0 + log_prior - log_variance)
 
 
-def log_prior_variance(model: ColumnModel, local: Scale, top: Scale) -> Array:
+def log_prior_variance(model: ColumnModel, scales: ScaleCosts) -> Array:
     """E[log prior variance] of every coefficient: of N(0, variance), or of N(0, tau^2 nu^2)."""
-    own = model.each_tau(local.mean_log) + top.mean_log
+    own = model.each_tau(scales.log_local) + scales.log_top
+    if model.all_sparse:
+        return own
     return np.where(model.sparse, own, np.log(np.where(model.sparse, 1.0, model.variance)))
 
 

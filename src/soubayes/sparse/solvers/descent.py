@@ -5,7 +5,7 @@ steps that are halved where they overshoot. Columns whose precision runs off lea
 when the others make their z^2 exceed gamma_b.
 """
 
-from dataclasses import replace
+import math
 
 import numpy as np
 
@@ -33,22 +33,25 @@ def descend(
     Also returns what `dropped_columns` would, if it was computed for the final state.
     """
     spent = 0
-    everything = np.arange(len(state.w))
     for _ in range(ROUNDS):
         state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
         spent += n_iter
-        dropped = np.setdiff1d(everything, state.active, assume_unique=True)
+        dropped = state.dropped
         if state.refit or not len(dropped) or spent >= budget:
             break
         s, q = design.outside(state.active, state.w[state.active], dropped)
-        there = model.take(dropped)
-        signal = there.group_mean(q * q / (state.noise * there.confidence)) / there.group_mean(s)
-        back = signal > max(1.05, 0.5 * signal.max())
+        own, signal = s, q * q / (state.noise * model.confidence[dropped])
+        if not model.groups.alone:
+            there = model.take(dropped)
+            own, signal = there.group_mean(s), there.group_mean(signal)
+        signal = signal / own
+        back = signal > max(1.05, 0.5 * float(signal.max()))
         if not back.any():
             return state, spent, done, (dropped, s, q)
         w = state.w.copy()
-        w[dropped[back]] = (there.group_mean(s) / (signal - 1.0))[back]
-        state = replace(state, w=w, active=np.union1d(state.active, dropped[back]))
+        w[dropped[back]] = own[back] / (signal[back] - 1.0)
+        active = np.sort(np.concatenate([state.active, dropped[back]]))
+        state = state._replace(w=w, active=active)
     return state, spent, done, None
 
 
@@ -65,37 +68,37 @@ def _iterate(
     part, here = design.take(active), model.take(active)
     gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
     mixed = ordered.mixed(model, model.sparse)
+    old, shape, top = w[active], state.shape[active], state.nu.mean_inverse
     for n_iter in range(1, max(budget, 1) + 1):
         if not len(active):
             noise = noise if hold_noise else model.noise_estimate(design.n, design.yy, 0.0)
-            return replace(state, w=w, active=active, noise=noise), n_iter, True
-        old = w[active]
+            return state._replace(w=w, active=active, noise=noise), n_iter, True
         ridge = part.ridge(old)
         moved = noise
         if not hold_noise:
-            k = float(np.sum(1.0 - old * ridge.variance))
+            k = len(old) - float(old @ ridge.variance)
             noise = model.noise_estimate(design.n, ridge.rss, k)
         s, q = ridge.s, ridge.q
         if mixed:
             s, q = left_out(part, here, old, ridge, design.n)
-        goal = goal_of(here, s, q, noise, state.nu.mean_inverse, state.shape[active])
+        goal = goal_of(here, s, q, noise, top, shape)
         step = np.log(goal / old)
         turned = step * last < 0
         gain = np.where(turned, 0.5 * np.minimum(gain, 1.0), np.minimum(1.3 * gain, 4.0))
         last = step
-        new = old * np.exp(np.clip(gain * step, -reach, reach))
+        new = old * np.exp(np.minimum(np.maximum(gain * step, -reach), reach))
         reach = 3.0
-        change = np.max(np.abs(new / (s + new) - old / (s + old)))
-        w[active] = new
+        change = np.abs(new / (s + new) - old / (s + old)).max()
+        w[active] = old = new
         far = here.group_most(s)
         leave = (goal > DROPPED * far) & (new > 50.0 * far) & here.sparse
         if leave.any():
-            keep = ~leave
-            active, part, here = active[keep], part.take(np.flatnonzero(keep)), here.take(keep)
-            gain, last = gain[keep], last[keep]
-        elif change < tol and abs(np.log(noise / moved)) < tol:
-            return replace(state, w=w, active=active, noise=noise), n_iter, True
-    return replace(state, w=w, active=active, noise=noise), n_iter, False
+            keep = np.flatnonzero(~leave)
+            active, part, here = active[keep], part.take(keep), here.take(keep)
+            gain, last, old, shape = gain[keep], last[keep], old[keep], shape[keep]
+        elif change < tol and abs(math.log(noise / moved)) < tol:
+            return state._replace(w=w, active=active, noise=noise), n_iter, True
+    return state._replace(w=w, active=active, noise=noise), n_iter, False
 
 
 def left_out(

@@ -1,6 +1,7 @@
 """A state on the way of a least-squares solver, and the whole posterior that belongs to it."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -9,13 +10,13 @@ from soubayes.sparse.designs.base import LeastSquares, Ridge
 from soubayes.sparse.likelihoods.gaussian import Noise
 from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers import ordered
+from soubayes.sparse.solvers.model import ScaleCosts
 from soubayes.sparse.solvers.objective import LeastSquaresModel, Value, evaluate
 
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class PathState:
+class PathState(NamedTuple):
     """What the next step needs."""
 
     w: Array  # (p,) gamma_j times the prior precision of beta_j, in units of the noise
@@ -24,6 +25,13 @@ class PathState:
     shape: Array  # (p,) shapes of q(tau_j^2)
     nu: Scale
     refit: bool = False  # dropped columns stay where a higher confidence put them
+
+    @property
+    def dropped(self) -> Array:
+        """The columns that are not active."""
+        out = np.ones(len(self.w), bool)
+        out[self.active] = False
+        return np.flatnonzero(out)
 
 
 @dataclass(frozen=True)
@@ -65,15 +73,15 @@ def assemble(
 ) -> LeastSquaresSolution:
     """The whole posterior at a state, the dropped columns included."""
     whole = expand(design, model, state, dropped_columns(design, state))
-    value = whole.evaluate(model, design.n)
-    selected = np.zeros(len(whole.w), bool)
+    value, filled = whole.evaluate(model, design.n), whole.filled
+    selected = np.zeros(len(filled.w), bool)
     selected[state.active] = True
     return LeastSquaresSolution(
-        w=whole.w,
-        coef=np.where(selected, whole.ridge.mean, 0.0),
-        variance=whole.ridge.variance,
+        w=filled.w,
+        coef=np.where(selected, filled.ridge.mean, 0.0),
+        variance=filled.ridge.variance,
         selected=selected,
-        noise=whole.noise,
+        noise=filled.noise,
         model=model,
         tau=whole.tau,
         nu=whole.nu,
@@ -84,23 +92,42 @@ def assemble(
     )
 
 
+class Filled(NamedTuple):
+    """A state with its dropped columns filled in."""
+
+    ridge: Ridge  # of all columns
+    w: Array
+    noise: Noise
+    log_dets: Array
+    precision: Array  # (g,) prior precisions, which the scales share between them
+
+    def kept(self, model: LeastSquaresModel, active: Array) -> tuple[Array, Array]:
+        """Means and sds of the coefficients: 0 and NaN where they are dropped."""
+        coef, sd = np.zeros(len(self.w)), np.full(len(self.w), np.nan)
+        coef[active] = self.ridge.mean[active]
+        variance = model.confidence * self.noise.variance * self.ridge.variance
+        sd[active] = np.sqrt(variance[active])
+        return coef, sd
+
+    def evaluate(self, model: LeastSquaresModel, n: float, scales: ScaleCosts) -> Value:
+        """J with these scales."""
+        return evaluate(model, n, self.ridge, self.w, scales, self.noise, self.log_dets)
+
+
 class WholeState(NamedTuple):
     """A state with everything that J needs, of all columns."""
 
-    ridge: Ridge
-    w: Array
+    filled: Filled
     tau: Scale
     nu: Scale
-    noise: Noise
-    log_dets: Array
 
     def evaluate(self, model: LeastSquaresModel, n: float) -> Value:
-        return evaluate(model, n, self.ridge, self.w, self.tau, self.nu, self.noise, self.log_dets)
+        return self.filled.evaluate(model, n, model.scales.costs(self.tau, self.nu))
 
 
 def dropped_columns(design: LeastSquares, state: PathState) -> tuple[Array, Array, Array]:
     """The dropped columns with their s and q."""
-    dropped = np.setdiff1d(np.arange(len(state.w)), state.active, assume_unique=True)
+    dropped = state.dropped
     if not len(dropped):
         return dropped, np.zeros(0), np.zeros(0)
     return dropped, *design.outside(state.active, state.w[state.active], dropped)
@@ -112,7 +139,30 @@ def expand(
     state: PathState,
     outside: tuple[Array, Array, Array],
 ) -> WholeState:
-    """Fill in the dropped columns (exact up to s_j/w_j, about 1e-9) and the scales."""
+    """Fill in the dropped columns and the scales."""
+    filled = fill(design, model, state, outside)
+    return WholeState(filled, *model.scales.split(filled.precision, state.nu))
+
+
+def settle_together(
+    models: Sequence[LeastSquaresModel], states: Sequence[PathState], filled: Sequence[Filled]
+) -> tuple[list[PathState], list[ScaleCosts]]:
+    """Several states with the scales that belong to them, and what J needs of these scales."""
+    scales = models[0].scales._replace(weight=np.stack([each.scales.weight for each in models]))
+    first = Scale(*(np.stack(values) for values in zip(*(s.nu for s in states), strict=True)))
+    tau, nu = scales.split(np.stack([each.precision for each in filled]), first)
+    each = zip(states, models, filled, map(Scale, *tau), map(Scale, *nu), strict=True)
+    found = [settle(state, m, WholeState(part, *own)) for state, m, part, *own in each]
+    return found, scales.costs_of_each(tau, nu)
+
+
+def fill(
+    design: LeastSquares,
+    model: LeastSquaresModel,
+    state: PathState,
+    outside: tuple[Array, Array, Array],
+) -> Filled:
+    """Fill in the dropped columns (exact up to s_j/w_j, about 1e-9)."""
     active, w, (dropped, s, q) = state.active, state.w.copy(), outside
     mean, variance, log_dets = np.zeros_like(w), np.ones_like(w), np.zeros(len(model.sources))
     rss, k = design.yy, 0.0
@@ -135,17 +185,16 @@ def expand(
         log_dets = log_dets + [np.log(s + w[dropped])[own].sum() for _, own in there.sources]
     sparse = model.sparse
     precision = w[sparse] / model.confidence[sparse] / (1.0 if model.scaled else state.noise)
-    tau, nu = model.scales.split(model.groups.first(precision), state.nu)
     noise = Noise(model.noise.shape + 0.5 * model.noise_degrees(design.n, k), state.noise)
     ridge = Ridge(mean, variance, variance, variance, max(rss, 0.0), float(log_dets.sum()))
-    return WholeState(ridge, w, tau, nu, noise, log_dets)
+    return Filled(ridge, w, noise, log_dets, model.groups.first(precision))
 
 
 def settle(state: PathState, model: LeastSquaresModel, whole: WholeState) -> PathState:
     """The state with the scales that belong to it."""
     shape = state.shape.copy()
     shape[model.sparse] = model.groups.each(whole.tau.shape)
-    return replace(state, w=whole.w, shape=shape, nu=whole.nu)
+    return state._replace(w=whole.filled.w, shape=shape, nu=whole.nu)
 
 
 def goal_of(

@@ -57,18 +57,23 @@ class ColumnModel:
 
     def take(self, index: Array) -> Self:
         """The same model of some columns, given by a mask or sorted indices."""
-        where = np.full(len(self.confidence), -1)
-        where[index] = np.arange(len(self.confidence[index]))
-        sources = tuple((name, where[own][where[own] >= 0]) for name, own in self.sources)
-        kept = np.zeros(len(self.confidence), bool)
-        kept[index] = True
+        confidence, variance = self.confidence[index], self.variance[index]
+        if self.all_sparse and self.groups.alone and len(self.sources) == 1:
+            sources: tuple[tuple[str, Array], ...]
+            sources = ((self.sources[0][0], np.arange(len(confidence))),)
+            groups = Groups.single(len(confidence))
+        else:
+            where = np.full(len(self.confidence), -1)
+            where[index] = np.arange(len(confidence))
+            sources = tuple((name, where[own][where[own] >= 0]) for name, own in self.sources)
+            groups = self.groups.take(where[self.sparse] >= 0)
         return replace(
             self,
-            confidence=self.confidence[index],
-            variance=self.variance[index],
+            confidence=confidence,
+            variance=variance,
             local_confidence=self.local_confidence[index],
             sources=sources,
-            groups=self.groups.take(kept[self.sparse]),
+            groups=groups,
         )
 
     def at(self, confidence: float, free: Array) -> Self:
@@ -120,6 +125,15 @@ class ColumnModel:
         groups = None if self.groups.alone else self.groups
         ratio = self._local_ratio
         return stationary_precision(self.local_prior, s, signal, ratio, limit, shape, groups)
+
+
+class ScaleCosts(NamedTuple):
+    """What J needs of q(tau_g^2) and q(nu^2)."""
+
+    log_local: Array  # (g,) E[log tau_g^2]
+    log_top: float  # E[log nu^2]
+    local: Array  # (g,) nats of every tau_g
+    top: float  # and of nu
 
 
 class ScaleModel(NamedTuple):
@@ -183,6 +197,17 @@ class ScaleModel(NamedTuple):
         if not len(self.weight):
             return np.zeros(0), 0.0
         return self.local_prior.kl(local), float(self.global_prior.kl(top))
+
+    def costs(self, local: Scale, top: Scale) -> ScaleCosts:
+        """What J needs of these scales."""
+        return ScaleCosts(local.mean_log, float(top.mean_log), *self.kl(local, top))
+
+    def costs_of_each(self, local: Scale, top: Scale) -> list[ScaleCosts]:
+        """The same of several nu, with a leading axis of ``local`` for each."""
+        if not self.weight.size:
+            return [self.costs(*pair) for pair in zip(*(map(Scale, *q) for q in (local, top)))]
+        parts = local.mean_log, top.mean_log, self.local_prior.kl(local), self.global_prior.kl(top)
+        return [ScaleCosts(a, float(b), c, float(d)) for a, b, c, d in zip(*parts, strict=True)]
 
     def value(self, local: Scale, top: Scale) -> float:
         """The scales' part of J, without their share in E[beta_j^2] d_j."""

@@ -7,9 +7,8 @@ import numpy as np
 
 from soubayes.sparse.designs.base import Ridge
 from soubayes.sparse.likelihoods.gaussian import Noise, NoisePrior
-from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers.costs import coefficient_kl, log_prior_variance, source_costs
-from soubayes.sparse.solvers.model import ColumnModel
+from soubayes.sparse.solvers.model import ColumnModel, ScaleCosts
 
 Array = np.ndarray
 
@@ -56,8 +55,7 @@ def evaluate(
     n: float,
     ridge: Ridge,
     w: Array,
-    tau: Scale,
-    nu: Scale,
+    scales: ScaleCosts,
     noise: Noise,
     log_dets: Array,
 ) -> Value:
@@ -71,7 +69,7 @@ def evaluate(
     kappa = w * ridge.variance
     loss = 0.5 * n * (np.log(2.0 * np.pi) + noise.mean_log)
     loss += 0.5 * (ridge.rss / v + float(gamma @ (1.0 - kappa)))
-    log_prior = log_prior_variance(model, tau, nu)
+    log_prior = log_prior_variance(model, scales)
     if model.scaled:
         log_prior = log_prior + np.where(model.sparse, noise.mean_log, 0.0)
     second = gamma * v * ridge.variance + ridge.mean**2
@@ -81,11 +79,10 @@ def evaluate(
     for (name, columns), log_det in zip(model.sources, log_dets, strict=True):
         costs[name] += 0.5 * float(log_det)
         total += float(gamma[columns[0]]) * costs[name] if len(columns) else 0.0
-    scales = model.scales
-    local, top = scales.kl(tau, nu)
-    costs |= {"local": float(local.sum()), "global": top}
+    costs |= {"local": float(scales.local.sum()), "global": scales.top}
     costs["noise"] = model.noise.kl(noise)
-    total += float(scales.local_confidence @ local) + model.global_confidence * top
+    total += float(model.scales.local_confidence @ scales.local)
+    total += model.global_confidence * scales.top
     total += model.noise.confidence * costs["noise"]
     if model.intercept_variance is not None:
         spread = model.intercept_spread(n, v)

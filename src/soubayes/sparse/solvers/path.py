@@ -23,14 +23,17 @@ from soubayes.sparse.likelihoods.gaussian import Noise
 from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers.descent import DROPPED, descend, left_out
 from soubayes.sparse.solvers.least_squares_state import (
+    Filled,
     LeastSquaresFit,
     LeastSquaresSolution,
     PathState,
     assemble,
     dropped_columns,
     expand,
+    fill,
     goal_of,
     settle,
+    settle_together,
 )
 from soubayes.sparse.solvers.objective import LeastSquaresModel
 
@@ -38,6 +41,7 @@ Array = np.ndarray
 
 LOOSE = 2e-2  # largest change of any kappa_j at which a path point counts as reached
 GUARD = 1.5  # the noise may not rise by more than this from one point to the next
+RIGID = 1e-8  # confidence in tau, relative to that in beta, below which nu cannot move precisions
 
 
 @dataclass(frozen=True)
@@ -47,12 +51,13 @@ class PathPoint:
     gamma: float
     state: PathState
     coef: Array  # (p,) standardised, dropped ones exactly 0
-    value: float  # J at this point's noise
+    value: float  # J at this point's noise; NaN where not asked for
     n_iter: int
     converged: bool
     guarded: bool  # the noise was held because it jumped
     sd: Array | None = None  # (p,) of q(beta_j), NaN where dropped; None without values
     degrees: float = np.nan  # of freedom of the noise
+    filled: Filled | None = None  # what J will be computed from
 
 
 def solve_path(
@@ -134,7 +139,6 @@ def _follow(
         here = _at(model, free, design.n, gamma)
         points.append(_reach(design, here, gamma, state, bool(points), max_iter - spent, values))
         state, spent = points[-1].state, spent + points[-1].n_iter
-        report(_line(points[-1]))
         if confidence is None and not free[state.active].any():
             break
     while confidence is None and points[0].gamma > 1.0:  # wide data: back towards 1
@@ -145,6 +149,8 @@ def _follow(
         if free[point.state.active].sum() > design.n / 3.0:
             break
         points.insert(0, point)
+    points = _with_values(design, model, free, points)
+    for point in points:
         report(_line(point))
     if confidence is None:
         supports = [point.state.active for point in points]
@@ -154,7 +160,7 @@ def _follow(
         searched = search_degrees(threshold, int(free.sum() - free[state.active].sum()))
         here = replace(model.at(1.0, free), searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
-        state = replace(state, w=w, refit=True)
+        state = state._replace(w=w, refit=True)
     return _End(points, chosen, state, here, spent)
 
 
@@ -164,7 +170,27 @@ def _at(model: LeastSquaresModel, free: Array, n: float, gamma: float) -> LeastS
     With p >= n nulls above the threshold take degrees of freedom from the noise (`search_degrees`).
     """
     p = int(free.sum())
-    return replace(model.at(gamma, free), searched=search_degrees(gamma, p) if p >= n else 0.0)
+    searched = search_degrees(gamma, p) if p >= n else 0.0
+    return replace(model, confidence=np.where(free, gamma, model.confidence), searched=searched)
+
+
+def _with_values(
+    design: LeastSquares, model: LeastSquaresModel, free: Array, points: list[PathPoint]
+) -> list[PathPoint]:
+    """The points with the scales and J that were left out on the way."""
+    later = [point for point in points if point.filled is not None]
+    if not later:
+        return points
+    models = [_at(model, free, design.n, point.gamma) for point in later]
+    filled = [point.filled for point in later if point.filled is not None]
+    states, costs = settle_together(models, [point.state for point in later], filled)
+    found = {
+        point.gamma: replace(
+            point, state=state, value=part.evaluate(here, design.n, cost).value, filled=None
+        )
+        for point, state, part, here, cost in zip(later, states, filled, models, costs, strict=True)
+    }
+    return [found.get(point.gamma, point) for point in points]
 
 
 def _line(point: PathPoint) -> str:
@@ -191,8 +217,8 @@ def start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
             np.asarray(0.1),
         ),
     )
-    return replace(
-        state, w=np.where(model.sparse, state.w, model.confidence * state.noise / model.variance)
+    return state._replace(
+        w=np.where(model.sparse, state.w, model.confidence * state.noise / model.variance)
     )
 
 
@@ -207,7 +233,8 @@ def _reach(
 ) -> PathPoint:
     """One point of the path, with the guard: a noise that jumps is held where it was.
 
-    Without ``values`` J is left out, and so are the scales if they cannot move the precisions.
+    Scales that cannot move the precisions are left out, and J is computed for all points at once.
+    Without ``values`` it is left out.
     """
     old, guarded = state, False
     state, spent, done, outside = descend(design, model, old, LOOSE, budget)
@@ -216,11 +243,16 @@ def _reach(
         spent, guarded = spent + n_iter, True
     # nu moves the precisions only by the order of the confidence in tau
     reach = np.max(model.local_confidence / model.confidence)
-    if not values and reach < 1e-6:
+    if reach < RIGID and not values:
         coef = np.zeros(len(state.w))
         if len(state.active):
             coef[state.active] = design.take(state.active).ridge(state.w[state.active]).mean
         return PathPoint(gamma, state, coef, np.nan, spent, done, guarded)
+    if reach < RIGID and guard:  # the first point has no scales yet
+        filled = fill(design, model, state, outside or dropped_columns(design, state))
+        coef, sd = filled.kept(model, state.active)
+        state, degrees = state._replace(w=filled.w), 2.0 * filled.noise.shape
+        return PathPoint(gamma, state, coef, np.nan, spent, done, guarded, sd, degrees, filled)
     for _ in range(20):
         whole = expand(design, model, state, outside or dropped_columns(design, state))
         before, state = state.nu.ratio, settle(state, model, whole)
@@ -231,11 +263,8 @@ def _reach(
         )
         spent += n_iter
     value = whole.evaluate(model, design.n).value
-    kept = state.active
-    coef, sd = np.zeros(len(state.w)), np.full(len(state.w), np.nan)
-    coef[kept] = whole.ridge.mean[kept]
-    sd[kept] = np.sqrt(model.confidence * state.noise * whole.ridge.variance)[kept]
-    degrees = 2.0 * whole.noise.shape
+    coef, sd = whole.filled.kept(model, state.active)
+    degrees = 2.0 * whole.filled.noise.shape
     return PathPoint(gamma, state, coef, value, spent, done, guarded, sd, degrees)
 
 
@@ -263,7 +292,7 @@ def _polish(
         for shrink in 0.5 ** np.arange(30):
             w = state.w.copy()
             w[active] = old * np.exp(shrink * step)
-            whole = expand(design, model, replace(state, w=w), outside)
+            whole = expand(design, model, state._replace(w=w), outside)
             value = whole.evaluate(model, design.n).value
             if value <= best:
                 break
