@@ -100,8 +100,10 @@ class LowRankPosterior(Posterior):
         half: Array,
         inverse: Array,
         scale: Array | None = None,
+        variance: Array | None = None,  # the diagonal of S, if it is known
     ) -> None:
-        variance = diagonal - np.einsum("ij,ij->j", half, half)
+        if variance is None:
+            variance = diagonal - np.einsum("ij,ij->j", half, half)
         self.mean, self.variance = mean, np.maximum(variance, 1e-12 * diagonal)
         self.diagonal, self.half, self.inverse = diagonal, half, inverse
         self.scale = np.ones(len(mean)) if scale is None else scale
@@ -118,6 +120,7 @@ class LowRankPosterior(Posterior):
             self.half[:, order],
             self.inverse,
             self.scale[order] * scale,
+            self.variance[order],
         )
 
     def joined(self, mean: float, variance: float) -> "Posterior":
@@ -127,6 +130,7 @@ class LowRankPosterior(Posterior):
             np.pad(self.half, ((0, 0), (0, 1))),
             self.inverse,
             np.append(self.scale, 1.0),
+            np.append(self.variance, variance),
         )
 
     def full(self) -> Array:

@@ -187,10 +187,10 @@ def test_plain_prior_with_known_noise_is_the_exact_engine(gamma):
     model = make_model(1, gamma=gamma, variance=np.array([variance]))
     design = Gram(np.array([[x @ x]]), np.array([x @ y]), float(y @ y), 8)
     known, w = Noise(1e14, 1.0), np.array([gamma / variance])
-    none = Scale(np.zeros(0), np.zeros(0))
+    none, nu = Scale(np.zeros(0), np.zeros(0)), Scale(np.array(2.0), np.array(1.0))
+    scales = model.scales.costs(none, nu)
     ridge = design.ridge(w)
-    nu = Scale(np.array(2.0), np.array(1.0))
-    value = evaluate(model, 8, ridge, w, none, nu, known, np.array([ridge.log_det]))
+    value = evaluate(model, 8, ridge, w, scales, known, np.array([ridge.log_det]))
     exact = solve_exact(
         ExactModel(
             [Block("beta", stats.norm(0, np.sqrt(variance)))],

@@ -53,7 +53,7 @@ def value_at(design, model, w, noise):
     ridge = ridge._replace(variance=ordered.variances(model, parts) / model.confidence)
     tau, nu = model.scales.split(model.groups.first(w / model.confidence))
     dets = ordered.log_determinants(model, parts)
-    return evaluate(model, design.n, ridge, w, tau, nu, noise, dets).value
+    return evaluate(model, design.n, ridge, w, model.scales.costs(tau, nu), noise, dets).value
 
 
 @pytest.mark.parametrize("prior", [Exponential(10.0), HalfCauchy()], ids=str)
@@ -207,7 +207,7 @@ def test_converged_coordinate_solution_is_stationary_in_every_factor():
         # S and m held: the terms of J that move are written out from the held second moments
         second = (s.model.confidence * s.noise.variance * ridge.variance + ridge.mean**2)[None]
         energy = second / noise.variance * tau.mean_inverse * nu.mean_inverse
-        base = evaluate(model, design.n, ridge, s.w, tau, nu, noise, dets)
+        base = evaluate(model, design.n, ridge, s.w, model.scales.costs(tau, nu), noise, dets)
         w_moved = model.confidence * tau.mean_inverse * nu.mean_inverse
         kappa = s.w * ridge.variance
         # evaluate() takes S and m as the best for w; put the held ones in instead
@@ -264,8 +264,12 @@ def test_columns_that_share_a_tau_stay_or_go_together_at_a_minimum(prior, local)
     assert np.diff(joint.history).max() <= 1e-9 * abs(joint.history[0])
 
 
-def test_the_path_of_a_fold_is_the_path():
-    """`path_fit` leaves out J and the polish, and changes nothing that predicts."""
+@pytest.mark.parametrize("stride", [1, path.FOLD_STRIDE])
+def test_the_path_of_a_fold_is_the_path(stride, monkeypatch):
+    """`path_fit` leaves out J, the polish and some points; what predicts hardly changes."""
+    monkeypatch.setattr(path, "FOLD_STRIDE", stride)
+    if stride == 1:
+        monkeypatch.setattr(path, "FOLD_LOOSE", path.LOOSE)
     for data in (experiment1(55, 50, 10, random_state=4), wide_design(60, 150, 5, random_state=4)):
         X = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
         y = (data.y - data.y.mean()) / data.y.std()
@@ -275,9 +279,11 @@ def test_the_path_of_a_fold_is_the_path():
         model, free = estimator._model(p, [], 1.0)
         points, chosen, whole = path.solve_path(design, model, free, None, tol=1e-8, max_iter=2000)
         coefs, fit = path.path_fit(design, model, free, max_iter=2000)
-        np.testing.assert_array_equal(fit.selected, whole.selected)
-        np.testing.assert_allclose(fit.coef, whole.coef, atol=2e-3 * np.abs(whole.coef).max())
-        assert fit.noise.variance == pytest.approx(whole.noise.variance, rel=2e-3)
-        expected = np.array([point.coef for point in points])
-        np.testing.assert_allclose(coefs, expected, atol=1e-5)
+        if stride == 1:
+            np.testing.assert_array_equal(fit.selected, whole.selected)
+        near = 2e-3 if stride == 1 else 0.1  # another column may just pass
+        np.testing.assert_allclose(fit.coef, whole.coef, atol=near * np.abs(whole.coef).max())
+        assert fit.noise.variance == pytest.approx(whole.noise.variance, rel=10 * near)
+        expected = np.array([point.coef for point in points])[::stride]
+        np.testing.assert_allclose(coefs, expected, atol=1e-5 if stride == 1 else 0.1)
         assert chosen is not None

@@ -15,7 +15,7 @@ from soubayes.sparse.scales.half_cauchy import HalfCauchy
 from soubayes.sparse.solvers.model import ColumnModel
 
 AnyModel = TypeVar("AnyModel", bound=ColumnModel)
-LOOSE = 3e-2  # nats in a step at which a point counts as reached
+LOOSE = 0.1  # nats in a step at which a point counts as reached
 
 
 class DialPoint(NamedTuple):

@@ -63,7 +63,23 @@ class LeastSquaresDial:
     ) -> Variances[LeastSquaresEvidence]:
         prior = Prior(model.scales, model.groups, float(model.confidence[0]))
         evidence = least_squares_evidence(self.design, model, noise)
-        return minimise(evidence, prior, start=self._dense, tol=LOOSE)
+        start = self._dense or common_variance(self.design)
+        return minimise(evidence, prior, start=start, tol=LOOSE)
+
+
+def common_variance(design: LeastSquares) -> float | None:
+    """The prior variance of ridge regression with the largest evidence, where X X' is small.
+
+    Up to a factor of 1.3, which the steps that follow make good.
+    """
+    found = design.spectrum()
+    if found is None:
+        return None
+    values, squares = found
+    trial = np.geomspace(1e-6, 1e4, 90)[:, None] / max(float(values.mean()), 1e-300)
+    grown = 1.0 + trial * values
+    cost = len(values) * np.log((squares / grown).sum(axis=1)) + np.log(grown).sum(axis=1)
+    return float(trial[int(np.argmin(cost)), 0])
 
 
 def fit_of(design: LeastSquares, model: LeastSquaresModel, found: Variances) -> LeastSquaresFit:

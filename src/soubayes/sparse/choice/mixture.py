@@ -25,11 +25,6 @@ class Component:
     inflation: float = 1.0  # of the predictive variance; recalibration, not part of the posterior
     candidate: str = ""  # its label, if confidences were chosen by prediction
 
-    def predict(self, rows: Array) -> tuple[Array, Array]:
-        """Mean and recalibrated variance at rows (x - mean of X, 1)."""
-        variance = self.posterior.spread(rows) + self.noise
-        return rows @ self.posterior.mean, self.inflation * variance
-
 
 @dataclass(frozen=True)
 class Mixture:
@@ -77,28 +72,34 @@ class Mixture:
 
     def spread(self, rows: Array) -> Array:
         """Posterior variances of linear combinations, within plus between components."""
-        mean = rows @ self.mean
-        return np.asarray(
-            sum(
-                part.weight
-                * (part.posterior.spread(rows) + (rows @ part.posterior.mean - mean) ** 2)
-                for part in self.components
-            )
-        )
+        means, spreads = self.predictors(rows)
+        return self.weights @ (spreads + (means - self.weights @ means) ** 2)
+
+    def predictors(self, rows: Array) -> tuple[Array, Array]:
+        """(components, rows) means and posterior variances of linear combinations."""
+        means = np.array([part.posterior.mean for part in self.components]) @ rows.T
+        spreads: dict[int, Array] = {}  # components along a path share their covariance
+        for part in self.components:
+            key = id(part.posterior.variance)
+            spreads[key] = spreads[key] if key in spreads else part.posterior.spread(rows)
+        return means, np.array([spreads[id(part.posterior.variance)] for part in self.components])
+
+    def predict_each(self, rows: Array) -> tuple[Array, Array]:
+        """(components, rows) means and recalibrated variances at rows (x - mean of X, 1)."""
+        means, spreads = self.predictors(rows)
+        noise = np.array([[part.noise] for part in self.components])
+        return means, np.array([[part.inflation] for part in self.components]) * (spreads + noise)
 
     def predict(self, rows: Array) -> tuple[Array, Array]:
         """Mean and variance of the mixture at rows (x - mean of X, 1)."""
-        each = [part.predict(rows) for part in self.components]
-        weights = self.weights
-        means, variances = np.array([m for m, _ in each]), np.array([v for _, v in each])
-        mean = weights @ means
-        return mean, weights @ (variances + (means - mean) ** 2)
+        means, variances = self.predict_each(rows)
+        mean = self.weights @ means
+        return mean, self.weights @ (variances + (means - mean) ** 2)
 
     def quantiles(self, rows: Array, levels: Array) -> Array:
         """(rows, levels) quantiles of the predictive mixture of normals."""
-        each = [part.predict(rows) for part in self.components]
-        means = np.array([m for m, _ in each])
-        sds = np.sqrt(np.array([v for _, v in each]))
+        means, variances = self.predict_each(rows)
+        sds = np.sqrt(variances)
         return np.stack([_quantile(means, sds, self.weights, level) for level in levels], axis=1)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -1,5 +1,6 @@
 """Which support of a path "auto" reports, and what the search costs."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -107,11 +108,18 @@ def _log_slab(square: Array) -> float:
     if not len(square):
         return 0.0
     size = 0.5 * np.log(square)
-    v = max(float(np.var(size)), LEAST_SPREAD)
-    each = (
-        size + np.log(2.0) + 0.5 * np.log(2.0 * np.pi * v) + (size - size.mean()) ** 2 / (2.0 * v)
+    total = float(size.sum())
+    return _log_slab_of(len(size), total, float(((size - total / len(size)) ** 2).sum()))
+
+
+def _log_slab_of(k: int, total: float, squares: float) -> float:
+    """`_log_slab` from the sum of log|b_j| and the sum of squares about their mean."""
+    if not k:
+        return 0.0
+    v = max(squares / k, LEAST_SPREAD)
+    return -(
+        total + k * math.log(2.0) + 0.5 * k * math.log(2.0 * math.pi * v) + squares / (2.0 * v)
     )
-    return -float(each.sum())
 
 
 def _threshold(score: _Score, step: float) -> float:
@@ -121,12 +129,17 @@ def _threshold(score: _Score, step: float) -> float:
     its estimate and e z^2 its square, for a column orthogonal to the others; ``step`` is the
     rise of the price.
     """
-    before, t = _log_slab(score.square), 4.0
+    size = 0.5 * np.log(score.square)
+    k, mean, spread = len(size), float(size.mean()) if len(size) else 0.0, 0.0
+    spread = float(((size - mean) ** 2).sum())
+    before, t, base = _log_slab_of(k, k * mean, spread), 4.0, math.log(score.spread)
     for _ in range(40):
-        more = _log_slab(np.append(score.square, t * score.spread)) - before
-        goal = step - np.log(2.0 * np.pi * score.spread) - 2.0 * more
+        off = 0.5 * (math.log(t) + base) - mean  # of the further column
+        wider = spread + off * off * k / (k + 1.0)
+        more = _log_slab_of(k + 1, (k + 1) * mean + off, wider) - before
+        goal = step - math.log(2.0 * math.pi) - base - 2.0 * more
         t = 0.5 * (t + max(goal, 1.0))
-    return float(t)
+    return t
 
 
 _TINY = 1e-300

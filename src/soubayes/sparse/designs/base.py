@@ -54,6 +54,9 @@ class LeastSquares(Protocol):
     def shrinkage_sums(self, w: Array, ridge: Ridge) -> tuple[float, float, float]:
         """Sum and sum of squares of the eigenvalues of W^1/2 A^-1 W^1/2, and m'W A^-1 W m."""
 
+    def spectrum(self) -> tuple[Array, Array] | None:
+        """Eigenvalues of X X' and the squared components of y, if X X' is smaller than X'X."""
+
     def low_rank(self, w: Array) -> tuple[Array, Array] | None:
         """L^-1 and X with A^-1 = W^-1 - W^-1 X' L^-T L^-1 X W^-1, if that is smaller than A."""
 

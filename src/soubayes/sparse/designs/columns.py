@@ -220,7 +220,7 @@ def weighted_moments(X: Any, share: Array, centre: bool) -> tuple[Array, Array]:
         square = np.empty(X.shape[1])
         for chunk in StandardColumns(X, mean, None, share)._chunks():
             off = np.asarray(X[:, chunk], float) - mean[chunk]
-            square[chunk] = np.einsum("i,ij,ij->j", share, off, off)
+            square[chunk] = share @ np.multiply(off, off, out=off)
         return mean, square
     csc = sp.csc_array(X)
     mean = np.asarray(csc.T @ share) if centre else np.zeros(X.shape[1])

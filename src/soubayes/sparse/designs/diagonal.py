@@ -33,5 +33,8 @@ class Diagonal:
         kappa = w * ridge.variance
         return float(kappa.sum()), float(kappa @ kappa), float(kappa @ (w * ridge.mean**2))
 
+    def spectrum(self) -> None:
+        return None
+
     def low_rank(self, w: Array) -> None:
         return None

@@ -62,5 +62,8 @@ class Gram:
         inside = ridge.triangle @ (w * ridge.mean)
         return float(np.vdot(scaled, scaled)), squared_norm(scaled), float(inside @ inside)
 
+    def spectrum(self) -> None:
+        return None
+
     def low_rank(self, w: Array) -> None:
         return None

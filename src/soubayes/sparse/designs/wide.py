@@ -69,5 +69,9 @@ class Wide:
         pull = float(ridge.mean @ (w * ridge.mean)) - float(inside @ inside)
         return float(np.trace(M)), float(np.vdot(M, M)), pull
 
+    def spectrum(self) -> tuple[Array, Array]:
+        values, vectors = np.linalg.eigh(self.columns.gram(np.ones(self.columns.shape[1])))
+        return np.maximum(values, 0.0), (self.y @ vectors) ** 2
+
     def low_rank(self, w: Array) -> tuple[Array, Array]:
         return Woodbury.of(self.columns, w).inverse, self.columns.dense()

@@ -26,7 +26,7 @@ from soubayes.sparse.solvers.threads import solver_threads
 Array = np.ndarray
 
 CLEARLY = 10.0  # nats by which a sparse support beats ridge regression where folds cannot say
-FEW_AT_A_TIME = 10  # folds there, of few rows each
+FEW_AT_A_TIME = 5  # folds there, of few rows each
 STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
@@ -158,7 +158,7 @@ class LinearChoice(ChoosingEstimator, GaussianEstimator):
 
 def few_at_a_time(n: int, p: int, seed: Any) -> list[tuple[Array, Array]]:
     """Folds of so few rows that more rows than columns are left, or all but one."""
-    size = max((n - p) // 2, 1)
+    size = max(n - p - 1, 1)
     order = check_random_state(seed).permutation(n)
     held = [order[i * size : (i + 1) * size] for i in range(min(FEW_AT_A_TIME, n // size))]
     return [(np.setdiff1d(order, test), np.sort(test)) for test in held]

@@ -477,9 +477,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         return found
 
     def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
-        parts = [component.predict(rows) for component in mixture.components]
-        means, variances = (np.stack(each) for each in zip(*parts, strict=True))
-        odds = average_log_odds(means, variances, mixture.weights)
+        odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
         return odds, np.zeros_like(odds)
 
     def _likelihood(self) -> RowLikelihood:

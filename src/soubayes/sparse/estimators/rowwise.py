@@ -325,12 +325,7 @@ class RowwiseEstimator(InclusionReports):
         ]  # fmt: skip
 
     def _block_predictors(self, block: Array) -> list[tuple[Array, Array]]:
-        found = []
-        for mixture in self.mixtures_:
-            rows = centred(block, self._x_mean, mixture)
-            each = [component.predict(rows) for component in mixture.components]
-            found.append((np.stack([m for m, _ in each]), np.stack([v for _, v in each])))
-        return found
+        return [m.predict_each(centred(block, self._x_mean, m)) for m in self.mixtures_]
 
     def _checked(self, X: Any) -> Any:
         check_is_fitted(self)

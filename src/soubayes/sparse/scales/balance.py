@@ -105,7 +105,8 @@ def stationary_precision(
     """
     s, Q, g, M, a = (np.asarray(value, float) for value in (s, signal, ratio, limit, shape))
     if groups is not None:
-        return _stationary_of_groups(prior, *as_floats(s, Q, g, M, a), groups)
+        s, Q, g, M, a = as_floats(s, Q, g, M, a)
+        return _stationary_of_groups(prior, s, Q, g, M, a, groups)
     z, top, twice = Q / s, M / s, 2.0 * g
 
     def balance(t: Array) -> tuple[Array, Array]:

@@ -81,7 +81,9 @@ class Prior(NamedTuple):
         shape = np.maximum(scales.weight / (2.0 * scales.local_confidence), 2.0)
         held = Scale(shape, self.confidence * P / rho), Scale(a_nu, np.asarray(rho))
         precision = 1.0 / (self.confidence * P)
-        return scales.refresh(precision, scales.refresh(precision, held))
+        for _ in range(6 if top is None else 2):
+            held = scales.refresh(precision, held)
+        return held
 
     def value(self, P: Array, local: Scale, top: Scale) -> float:
         """KLs of the scales; gamma_b/2 sum log P is part of the data's gamma_b/2 log|K|."""
@@ -107,19 +109,22 @@ def minimise(
     evidence: Callable[[Array, E | None], E],
     prior: Prior,
     *,
-    start: Variances[E] | None = None,
+    start: Variances[E] | float | None = None,
     tol: float = 1e-2,
     max_iter: int = 300,
 ) -> Variances[E]:
     """Minimise J over P; ``evidence(P of the columns, the last evidence)`` is asked once a step.
 
+    It starts from another solution, or from a common variance (None: that of one column in all).
     Converged when two steps in a row, the second one a plain majorise-minimise step, lower J by
     less than ``tol`` nats.
     """
-    groups = prior.groups
-    last = None if start is None else start.evidence
-    P = np.full(groups.n_groups, 1.0 / len(groups.number)) if start is None else start.variance
-    here = prior.first(P, None if start is None else start.top)
+    groups, last = prior.groups, None
+    if isinstance(start, Variances):
+        P, last, here = start.variance, start.evidence, prior.first(start.variance, start.top)
+    else:
+        P = np.full(groups.n_groups, 1.0 / len(groups.number) if start is None else start)
+        here = prior.first(P, None)
     best: Variances[E] | None = None
     history: list[float] = []
     reach, common, calm, done = 1.0, True, False, False

@@ -205,7 +205,8 @@ class ScaleModel(NamedTuple):
     def costs_of_each(self, local: Scale, top: Scale) -> list[ScaleCosts]:
         """The same of several nu, with a leading axis of ``local`` for each."""
         if not self.weight.size:
-            return [self.costs(*pair) for pair in zip(*(map(Scale, *q) for q in (local, top)))]
+            each = zip(map(Scale, *local), map(Scale, *top), strict=True)
+            return [self.costs(*pair) for pair in each]
         parts = local.mean_log, top.mean_log, self.local_prior.kl(local), self.global_prior.kl(top)
         return [ScaleCosts(a, float(b), c, float(d)) for a, b, c, d in zip(*parts, strict=True)]
 
