@@ -58,5 +58,7 @@ def invert(lower: Array) -> Array:
     """The whole inverse of A from its lower Cholesky factor, which is left as it is."""
     if not len(lower):
         return lower
-    half, _ = lapack.dpotri(lower, lower=1)
-    return np.tril(half) + np.tril(half, -1).T
+    half, _ = lapack.dpotri(lower, lower=1)  # above the diagonal are the zeros of ``lower``
+    full = half + half.T
+    full.flat[:: len(full) + 1] = half.diagonal()
+    return full

@@ -64,15 +64,15 @@ def balance_global(
     def slope(t: Array) -> tuple[Array, Array]:
         # rho dJ/drho at fixed precisions, and its derivative in t = log rho
         rho = np.exp(t)
-        one, two = local.kl_slope(Scale(tau.shape, 1.0 / (precision * rho[..., None])))
-        top_one, top_two = top.kl_slope(Scale(nu.shape, rho))
+        one, two = local.kl_slope(tau.at(1.0 / (precision * rho[..., None])))
+        top_one, top_two = top.kl_slope(nu.at(rho))
         return (
             global_confidence * top_one - (local_confidence * one).sum(axis=-1),
             global_confidence * top_two + (local_confidence * two).sum(axis=-1),
         )
 
     rho = np.asarray(np.exp(newton_root(slope, np.log(nu.ratio), 80.0)))
-    return Scale(tau.shape, 1.0 / (precision * rho[..., None])), Scale(nu.shape, rho)
+    return tau.at(1.0 / (precision * rho[..., None])), nu.at(rho)
 
 
 def stationary_precision(

@@ -17,6 +17,7 @@ All arguments broadcast; confidences are finite and positive.
 """
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,12 @@ from soubayes.sparse.scales.roots import find_root
 Array = np.ndarray
 
 
-class Scale(NamedTuple):
+class _ShapeAndRatio(NamedTuple):
+    shape: Array
+    ratio: Array
+
+
+class Scale(_ShapeAndRatio):
     r"""Inverse-gamma factors of squared scales, arrays of one shape.
 
     Parameters
@@ -64,8 +70,19 @@ class Scale(NamedTuple):
     np.float64(2.0)
     """
 
-    shape: Array
-    ratio: Array
+    def at(self, ratio: Array) -> "Scale":
+        """The same shapes at other ratios; what depends on the shapes alone is not lost."""
+        moved = Scale(self.shape, ratio)
+        moved.__dict__.update(self.__dict__)
+        return moved
+
+    @cached_property
+    def _log_minus_psi(self) -> Array:
+        return log_minus_psi(self.shape)
+
+    @cached_property
+    def _negative_entropy(self) -> Array:
+        return negative_entropy(self.shape)
 
     @property
     def mean_inverse(self) -> Array:
@@ -75,7 +92,7 @@ class Scale(NamedTuple):
     @property
     def mean_log(self) -> Array:
         """E[log x] = log b - psi(a)."""
-        return np.log(self.ratio) + log_minus_psi(self.shape)
+        return np.log(self.ratio) + self._log_minus_psi
 
     @property
     def mean(self) -> Array:
@@ -85,7 +102,7 @@ class Scale(NamedTuple):
     @property
     def mean_log_density(self) -> Array:
         """E[log q(x)], minus the entropy."""
-        return negative_entropy(self.shape) - np.log(self.ratio)
+        return self._negative_entropy - np.log(self.ratio)
 
     def take(self, index: Array) -> "Scale":
         """Select some coordinates.

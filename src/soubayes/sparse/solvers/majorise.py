@@ -98,7 +98,7 @@ class Prior(NamedTuple):
         ratio, scales = self.confidence * P / rho, self.scales
         new = np.asarray(rho)
         if np.max(np.abs(np.log(ratio / local.ratio))) < stale:
-            return Scale(local.shape, ratio), Scale(top.shape, new)
+            return local.at(ratio), top.at(new)
         weight = scales.weight / 2.0
         a = scales.local_prior.best_shape(ratio, weight, scales.local_confidence)
         a_nu = scales.global_prior.best_shape(new, weight.sum(), scales.global_confidence)
@@ -165,7 +165,7 @@ def _step(prior: Prior, at: Variances[E], reach: float, common: bool) -> tuple[A
     b = 0.5 * prior.confidence * h + gamma * two / P
     new = np.clip((ge + np.sqrt(ge * ge + 2.0 * b * energy)) / (2.0 * b), 1e-14, 1e12)
     step = np.log(new / P)
-    held = Scale(at.local.shape, prior.confidence * new / rho), at.top
+    held = at.local.at(prior.confidence * new / rho), at.top
     move = float(np.log(scales.balance(1.0 / (prior.confidence * new), held)[1].ratio / rho))
     if common:
         weight = P * h + 1e-12

@@ -149,10 +149,35 @@ class _Quadratic(NamedTuple):
     H: Array
     W: Array
     linear: Array
+    alike: bool  # W is H but for the intercept
 
     def keep(self, stay: Array) -> "_Quadratic":
-        square = np.ix_(stay, stay)
-        return _Quadratic(self.columns[stay], self.H[square], self.W[square], self.linear[stay])
+        square, columns, linear = np.ix_(stay, stay), self.columns[stay], self.linear[stay]
+        return _Quadratic(columns, self.H[square], self.W[square], linear, self.alike)
+
+    def inverses(self, w: Array, gamma: Array, intercept: bool) -> tuple[Array, Array, float]:
+        """(H + diag(w))^-1, (W + diag(w))^-1 and half the log determinant of the first.
+
+        Its terms are weighted by ``gamma``, which differs at most in the intercept.
+        """
+        if not self.alike:
+            factor = cholesky(self.H, w)
+            log_det = float(gamma @ np.log(np.diag(factor)))
+            return invert(factor), invert(cholesky(self.W, w)), log_det
+        factor = cholesky(self.W, w)
+        half = np.log(np.diag(factor))
+        if not intercept:
+            B = invert(factor)
+            return B, B, float(gamma @ half)
+        # the intercept is last: the factor without it, then the inverse with it
+        own, total = float(factor[-1, -1]) ** 2, float(self.W[-1, -1] + w[-1])
+        C, B = np.zeros((2, len(w), len(w)))
+        inner = invert(np.asfortranarray(factor[:-1, :-1]))
+        way = np.append(inner @ self.W[:-1, -1], -1.0)
+        C[:-1, :-1] = B[:-1, :-1] = inner
+        C[-1, -1] = 1.0 / total
+        B += np.outer(way, way / own)
+        return C, B, float(gamma[:-1] @ half[:-1] + 0.5 * gamma[-1] * np.log(total))
 
 
 class _Point(NamedTuple):
@@ -184,8 +209,14 @@ def improve(
     dropping columns on the way, until a step gains less than ``enough``. With ``jump`` columns that
     were taken back far out go to their own stationary point, where Newton would hardly move them.
     """
+    gamma = model.confidence[state.active]
+    one = len(set(gamma[: len(gamma) - model.intercept].tolist())) <= 1
     quadratic = _Quadratic(
-        state.active, apart(model, data.information), W, data.score + W @ state.mean
+        state.active,
+        apart(model, data.information),
+        W,
+        data.score + W @ state.mean,
+        one and np.array_equal(W, data.information),
     )
     rest, held = state.rest.copy(), (state.local, state.top)
     point = _profile(model, quadratic, np.log(state.precision), held)
@@ -215,12 +246,11 @@ def _profile(
 ) -> _Point:
     gamma = model.confidence[quadratic.columns]
     w = gamma * np.exp(theta[quadratic.columns])
-    factor = cholesky(quadratic.H, w)
-    log_det = gamma @ np.log(np.diag(factor))
-    C, B = invert(factor), invert(cholesky(quadratic.W, w))
+    C, B, log_det = quadratic.inverses(w, gamma, model.intercept)
     variance = gamma * np.diag(C)
-    if len(set(gamma[: len(gamma) - model.intercept])) > 1:  # sources of unequal confidence
-        root = invert_triangle(factor).T * np.sqrt(gamma)
+    if not quadratic.alike and len(set(gamma[: len(gamma) - model.intercept].tolist())) > 1:
+        # sources of unequal confidence
+        root = invert_triangle(cholesky(quadratic.H, w)).T * np.sqrt(gamma)
         variance = np.einsum("ij,ij->i", root, root)
     mean = B @ quadratic.linear
     local, top = model.scales.balance(tau_precision(model, np.exp(theta)), held)

@@ -110,7 +110,7 @@ def solve_rows(
     run = partial(_minimise, shared, y)
     grid = confidence_grid(int(free.sum()), None if auto else asked) if selects else [asked]
     grid = grid[:: limits.stride] if auto else grid
-    loose = limits._replace(tol=_LOOSE)
+    loose = limits._replace(tol=max(_LOOSE, limits.tol))
     points: list[RowPoint] = []
     refits: list[RowFit] = []
     way: RowFit | None = None
