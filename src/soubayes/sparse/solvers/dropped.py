@@ -201,12 +201,11 @@ def _some_left_out(
 
 def _one_out_block(
     Z: Array, terms: RowTerms, inside: Array, outside: Array
-) -> tuple[Array, Array, Array]:
-    active, others = Z[:, inside], Z[:, outside]
+) -> tuple[Array, ...]:
     information = terms.information.astype(Z.dtype)
-    cross = (active * information[:, None]).T @ others
-    own = np.square(others).T @ information
-    return cross.astype(float, copy=False), own.astype(float, copy=False), others.T @ terms.score
+    cross = (Z[:, inside] * information[:, None]).T @ Z
+    own, q = information @ np.square(Z), terms.score @ Z.astype(float, copy=False)
+    return tuple(part[..., outside].astype(float, copy=False) for part in (cross, own, q))
 
 
 def _admit(
