@@ -8,7 +8,7 @@ Three cases ("more than 300 columns", the same in csr, and "blocks, wide") were 
 purpose: dropped columns that asked to return and could not kept an old share of J, so that the J
 that was reported lay 6 to 26 nats below that of the solution. Nine numbers of six linear cases were
 recorded again when the scales of a path came to be found for all of its points at once: the last J
-of three was that of a q(nu^2) which had not settled (J is lower by 1e-4 of its size now), KLs of the
+of three was that of a q(nu^2) which had not settled (J is lower by 1e-4 of its size), KLs of the
 local scales moved by 1e-7 of their size, and coefficients on the way of one path by 5e-8.
 """
 

@@ -199,9 +199,7 @@ def _some_left_out(
     return np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0), q
 
 
-def _one_out_block(
-    Z: Array, terms: RowTerms, inside: Array, outside: Array
-) -> tuple[Array, ...]:
+def _one_out_block(Z: Array, terms: RowTerms, inside: Array, outside: Array) -> tuple[Array, ...]:
     information = terms.information.astype(Z.dtype)
     cross = (Z[:, inside] * information[:, None]).T @ Z
     own, q = information @ np.square(Z), terms.score @ Z.astype(float, copy=False)
