@@ -68,9 +68,10 @@ class LeastSquaresDial:
 
 
 def common_variance(design: LeastSquares) -> float | None:
-    """The prior variance of ridge regression with the largest evidence, where X X' is small.
+    """A prior variance to start ridge regression from, where X X' is small.
 
-    Up to a factor of 1.3, which the steps that follow make good.
+    The smallest whose evidence is within half a nat of the largest: where X nearly interpolates, the
+    evidence is flat towards large variances, and the noise would vanish there.
     """
     found = design.spectrum()
     if found is None:
@@ -79,7 +80,7 @@ def common_variance(design: LeastSquares) -> float | None:
     trial = np.geomspace(1e-6, 1e4, 90)[:, None] / max(float(values.mean()), 1e-300)
     grown = 1.0 + trial * values
     cost = len(values) * np.log((squares / grown).sum(axis=1)) + np.log(grown).sum(axis=1)
-    return float(trial[int(np.argmin(cost)), 0])
+    return float(trial[int(np.argmax(cost <= cost.min() + 1.0)), 0])
 
 
 def fit_of(design: LeastSquares, model: LeastSquaresModel, found: Variances) -> LeastSquaresFit:
