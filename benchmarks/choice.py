@@ -3,7 +3,6 @@
     SOUBAYES_DATA=... python benchmarks/choice.py regression rows.jsonl
     SOUBAYES_DATA=... python benchmarks/choice.py classes rows.jsonl
     SOUBAYES_DATA=... python benchmarks/choice.py designs rows.jsonl   # the paper's, no data needed
-    python benchmarks/choice.py times rows.jsonl     # CPU seconds beside LassoCV and L1 with folds
     python benchmarks/choice.py report rows.jsonl
 
 Targets: genes of the microarray sets in $SOUBAYES_DATA/wide (drawn with a seed that no choice of a
@@ -204,30 +203,6 @@ def designs(out: Path, seeds: int = 20) -> None:
                 file.write(json.dumps(row) + "\n")
 
 
-def times(out: Path, runs: int = 5) -> None:
-    """CPU seconds of one thread, medians of alternating runs."""
-    for n, p, signals in ((105, 100, 20), (405, 400, 50), (71, 4088, 10), (100, 200, 10)):
-        rng = np.random.default_rng(n)
-        X, coef = rng.standard_normal((n, p)), np.zeros(p)
-        coef[:signals] = rng.choice([-2.0, 2.0], signals)
-        y = X @ coef + rng.standard_normal(n)
-        labels = (X @ coef + rng.logistic(size=n) > 0).astype(int)
-        for target, methods, first in (
-            (y, regressors(p), "LassoCV"),
-            (labels, classifiers(p), "L1"),
-        ):
-            seconds: dict[str, list[float]] = {name: [] for name in ("chosen", "path", first)}
-            for _ in range(runs):
-                for name, taken in seconds.items():
-                    start = time.process_time()
-                    methods[name]().fit(X, target)
-                    taken.append(time.process_time() - start)
-            row = {"shape": [n, p], **{name: float(np.median(x)) for name, x in seconds.items()}}
-            print(json.dumps(row), f"chosen/{first} {row['chosen'] / row[first]:.1f}", flush=True)
-            with out.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-
-
 def read(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
@@ -295,7 +270,4 @@ if __name__ == "__main__":
             run(class_sets(), classifiers, odds, target)
         elif what == "designs":
             designs(target)
-        elif what == "times":
-            times(target)
-        if what != "times":
-            report(read(target))
+        report(read(target))

@@ -3,6 +3,7 @@
     python benchmarks/linear.py            # designs of Table 1, and n >> p
     python benchmarks/linear.py wide       # n = 500, p = 20,000 and n = 71, p = 4,088
     python benchmarks/linear.py all --ard  # also ARDRegression and the Gibbs horseshoe (minutes)
+    python benchmarks/linear.py choice     # confidences chosen by prediction, medians of five runs
 
 Seconds are CPU time of one thread, the best of three where a fit takes less than one second. A
 ratio is the peer's time over ours: above 1 we are faster. Errors are sqrt(1 + |estimate - coef|^2).
@@ -23,10 +24,18 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from measure import timed
+from measure import alternating, timed
 from soubayes import SoULinearRegression, horseshoe_gibbs
 from soubayes.datasets import Regression, experiment1, prediction_rmse, wide_design
 
+CHOICE_SIZES = [
+    (105, 100, 20),
+    (405, 400, 50),
+    (100, 200, 10),
+    (71, 4088, 20),
+    (200_000, 200, 20),
+    (500, 20_000, 50),
+]
 SIZES = [(55, 50, 10), (105, 100, 20), *((405, 400, signals) for signals in (10, 50, 100, 200))]
 
 
@@ -39,6 +48,9 @@ def main() -> None:
 def run() -> None:
     slow = "--ard" in sys.argv
     which = next((word for word in sys.argv[1:] if not word.startswith("-")), "tall")
+    if which == "choice":
+        with_the_choice()
+        return
     print("| design | method | seconds | ratio to ours | error | selected |")
     print("| --- | --- | --- | --- | --- | --- |")
     if which in ("tall", "all"):
@@ -82,11 +94,40 @@ def compare(name: str, data: Regression, slow: bool) -> None:
         row(name, "Gibbs horseshoe (200 draws)", seconds, ours, error, len(coef))
 
 
-def n_much_larger() -> None:
-    """n >> p: everything but X'X should be small change."""
+def with_the_choice() -> None:
+    """Times over that of LassoCV: at most 3 with the choice, 1 without (``cv=None``), are asked."""
+    print("| n, p, signals | LassoCV, s | chosen / LassoCV | cv=None / LassoCV | abess / LassoCV |")
+    print("| --- | --- | --- | --- | --- |")
+    for sizes in CHOICE_SIZES:
+        n, p, _ = sizes
+        if n > 10_000:
+            X, y = many_rows()
+        else:
+            data = (experiment1 if n > p else wide_design)(*sizes, random_state=0)
+            X, y = data.X, data.y
+        methods: dict[str, Callable[[], Any]] = {
+            "LassoCV": lambda X=X, y=y: LassoCV().fit(X, y),
+            "chosen": lambda X=X, y=y: SoULinearRegression().fit(X, y),
+            "cv=None": lambda X=X, y=y: SoULinearRegression(cv=None).fit(X, y),
+        }
+        if n < 10_000 and p < 10_000:  # minutes beyond
+            methods["abess"] = lambda X=X, y=y: best_subset().fit(X, y)
+        seconds = alternating(methods, runs=5 if p < 10_000 else 1)
+        own = seconds.pop("LassoCV")
+        names = ("chosen", "cv=None", "abess")
+        ratios = [f"{seconds[name] / own:.2f}" if name in seconds else "" for name in names]
+        print(f"| {', '.join(map(str, sizes))} | {own:.3f} | {' | '.join(ratios)} |", flush=True)
+
+
+def many_rows() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200_000, 200))
-    y = X[:, :20] @ np.arange(1, 21) + rng.standard_normal(200_000)
+    return X, X[:, :20] @ np.arange(1, 21) + rng.standard_normal(200_000)
+
+
+def n_much_larger() -> None:
+    """n >> p: everything but X'X should be small change."""
+    X, y = many_rows()
     gram, _ = timed(lambda: X.T @ X)
     seconds, _ = timed(lambda: SoULinearRegression(choice="path").fit(X, y))
     lasso, _ = timed(lambda: LassoCV().fit(X, y))

@@ -1,6 +1,6 @@
 """Speed of SoULogisticRegression, as ratios to peers in one run.
 
-    python benchmarks/logistic.py [digits | gl | l1 | algorithm1 | wide | memory ...]
+    python benchmarks/logistic.py [digits | gl | l1 | algorithm1 | wide | memory | choice ...]
 
 MNIST, standardised, 60,000 images, float32, one digit against the rest; CPU seconds of one
 thread (set OMP_NUM_THREADS=1), so that a busy machine does not decide. ``--digits 0 8`` takes
@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_limits
 
+from measure import alternating
 from soubayes import SoULogisticRegression, load_mnist
 from soubayes.paper.l1 import GRID, fit_l1_cv
 from soubayes.paper.logistic import standardised
@@ -128,6 +131,43 @@ def wide() -> None:
             )
 
 
+def choice() -> None:
+    """Confidences chosen by prediction beside L1 with cross-validation; medians of five runs.
+
+    At most 3 times L1 at the first three sizes and, with ``cv=None``, 6 times lbfgs at 20,000 rows
+    are asked.
+    """
+    print("| n, p | L1 with folds, s | chosen / L1 | cv=None / L1 | cv=None / lbfgs |")
+    print("| --- | --- | --- | --- | --- |")
+    for n, p in ((400, 100), (72, 7129), (20_000, 200), (105, 100), (405, 400)):
+        X, y = wide_data(0) if p > 1000 else tall_data(n, p)
+        searched = GridSearchCV(
+            LogisticRegression(l1_ratio=1.0, solver="liblinear", intercept_scaling=100.0),
+            {"C": np.logspace(-4, 2, 13)},
+            scoring="neg_log_loss",
+        )
+        methods: dict[str, Callable[[], Any]] = {
+            "L1": lambda X=X, y=y, m=searched: m.fit(X, y),
+            "lbfgs": lambda X=X, y=y: LogisticRegression(C=np.inf).fit(X, y),
+            "chosen": lambda X=X, y=y: SoULogisticRegression().fit(X, y),
+            "cv=None": lambda X=X, y=y: SoULogisticRegression(cv=None).fit(X, y),
+        }
+        slow = {"L1": methods.pop("L1")} if n > 10_000 else {}  # half a minute: one run
+        found = alternating(methods) | alternating(slow, runs=1)
+        one, two, three = (found[a] / found[b] for a, b in
+                           (("chosen", "L1"), ("cv=None", "L1"), ("cv=None", "lbfgs")))  # fmt: skip
+        ratios = f"{one:.2f} | {two:.2f} | {three:.1f}"
+        print(f"| {n}, {p} | {found['L1']:.3f} | {ratios} |", flush=True)
+
+
+def tall_data(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
+    """Independent columns, a tenth of them (at most 20) with coefficients of 1 or -1."""
+    rng = np.random.default_rng(n)
+    X, coef = rng.standard_normal((n, p)), np.zeros(p)
+    coef[: min(p // 10, 20)] = rng.choice([-1.0, 1.0], min(p // 10, 20))
+    return X, (X @ coef + rng.logistic(size=n) > 0).astype(int)
+
+
 def wide_data(seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Columns correlated through 20 factors, the class decided by 5 of them."""
     rng = np.random.default_rng(seed)
@@ -167,6 +207,9 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=160)
     given = parser.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
+    if "choice" in given.parts:
+        with threadpool_limits(1):
+            choice()
     if "wide" in given.parts:
         wide()
     if "memory" in given.parts:

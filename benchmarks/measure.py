@@ -11,6 +11,7 @@ import os
 import platform
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -76,6 +77,18 @@ def timed(work: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
         if best > 1.0:
             break
     return best, result
+
+
+def alternating(methods: dict[str, Callable[[], Any]], runs: int = 5) -> dict[str, float]:
+    """CPU seconds of every method, the median of ``runs`` runs in turn, after one that warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in methods}
+    for run in range(runs + 1):
+        for name, work in methods.items():
+            begin = time.process_time()
+            work()
+            if run:
+                seconds[name].append(time.process_time() - begin)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
 class Saved:

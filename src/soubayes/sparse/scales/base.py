@@ -71,7 +71,18 @@ class Scale(_ShapeAndRatio):
     """
 
     def at(self, ratio: Array) -> "Scale":
-        """The same shapes at other ratios; what depends on the shapes alone is not lost."""
+        """Move to other ratios; what was computed from the shapes alone is kept.
+
+        Parameters
+        ----------
+        ratio : ndarray
+            The new ratios.
+
+        Returns
+        -------
+        scale : Scale
+            Factors of the same shapes.
+        """
         moved = Scale(self.shape, ratio)
         moved.__dict__.update(self.__dict__)
         return moved
