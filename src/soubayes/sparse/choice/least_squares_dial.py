@@ -70,8 +70,8 @@ class LeastSquaresDial:
 def common_variance(design: LeastSquares) -> float | None:
     """A prior variance to start ridge regression from, where X X' is small.
 
-    The smallest whose evidence is within half a nat of the largest: where X nearly interpolates, the
-    evidence is flat towards large variances, and the noise would vanish there.
+    The smallest whose evidence is within half a nat of the largest. Where X nearly interpolates y,
+    the evidence is flat towards large variances, and the noise would vanish there.
     """
     found = design.spectrum()
     if found is None:
