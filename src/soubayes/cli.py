@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -33,44 +33,86 @@ app = typer.Typer(
 console = Console()
 
 
+File = Annotated[Path, typer.Argument(help="A .csv or .parquet file with a header.")]
+Target = Annotated[str, typer.Option(help="The column to predict.")]
+Task = Annotated[str, typer.Option(help="auto, regression or classification.")]
+Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.")]
+Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
+Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]
+
+
 @app.command()
 def fit(
-    file: Annotated[Path, typer.Argument(help="A .csv or .parquet file with a header.")],
-    target: Annotated[str, typer.Option(help="The column to predict.")],
-    task: Annotated[str, typer.Option(help="auto, regression or classification.")] = "auto",
-    missing: Annotated[str, typer.Option(help="impute missing values, or drop rows.")] = "impute",
-    drop: Annotated[list[str] | None, typer.Option(help="A column to leave out.")] = None,
-    date: Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")] = None,
+    file: File,
+    target: Target,
+    task: Task = "auto",
+    missing: Missing = "impute",
+    drop: Drop = None,
+    date: Date = None,
     out: Annotated[Path, typer.Option(help="Where the model and its page go.")] = Path("fit"),
 ) -> None:
     """Sparse regression or classification of a table: which columns matter, and how much.
 
     Writes model.soubayes (the whole pipeline, read with soubayes.load_model) and summary.html.
     """
-    from soubayes.data.tabular import TableError, pose_problem, read_table
-    from soubayes.fitting import CAUTION, fit_table, summary_cells, write_fit
+    from soubayes.data.tabular import TableError
+    from soubayes.fitting import caution, summary_cells, write_fit
 
+    settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
     with one_line_errors(TableError, OSError, ImportError):
-        frame = read_table(file)
-        problem = pose_problem(
-            frame, target, task=task, missing=missing, drop=drop or [], dates=date or []
-        )
-        for note in problem.notes:
-            say(note)
-        with progress_bar() as progress:
-            progress.add_task("fitting", total=None)
-            fitted = fit_table(problem)
+        problem, fitted = _fitted(file, target, settings)
         columns, rows = summary_cells(fitted)
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows[:MOST_PRINTED]:
             table.add_row(*map(Text, row))
         say(f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}")
         console.print(table)
-        say(CAUTION)
+        say(caution(fitted))
         written = write_fit(fitted, problem, target, out)
     if len(rows) > MOST_PRINTED:
         say(f"... and {len(rows) - MOST_PRINTED} more in {written[-1]}")
     say(f"Wrote {' and '.join(map(str, written))}")
+
+
+@app.command()
+def explore(
+    file: File,
+    target: Target,
+    task: Task = "auto",
+    missing: Missing = "impute",
+    drop: Drop = None,
+    date: Date = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("explorer.html"),
+) -> None:
+    """Fit a table and write a page to explore the fit: one file, no server, no network.
+
+    Sliders move along the path of the confidence and between dense and sparse; the page shows
+    coefficients with intervals, predictions of held-out rows, and the Python of every point.
+    """
+    from soubayes.data.tabular import TableError
+    from soubayes.fitting import write_explorer
+
+    settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
+    with one_line_errors(TableError, OSError, ImportError):
+        problem, fitted = _fitted(file, target, settings)
+        given = {"task": problem.task, **{k: v for k, v in settings.items() if k != "task"}}
+        read = ", ".join([repr(target), *(f"{name}={value!r}" for name, value in given.items())])
+        say(f"{len(fitted.summary)} of {fitted.n_features} coefficients selected. {fitted.score}")
+        written = write_explorer(fitted, problem, file, target, read, out)
+    say(f"Wrote {written}. Open it in a browser.")
+
+
+def _fitted(file: Path, target: str, settings: dict[str, Any]) -> tuple[Any, Any]:
+    """The problem that a file and the options pose, and its fit; decisions are said."""
+    from soubayes.data.tabular import pose_problem, read_table
+    from soubayes.fitting import fit_table
+
+    problem = pose_problem(read_table(file), target, **settings)
+    for note in problem.notes:
+        say(note)
+    with progress_bar() as progress:
+        progress.add_task("fitting", total=None)
+        return problem, fit_table(problem)
 
 
 def progress_bar() -> Progress:

@@ -1,7 +1,6 @@
-"""`soubayes fit`: a sparse regression or classification of a table, its model file and its page."""
+"""`soubayes fit` and `explore`: a sparse regression or classification of a table, and its pages."""
 
 import warnings
-from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,10 +8,10 @@ import numpy as np
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from soubayes import _page
 from soubayes._files import atomic_path
 from soubayes._optional import require
 from soubayes.data.tabular import Problem, TableEncoder
+from soubayes.pages import png_address, render
 
 LEVEL = 0.9
 CAUTION = (
@@ -93,28 +92,66 @@ def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[
     return [model, summary]
 
 
+def write_explorer(
+    fitted: Fitted, problem: Problem, file: Path, target: str, read: str, out: Path
+) -> Path:
+    """Write the explorer of a table's fit; ``read`` is how `pose_problem` was called."""
+    from soubayes.pages.explorer import explorer_page
+
+    code = (
+        "from pathlib import Path\n"
+        "from sklearn.pipeline import make_pipeline\n"
+        "from soubayes.data.tabular import TableEncoder, pose_problem, read_table\n\n"
+        f"problem = pose_problem(read_table(Path({str(file)!r})), {read})\n"
+        "model = make_pipeline(TableEncoder(problem.dates), {estimator})\n"
+        "model.fit(problem.X, problem.y)\n"
+    )
+    said = str(getattr(fitted.estimator, "sparsity_", ""))  # the page says it for every target
+    score = fitted.score.removesuffix(said).strip()
+    text = explorer_page(
+        fitted.estimator,
+        title=f"{target}: explorer of a sparse {problem.task}",
+        notes=[f"{len(problem.y)} rows of {file.name}. {score}", *problem.notes],
+        code=code,
+        fitted="model[-1]",
+    )
+    with atomic_path(out) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return out
+
+
 def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
     """The selected features with their intervals, what was done to the columns, and the path."""
     columns, rows = summary_cells(fitted)
-    notes = "".join(f"<li>{escape(note)}</li>" for note in problem.notes)
     chosen = f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}"
-    return _page.page(
-        f"{target}: sparse {problem.task}",
-        f"<p>{len(problem.y)} rows. {escape(chosen)}</p><ul>{notes}</ul>",
-        _page.table(columns, [[row[0], *map(escape, row[1:])] for row in rows]),
-        f"<p>{AVERAGED if hasattr(fitted.estimator, 'inclusion_') else CAUTION}</p>",
-        *_credible_sets(fitted),
-        *_dial(fitted),
-        _page.picture(
-            _path_figure(fitted), "Path", "Coefficients along the path in the confidence."
-        ),
+    path = _picture(_path_figure(fitted), "Path", "Coefficients along the path in the confidence.")
+    return render(
+        "fit.html",
+        "soubayes fit",
+        title=f"{target}: sparse {problem.task}",
+        says=f"{len(problem.y)} rows. {chosen}",
+        notes=problem.notes,
+        columns=columns,
+        rows=rows,
+        caution=caution(fitted),
+        sets=_credible_sets(fitted),
+        pictures=[*_dial(fitted), path],
     )
 
 
-def _credible_sets(fitted: Fitted) -> list[str]:
+def caution(fitted: Fitted) -> str:
+    """What the intervals are given, and what they leave out."""
+    return AVERAGED if hasattr(fitted.estimator, "inclusion_") else CAUTION
+
+
+def _picture(figure: Any, title: str, note: str) -> dict[str, str]:
+    return {"title": title, "note": note, "address": png_address(figure)}
+
+
+def _credible_sets(fitted: Fitted) -> dict[str, Any] | None:
     """Which columns could take each other's place, a row a set."""
     if not hasattr(fitted.estimator, "inclusion_"):
-        return []
+        return None
     frame = fitted.estimator.credible_sets().reset_index()
     said = (
         "One column of each set carries an effect, with at least 95 % probability; the columns of "
@@ -126,22 +163,22 @@ def _credible_sets(fitted: Fitted) -> list[str]:
     rows = [
         [
             ", ".join(row["features"]),
-            *(escape(str(row[name])) for name in names),
+            *(str(row[name]) for name in names),
             f"{row['probability']:.3f}",
             f"{row['purity']:.2f}",
             f"{row['effect']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})",
         ]
         for _, row in frame.iterrows()
     ]
-    columns = ["columns", *names, "probability", "least correlation", "effect of one sd"]
-    doubt = [] if all(one.converged for one in fitted.estimator.support_posteriors_) else [
-        "<p>These probabilities had not settled.</p>"
-    ]  # fmt: skip
-    table = [_page.table(columns, rows)] if rows else []
-    return ["<h2>Credible sets</h2>", f"<p>{said}</p>", *doubt, *table]
+    return {
+        "says": said,
+        "settled": all(one.converged for one in fitted.estimator.support_posteriors_),
+        "columns": ["columns", *names, "probability", "least correlation", "effect of one sd"],
+        "rows": rows,
+    }
 
 
-def _dial(fitted: Fitted) -> list[str]:
+def _dial(fitted: Fitted) -> list[dict[str, str]]:
     """The picture of the candidates, if confidences were chosen by prediction."""
     from soubayes import plot_confidences
 
@@ -151,7 +188,7 @@ def _dial(fitted: Fitted) -> list[str]:
     figure = matplotlib.Figure((7, 4), layout="constrained")
     plot_confidences(fitted.estimator, ax=figure.subplots())
     said = "Held-out score of every candidate; labels are its confidences and its weight."
-    return [_page.picture(figure, "Choice of the confidences", said)]
+    return [_picture(figure, "Choice of the confidences", said)]
 
 
 def _path_figure(fitted: Fitted) -> Any:

@@ -1,5 +1,6 @@
 """What the sparse estimators share: the contract with scikit-learn and with the reader."""
 
+import os
 import warnings
 from numbers import Real
 from typing import Any
@@ -14,6 +15,7 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from soubayes._files import atomic_path
 from soubayes._optional import require
 from soubayes._types import DataFrame, DataTree, Seed
 from soubayes.confidence import check_gamma, shown
@@ -145,6 +147,39 @@ class SparseEstimator(BaseEstimator):
             The draws as one chain of the group ``posterior``.
         """
         return to_inference_data(self.sample(draws, random_state), model=type(self).__name__)
+
+    def to_html(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Write the explorer of this fit: one HTML file that needs no server and no network.
+
+        Parameters
+        ----------
+        path : path-like
+            The file to write.
+        title : str
+            The title of the page; empty: the name of the estimator.
+
+        Notes
+        -----
+        The page has a slider for the confidence along ``path_``, one for the candidates of a choice
+        by prediction, charts of the held-out predictions, a table of the columns that were ever
+        selected, and the Python code of every point. Needs Jinja2 (extra ``cli``).
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> from soubayes import SoULinearRegression
+        >>> from soubayes.datasets import experiment1
+        >>> data = experiment1(55, 50, 10)
+        >>> page = pathlib.Path(tempfile.mkdtemp()) / "page.html"
+        >>> SoULinearRegression(choice="path").fit(data.X, data.y).to_html(page)
+        >>> page.stat().st_size < 1e6
+        True
+        """
+        from soubayes.pages.explorer import explorer_page
+
+        text = explorer_page(self, title=title)
+        with atomic_path(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
     def _check_numbers(self) -> None:
         """A result that is not finite is an error, never a fit."""
