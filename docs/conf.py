@@ -6,6 +6,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+from sklearn.datasets import load_diabetes
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -95,7 +96,7 @@ def setup(app: Sphinx) -> None:
     app.connect("builder-inited", write_paper_pages)
     app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("build-finished", copy_mathjax)
-    app.connect("build-finished", write_dials)
+    app.connect("build-finished", write_frames)
 
 
 def write_paper_pages(app: Sphinx) -> None:
@@ -121,11 +122,14 @@ def skip_foreign_members(
     return None if module.startswith("soubayes") else True
 
 
-def write_dials(app: Sphinx, error: Exception | None) -> None:
-    """The page "Prior width or confidence?", which the front page shows in a frame."""
-    if error is None and app.builder.format == "html":
-        page = Path(app.outdir) / "_static" / "prior_or_confidence.html"
-        page.write_text(prior_or_confidence(), encoding="utf-8")
+def write_frames(app: Sphinx, error: Exception | None) -> None:
+    """The pages that others show in a frame: the two dials, and an explorer."""
+    if error is not None or app.builder.format != "html":
+        return
+    folder = Path(app.outdir) / "_static"
+    (folder / "prior_or_confidence.html").write_text(prior_or_confidence(), encoding="utf-8")
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    soubayes.SoULinearRegression().fit(X, y).to_html(folder / "explorer.html", title="Diabetes")
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:

@@ -87,7 +87,7 @@ def leads_somewhere(page: Path, link: str) -> bool:
     if DOCS / "auto_examples" in target.parents:
         return gallery_source(target.relative_to(DOCS / "auto_examples")).exists()
     if DOCS / "paper" / "generated" in target.parents:
-        return True  # written from the rows when the site is built
+        return True  # written when the site is built
     return target.exists() and (not anchor or anchor in anchors(target))
 
 
