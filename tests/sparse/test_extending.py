@@ -32,7 +32,7 @@ def page():
 
 def test_each_extension_is_shorter_than_60_lines():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf8"), re.S)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     assert all(code.count("\n") < 60 for code in blocks)
 
 
@@ -220,6 +220,37 @@ def test_cox_regression_selects_and_refuses_streams(page):
         make("coupled", page).fit([(X[:100], y[:100]), (X[100:], y[100:])])
     with pytest.raises(TypeError, match="no sum over rows"):
         model.log_density(X, y)
+
+
+def test_terms_of_the_softmax_are_the_derivatives_of_its_bound(page):
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=12), rng.uniform(0.1, 1.0, 12)  # 4 rows, 3 classes
+    y = (np.arange(3)[:, None] == [0, 2, 1, 1]).ravel().astype(float)
+
+    def bound(m, v):
+        totals = np.log(np.exp(m + v / 2.0).reshape(3, 4).sum(axis=0))
+        return totals.sum() - y @ m
+
+    terms = page["Softmax"](3).terms(mean, variance, y, np.ones(12))
+    assert terms.loss.sum() == pytest.approx(bound(mean, variance), rel=1e-12)
+    slope = optimize.approx_fprime(mean, lambda m: bound(m, variance), 1e-6)
+    np.testing.assert_allclose(-terms.score, slope, atol=1e-5)
+    slope = optimize.approx_fprime(variance, lambda v: bound(mean, v), 1e-6)
+    np.testing.assert_allclose(terms.information, 2.0 * slope, atol=1e-5)
+
+
+def test_a_softmax_keeps_or_drops_a_feature_for_all_classes(page):
+    model = page["softmax"]
+    selected = model.selected_.reshape(3, 21)
+    assert model.converged_
+    np.testing.assert_array_equal(np.flatnonzero(selected[0, :20]), [0, 1])
+    np.testing.assert_array_equal(selected[0], selected[1])
+    np.testing.assert_array_equal(selected[0], selected[2])
+    coef = model.coef_.reshape(3, 21)[:, :2]
+    # a softmax knows coefficients up to a constant that all classes share
+    off = (coef - coef.mean(axis=0)) - (page["true"] - page["true"].mean(axis=0))
+    assert np.abs(off).max() < 0.6
+    np.testing.assert_allclose(page["probability"].sum(axis=1), 1.0)
 
 
 def test_defaults_of_a_scale_prior_are_the_minimum(page):
