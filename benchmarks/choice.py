@@ -39,11 +39,11 @@ from threadpoolctl import threadpool_limits
 
 from soubayes import SoULinearRegression, SoULogisticRegression, datasets
 
-SEED = 20261117  # of the genes; settings were chosen on others
+SEED = 20261118  # of the genes; settings were chosen on others
 GENES = 3
 MINUTE = 60
 CLASSES = {"sorlie": (2, 3), "khan": (0,), "su": (2, 3), "christensen": (1, 2)}
-DIGITS = ((0, 6), (7, 9), (2, 3), (5, 6))
+DIGITS = ((4, 9), (5, 8), (2, 7), (0, 8))
 DESIGNS: list[tuple[str, tuple[Any, ...]]] = [
     *(
         ("experiment1", (n, n - 5, s))
@@ -189,10 +189,10 @@ def odds(model: Any, X: np.ndarray, method: str) -> dict[str, Any]:
 def designs(out: Path, seeds: int = 20) -> None:
     """RMSE on new rows of the paper's designs, ``choice="path"`` and the default."""
     done = {(row["set"], row["seed"]) for row in read(out)}
-    for seed in range(7000, 7000 + seeds):
+    for seed in range(8000, 8000 + seeds):
         for name, arguments in DESIGNS:
             label = f"{name} {arguments}"
-            if (label, seed) in done or (arguments[0] > 300 and seed >= 7005):
+            if (label, seed) in done or (arguments[0] > 300 and seed >= 8005):
                 continue
             data = getattr(datasets, name)(*arguments, random_state=seed)
             row: dict[str, Any] = {"set": label, "seed": seed}
