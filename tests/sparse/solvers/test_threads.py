@@ -5,7 +5,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.datasets import experiment1
-from soubayes.sparse.estimators import gaussian, rowwise
+from soubayes.sparse.estimators import gaussian, linear_choice, rowwise
 from soubayes.sparse.solvers import threads
 
 
@@ -33,6 +33,24 @@ def test_threads_while_and_after_solving(small, want, monkeypatch):
         SoULogisticRegression(confidence_coef=1.0).fit(data.X, data.y > 0)
         assert _blas_threads() == before
     assert seen == [{min(want, *before)}] * 2  # a machine may have no second thread
+
+
+def test_folds_in_two_threads_share_the_cores(monkeypatch):
+    """Systems too large for one thread: each of two jobs gets half of the cores."""
+    data = experiment1(60, 30, 3, random_state=0)
+    seen = []
+    solve = linear_choice.path_fit
+    monkeypatch.setattr(
+        linear_choice,
+        "path_fit",
+        lambda *a, **k: seen.append(_blas_threads()) or solve(*a, **k),
+    )
+    monkeypatch.setattr(threads, "SMALL", 10)
+    monkeypatch.setattr(threads, "effective_n_jobs", lambda _: 2)
+    with threadpool_limits(2):
+        SoULinearRegression(cv=3, n_jobs=2).fit(data.X, data.y)
+    assert seen
+    assert all(found == {1} for found in seen)
 
 
 def test_fits_that_overlap_give_the_threads_back():

@@ -7,6 +7,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from joblib import effective_n_jobs
 from sklearn.utils import check_random_state
 
 from soubayes.confidence import shown
@@ -64,7 +65,7 @@ class LinearChoice(ChoosingEstimator, GaussianEstimator):
     def _choose_numbers(self, X: Any, Y: Array, weight: Array | None, path_alone: bool) -> None:
         counts = np.ones(len(Y)) if weight is None else weight
         targets = [np.ascontiguousarray(y) for y in Y.T]
-        with solver_threads(int(min(X.shape))):
+        with solver_threads(int(min(X.shape)), effective_n_jobs(self.n_jobs)):
             if path_alone:
                 n, p = X.shape
                 splits = few_at_a_time(n, p, self.random_state)
@@ -103,7 +104,7 @@ class LinearChoice(ChoosingEstimator, GaussianEstimator):
                 "use 'auto', an int, or None."
             )
         task = FoldMoments(folds, len(self._candidates), self._fit_moments)
-        with solver_threads(self.n_features_in_):
+        with solver_threads(self.n_features_in_, effective_n_jobs(self.n_jobs)):
             self._choose_among(task, self._candidates, task.splits, FOLD_MOMENTS)
         self._set_mixture_attributes()
 

@@ -313,7 +313,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
         self._include(X, weight, targets)
         if len(y) < LARGE and self._by_prediction() and self._enough(len(y)):
-            with solver_threads(int(min(X.shape))):
+            with solver_threads(int(min(X.shape)), effective_n_jobs(self.n_jobs)):
                 if self._choose(X, targets, weight, y, CLASSES):
                     self._set_mixture_attributes()
         return self
