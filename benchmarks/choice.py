@@ -40,7 +40,7 @@ from threadpoolctl import threadpool_limits
 from soubayes import SoULinearRegression, SoULogisticRegression, datasets
 
 SEED = 20261118  # of the genes; settings were chosen on others
-GENES = 3
+GENES = 2
 MINUTE = 60
 CLASSES = {"sorlie": (2, 3), "khan": (0,), "su": (2, 3), "christensen": (1, 2)}
 DIGITS = ((4, 9), (5, 8), (2, 7), (0, 8))
