@@ -1,16 +1,20 @@
-# Two commands a newcomer needs: `make demo` and `make test`. Both set up .venv first.
+# Commands a newcomer needs: `make demo`, `make test`, `make docs`. Each installs what it needs.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: demo docs test test-all bench format clean
+.PHONY: demo docs lint types test test-all test-lowest wheel sdist bench format clean
 
-demo: $(READY)
-	$(BIN)/python examples/sparse/sparse_regression.py
-	$(BIN)/soubayes reproduce table1 --quick --jobs 2 --out results
-	$(BIN)/soubayes report results
+# an environment of its own with the core, the plots and the command line (tables included)
+demo: .venv-demo/.ready
+	.venv-demo/bin/python tools/demo.py
+
+.venv-demo/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-demo
+	PIP_CONSTRAINT=constraints.txt .venv-demo/bin/python -m pip install -q --disable-pip-version-check -e ".[cli,plot]"
+	touch $@
 
 # the site, in docs/_build/html; every warning is an error
 docs: export OMP_NUM_THREADS := 1
@@ -18,17 +22,44 @@ docs: $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[docs]"
 	$(BIN)/sphinx-build -n -W --keep-going -q docs docs/_build/html
 
-# two workers on two cores
-test test-all: export OMP_NUM_THREADS := 1
-
-test: $(READY)
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(READY)
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q
+
+# two workers on two cores
+PYTEST = -m pytest -n 2 --dist worksteal -q
+test test-all test-lowest sdist: export OMP_NUM_THREADS := 1
+
+test: lint types
+	$(BIN)/python $(PYTEST)
 
 test-all: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -q -m "slow or not slow"
+	$(BIN)/python $(PYTEST) -m "slow or not slow"
+
+# the same tests with the lowest versions of our libraries that pyproject.toml allows; warnings of
+# old libraries about their own future are no errors
+test-lowest: .venv-lowest/.ready
+	.venv-lowest/bin/python $(PYTEST) -W default
+
+.venv-lowest/.ready: pyproject.toml tools/lowest.py
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python tools/lowest.py > .venv-lowest/constraints.txt
+	PIP_CONSTRAINT=.venv-lowest/constraints.txt .venv-lowest/bin/python -m pip install -q --disable-pip-version-check -e ".[dev]"
+	touch $@
+
+# tests/test_package.py installs the wheel where only the core exists; this is the file to upload
+wheel: $(READY)
+	$(BIN)/python -m hatchling build -t wheel -d dist
+
+# the sdist, and its own tests where there is nothing else
+sdist: $(READY)
+	$(BIN)/python -m hatchling build -t sdist -d dist
+	rm -rf build/sdist && mkdir -p build/sdist
+	tar -xzf dist/soubayes-*.tar.gz -C build/sdist --strip-components 1
+	cd build/sdist && PYTHONPATH=src ../../$(BIN)/python $(PYTEST)
 
 bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]"
@@ -42,7 +73,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) docs/_build docs/auto_examples docs/api/generated docs/api/backreferences docs/paper/generated build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-demo .venv-lowest docs/_build docs/auto_examples docs/api/generated docs/api/backreferences docs/paper/generated build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import venv
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import soubayes
 
 ROOT = Path(__file__).parents[1]
+IN_GIT = (ROOT / ".git").exists()
 
 
 def run(code: str, **env: str) -> str:
@@ -62,6 +64,13 @@ def test_the_library_does_not_import_the_papers_experiments():
     assert users == ["__main__.py"]
 
 
+def test_private_names_of_scikit_learn_are_not_imported():
+    """Whatever starts with an underscore may be gone in its next version."""
+    private = re.compile(r"(from|import) sklearn[\w.]*(\._| import .*\b_)")
+    files = Path(soubayes.__file__).parent.rglob("*.py")
+    assert [f.name for f in files if private.search(f.read_text())] == []
+
+
 def test_missing_extra_names_the_install_command():
     code = (
         "import sys; sys.modules['pandas'] = None\n"
@@ -72,8 +81,8 @@ def test_missing_extra_names_the_install_command():
     assert "pip install 'soubayes[io]'" in run(code)
 
 
-def test_wheel_works_in_an_empty_environment_with_only_the_core(tmp_path):
-    """Install the wheel where nothing but NumPy, SciPy and scikit-learn exists, and fit."""
+def test_wheel_works_in_an_empty_environment(tmp_path):
+    """The wheel where nothing but the core's libraries exists; then those of the extra `cli`."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -84,29 +93,56 @@ def test_wheel_works_in_an_empty_environment_with_only_the_core(tmp_path):
         [*install, "--no-index", "--no-deps", str(wheel)], check=True, capture_output=True
     )
     (site,) = (tmp_path / "empty" / "lib").glob("python*/site-packages")
-    for part in core_files():  # linked in instead of downloaded
-        (site / part.name).symlink_to(part)
+    needs = {extra: [] for extra in ("", "cli")}
+    (own,) = site.glob("soubayes-*.dist-info")
+    for need in metadata.Distribution.at(own).requires or ():
+        extra = re.search(r"extra == '(\w+)'", need)
+        needs.get(extra[1] if extra else "", []).append(re.match(r"[\w.-]+", need)[0])
+
+    def there(*words):
+        command = [python, *words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": ""}
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    link(files_of(needs[""]), site)
     code = (
         "import importlib.util, numpy, soubayes\n"
-        "assert not any(map(importlib.util.find_spec, ('jax', 'matplotlib', 'pandas')))\n"
+        "assert not any(map(importlib.util.find_spec, ('jax', 'matplotlib', 'pandas', 'jinja2')))\n"
         "X = numpy.random.default_rng(0).normal(size=(40, 5))\n"
         "model = soubayes.SoULinearRegression(choice='path').fit(X, 3 * X[:, 1])\n"
-        "print(model.get_support(indices=True), soubayes.__file__)"
+        "print(model.get_support(indices=True), soubayes.__file__)\n"
+        "for wanted in (model.summary, lambda: model.to_html('page.html')):\n"
+        "    try:\n        wanted()\n"
+        "    except ImportError as error:\n        print(error)"
     )
-    done = subprocess.run(
-        [python, "-c", code], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": ""}
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("[1]")
-    assert str(site) in done.stdout
+    first, *said = there("-c", code).splitlines()
+    assert first.startswith("[1]")
+    assert str(site) in first
+    assert "pip install 'soubayes[io]'" in said[0]
+    assert "pip install 'soubayes[cli]'" in said[1]
     assert (site / "soubayes" / "py.typed").exists()
 
+    link(files_of(needs["cli"]), site)
+    (tmp_path / "table.csv").write_text("a,y\n" + "".join(f"{i},{3 * i % 7}\n" for i in range(30)))
+    assert "Wrote explorer.html" in there("-m", "soubayes", "explore", "table.csv", "--target", "y")
+    assert (tmp_path / "explorer.html").stat().st_size > 10_000
 
-def core_files() -> set[Path]:
-    """Where the libraries of a core install lie: what ours require, and what those require."""
+
+def link(files: set[Path], site: Path) -> None:
+    """Libraries are linked in instead of downloaded."""
+    for part in files:
+        if not (site / part.name).exists():
+            (site / part.name).symlink_to(part)
+
+
+def files_of(names: list[str]) -> set[Path]:
+    """Where libraries lie: those named, and what they require."""
     seen: set[str] = set()
     found: set[Path] = set()
-    waiting = ["numpy", "scipy", "scikit-learn"]
+    waiting = list(names)
     while waiting:
         name = waiting.pop()
         if name in seen:
@@ -115,6 +151,25 @@ def core_files() -> set[Path]:
         library = metadata.distribution(name)
         tops = {file.parts[0] for file in library.files or () if file.parts[0] != ".."}
         found |= {Path(str(library.locate_file(top))) for top in tops - {"__pycache__"}}
-        needs = [need for need in library.requires or () if "extra ==" not in need]
+        needs = [need for need in library.requires or () if ";" not in need]
         waiting += [re.match(r"[\w.-]+", need)[0] for need in needs]
     return found
+
+
+@pytest.mark.skipif(not IN_GIT, reason="an unpacked sdist knows no other files")
+def test_sdist_holds_every_file_of_the_repository(tmp_path):
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as inside:
+        names = {name.partition("/")[2] for name in inside.getnames()}
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    missing = [
+        name for name in listed.stdout.split() if (ROOT / name).exists() and name not in names
+    ]
+    assert missing == []
+
+
+def test_the_version_stands_in_one_place():
+    assert f'__version__ = "{metadata.version("soubayes")}"' in Path(soubayes.__file__).read_text()
+    assert "dynamic" in (ROOT / "pyproject.toml").read_text()

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.model_selection import check_cv
-from sklearn.utils import _safe_indexing
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Splitter
@@ -272,12 +271,12 @@ class _EstimatorEngine(_Engine):
         self.stratified = is_classifier(estimator)
 
     def fit(self, point: dict[str, float], rows: Any) -> Any:
-        X, y = self.data if rows is None else [_safe_indexing(part, rows) for part in self.data]
+        X, y = self.data if rows is None else [_rows(part, rows) for part in self.data]
         return clone(self.estimator).set_params(**point).fit(X, y)
 
     def held_out(self, point: dict[str, float], train: Any, test: Any) -> ArrayLike:
         fitted = self.fit(point, train)
-        X, y = (_safe_indexing(part, test) for part in self.data)
+        X, y = (_rows(part, test) for part in self.data)
         if callable(self.score):
             return self.score(fitted, X, y)
         if self.score == "cv":
@@ -289,6 +288,13 @@ class _EstimatorEngine(_Engine):
             )
         mean, sd = fitted.predict(X, return_std=True)
         return -0.5 * (np.log(2 * np.pi * sd**2) + ((np.asarray(y) - mean) / sd) ** 2)
+
+
+def _rows(part: Any, rows: Any) -> Any:
+    """Some rows of a data frame, an array, a sparse matrix or a list."""
+    if hasattr(part, "iloc"):
+        return part.iloc[rows]
+    return part[rows] if hasattr(part, "shape") else np.asarray(part)[rows]
 
 
 class _NumPyroEngine(_Engine):

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial, wraps
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -125,6 +126,30 @@ def check_eager(X: Any) -> None:
             f"X is a {type(X).__name__}, a query that has not run: pass X.collect(), or write it "
             "to parquet and pass that path to fit."
         )
+
+
+def row_weights(weight: Any, rows: int) -> Array:
+    """``sample_weight`` as float64, one number a row; None is 1, a number is that number.
+
+    >>> row_weights(None, 2), row_weights([1, 0], 2)
+    (array([1., 1.]), array([1., 0.]))
+    """
+    if weight is None or isinstance(weight, Real):
+        return np.full(rows, 1.0 if weight is None else float(weight))
+    found = check_array(weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
+    if found.shape != (rows,):
+        raise ValueError(
+            f"sample_weight has the shape {found.shape}, but there are {rows} rows: give one "
+            "number a row."
+        )
+    if (found < 0.0).any():
+        raise ValueError(
+            f"sample_weight has negative values, the least {found.min():.3g}, but a weight says "
+            "how often a row counts: it must be 0 or more."
+        )
+    if not found.any():
+        raise ValueError("all entries of sample_weight are zero: give some rows a weight above 0.")
+    return found
 
 
 def check_weights(weight: Array) -> None:

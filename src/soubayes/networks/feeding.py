@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from sklearn.utils.validation import _check_sample_weight
+
+from soubayes.data.streams import row_weights
 
 RESIDENT_BYTES = 2**30  # as float32; larger arrays and memory maps are read in chunks
 CHUNK_BYTES = 2**25
@@ -190,7 +191,7 @@ def flat(X: Any) -> Any:
 
 def check_weight(weight: Any, X: np.ndarray) -> np.ndarray:
     """The weights of the rows of X in float64; ones for None."""
-    return _check_sample_weight(weight, X, dtype=np.float64, ensure_non_negative=True)
+    return row_weights(weight, len(X))
 
 
 def minibatches(n: int, batch_size: int) -> tuple[int, int]:

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Matrix, Rows, Targets
-from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights
+from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights, row_weights
 from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
@@ -434,7 +434,7 @@ class SoULinearRegression(
         y = np.asarray(y, float)
         if sample_weight is None:
             return X, y, None
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = row_weights(sample_weight, X.shape[0])
         check_weights(weight)
         return X, y, weight
 

@@ -11,10 +11,17 @@ from scipy.special import expit, logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
-from soubayes.data.streams import RowSource, as_rows, block_by_block, plain_labels, walked_again
+from soubayes.data.streams import (
+    RowSource,
+    as_rows,
+    block_by_block,
+    plain_labels,
+    row_weights,
+    walked_again,
+)
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import Candidate, Fits
 from soubayes.sparse.choice.row_dial import ROW_DIAL, fit_rows_at
@@ -492,7 +499,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
     def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
         """Rows of positive weight; labels as the user gave them."""
         check_classification_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = row_weights(sample_weight, X.shape[0])
         if self.class_weight is not None:
             weight = weight * compute_sample_weight(self.class_weight, y)
         return super()._weigh(X, y, weight)

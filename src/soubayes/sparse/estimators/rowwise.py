@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from soubayes.data.streams import RowBlock, RowSource, check_weights
+from soubayes.data.streams import RowBlock, RowSource, check_weights, row_weights
 from soubayes.sparse.choice.mixture import Component, Mixture, centred
 from soubayes.sparse.designs.base import RowDesign
 from soubayes.sparse.designs.gather import Gathered
@@ -135,7 +135,7 @@ class RowwiseEstimator(InclusionReports):
 
     def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
         """Rows of positive weight."""
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        weight = row_weights(sample_weight, X.shape[0])
         check_weights(weight)
         keep = weight > 0
         return (X, y, weight) if keep.all() else (X[keep], y[keep], weight[keep])
