@@ -34,9 +34,12 @@ def test_sets_hold_their_effect_with_the_level():
     # both columns say +1 for a standard deviation of column 0
     assert one.effect == pytest.approx(1.0)
     assert (one.lower, one.upper) == pytest.approx((1 - 0.196, 1 + 0.196), abs=1e-3)
-    assert posterior().credible_sets(0.99) == []
     assert posterior().credible_sets(0.95, purity=0.95) == []
-    assert [s.columns.tolist() for s in posterior().credible_sets(0.5)] == [[0], [2]]
+    assert posterior().credible_sets(0.95, presence=0.98) == []
+    assert [s.columns.tolist() for s in posterior().credible_sets(0.5, presence=0.5)] == [[0], [2]]
+    # 0.7 of 0.97 is 0.722 of the effect if it is there
+    assert [s.columns.tolist() for s in posterior().credible_sets(0.72)] == [[0]]
+    assert [s.columns.tolist() for s in posterior().credible_sets(0.73)] == [[0, 1]]
     assert posterior().set_numbers().tolist() == [1, 1, 0, 0]
 
 

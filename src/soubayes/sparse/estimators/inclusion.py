@@ -22,7 +22,9 @@ class InclusionReports(SparseEstimator):
 
     support_posteriors_: list[SupportPosterior]
 
-    def credible_sets(self, level: float = 0.95, *, purity: float = 0.5) -> DataFrame:
+    def credible_sets(
+        self, level: float = 0.95, *, purity: float = 0.5, presence: float = 0.9
+    ) -> DataFrame:
         """Sets of columns of which one carries an effect.
 
         Parameters
@@ -44,6 +46,7 @@ class InclusionReports(SparseEstimator):
         """
         posteriors = self._supports()
         check_level("level", level)
+        check_level("presence", presence)
         pandas = require("pandas", "credible_sets")
         names = self._feature_names()
         frames = [
@@ -63,7 +66,7 @@ class InclusionReports(SparseEstimator):
                 columns=list(_SET_COLUMNS),
                 index=pandas.RangeIndex(1, len(found) + 1, name="set"),
             )
-            for found in (each.credible_sets(level, purity) for each in posteriors)
+            for found in (each.credible_sets(level, purity, presence) for each in posteriors)
         ]
         if len(frames) == 1:
             return frames[0]

@@ -92,19 +92,21 @@ class SupportPosterior:
             degrees=found.degrees,
         )
 
-    def credible_sets(self, level: float = 0.95, purity: float = 0.5) -> list[CredibleSet]:
-        """For every effect the smallest set that holds it with this probability.
+    def credible_sets(
+        self, level: float = 0.95, purity: float = 0.5, presence: float = 0.9
+    ) -> list[CredibleSet]:
+        """For every effect the smallest set that holds it with this probability if it is there.
 
-        Effects that are less probable have no set, nor have effects whose columns are less
-        correlated than ``purity``. The likeliest effect comes first.
+        Effects that are less probable than ``presence`` have no set, nor have effects whose
+        columns are less correlated than ``purity``. The likeliest effect comes first.
         """
         found = []
         for i, alike in enumerate(self.alike):
             own = np.flatnonzero(self.effect == i)  # sorted by weight
             reached = np.cumsum(self.weight[own])
-            if reached[-1] < level:
+            if reached[-1] < presence:
                 continue
-            own = own[: int(np.searchsorted(reached, level)) + 1]
+            own = own[: int(np.searchsorted(reached, level * reached[-1])) + 1]
             alike = alike[: len(own), : len(own)]
             pure = float(np.abs(alike).min())
             if pure >= purity:
