@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soubayes.sparse.inclusion.supports import SupportPosterior, quantiles, share_of_wrong
+from soubayes import SoULinearRegression
+from soubayes.sparse.inclusion.supports import SupportPosterior, largest_set, quantiles
 
 
 def posterior():
@@ -12,6 +13,7 @@ def posterior():
     return SupportPosterior(
         probability=np.array([0.7, 0.27, 0.6, 0.1]),
         mean=np.zeros(4),
+        p_value=np.zeros(4),
         held=0.9,
         converged=True,
         effect=np.array([0, 0, 1, -1]),
@@ -62,9 +64,25 @@ def test_quantiles_of_a_mixture():
     assert (low[1], high[1]) == pytest.approx(stats.t.ppf([0.2, 0.8], 7, 3.0, 2.0))
 
 
-def test_discoveries():
-    p = np.array([0.2, 0.99, 0.85, 0.95])
-    assert share_of_wrong(p, 0.02).tolist() == [False, True, False, False]
-    assert share_of_wrong(p, 0.1).tolist() == [False, True, True, True]
-    assert not share_of_wrong(p, 0.001).any()
-    assert share_of_wrong(np.ones(3), 0.1).all()
+def test_discoveries_hold_the_expected_share():
+    p, sure = np.array([0.2, 0.99, 0.85, 0.95]), np.zeros(4)
+    assert largest_set(p, sure, 0.02).tolist() == [False, True, False, False]
+    assert largest_set(p, sure, 0.1).tolist() == [False, True, True, True]
+    assert not largest_set(p, sure, 0.001).any()
+    assert largest_set(np.ones(3), np.zeros(3), 0.1).all()
+
+
+def test_discoveries_are_no_more_than_those_of_benjamini_and_hochberg():
+    p_value = np.array([0.001, 0.2, 0.03, 0.04, 0.9])
+    likely = np.array([0.99, 0.97, 0.98, 0.975, 0.96])
+    # 5 x 0.001/1 = 0.005, 5 x 0.03/2 = 0.075, 5 x 0.04/3 = 0.067, 5 x 0.2/4 = 0.25
+    assert largest_set(likely, p_value, 0.07).tolist() == [True, False, True, True, False]
+    assert largest_set(likely, p_value, 0.06).tolist() == [True, False, False, False, False]
+
+
+def test_p_values_of_noise_are_uniform():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400, 300)), rng.normal(size=400)
+    model = SoULinearRegression(choice="path", inclusion=True).fit(X, y)
+    found = model.support_posteriors_[0].p_value
+    assert stats.kstest(found, "uniform").pvalue > 0.01
