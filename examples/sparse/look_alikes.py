@@ -3,8 +3,8 @@ Which of these correlated columns?
 ==================================
 
 In genetic data neighbouring columns are nearly copies of each other. A single selected column is
-then arbitrary. A *credible set* is the honest answer: with a probability of 95 % one of its columns
-carries the effect.
+then arbitrary. A *credible set* is the honest answer: one of its columns carries the effect, with a
+probability of 95 %.
 """
 
 import matplotlib.pyplot as plt

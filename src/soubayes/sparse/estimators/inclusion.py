@@ -30,10 +30,11 @@ class InclusionReports(SparseEstimator):
         Parameters
         ----------
         level : float, default=0.95
-            Probability with which a set holds its effect. Effects that are less probable have no
-            set, so that pure noise has none.
+            Probability with which a set holds its effect, given that the effect is there.
         purity : float, default=0.5
             Sets in which two columns have a smaller correlation are left out.
+        presence : float, default=0.9
+            Effects that are less probable than this have no set, so that pure noise has none.
 
         Returns
         -------
