@@ -22,18 +22,17 @@ def test_networks_trained_together_are_networks_trained_alone():
     X, y = table(82)
     folds = np.arange(80).reshape(4, 20)  # sizes of the ensemble below, whose program is compiled
     rest = [np.setdiff1d(np.arange(82), folds[[j, j - 3]]) for j in range(4)]
-    cases = [(confidence, rows) for rows in rest for confidence in (0.1, 1.0)]
 
     def nets():
         return [
-            SoUNetRegressor(**SETTINGS, confidence_weights=c, random_state=i)
-            for i, (c, _) in enumerate(cases)
+            [SoUNetRegressor(**SETTINGS, confidence_weights=c, random_state=i) for c in (0.1, 1.0)]
+            for i in range(4)
         ]
 
     together = nets()
-    fit_together(together, [(X[rows], y[rows], None) for _, rows in cases])
-    for net, alone, (_, rows) in list(zip(together, nets(), cases, strict=True))[::7]:
-        alone.fit(X[rows], y[rows])
+    fit_together(together, [(X[rows], y[rows], None) for rows in rest])
+    for i, j in ((0, 0), (3, 1)):
+        net, alone = together[i][j], nets()[i][j].fit(X[rest[i]], y[rest[i]])
         np.testing.assert_allclose(net.predict(X), alone.predict(X), rtol=1e-3, atol=1e-4)
         np.testing.assert_allclose(
             net.history_["objective"], alone.history_["objective"], rtol=1e-4

@@ -1,5 +1,7 @@
 """KL terms and moments, recomputed by Monte Carlo and by sampled weights."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -12,8 +14,13 @@ from soubayes.networks.prediction import draw_weights, forward_weights
 from soubayes.networks.structure import Conv, Pool, Spec
 
 NONE = np.arange(0)  # inputs of a gated layer where there is none
-forward = jax.jit(layers_module.forward, static_argnums=0)  # one compilation, not one an operation
 kl_terms = jax.jit(layers_module.kl_terms, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)  # one compilation, not one an operation
+def forward(spec, layers, inputs, x, key):
+    noise = layers_module.draw_noise(spec, layers, len(x), key)
+    return layers_module.forward(spec, layers, inputs, x, noise)
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.1])

@@ -9,7 +9,7 @@ from sklearn.model_selection import cross_val_score
 from soubayes import SoUNetRegressor
 from soubayes.networks import program, state, training
 from soubayes.networks.feeding import Chunk, data_mesh
-from soubayes.networks.layers import forward
+from soubayes.networks.layers import draw_noise, forward
 from soubayes.networks.likelihoods import gaussian_loss, noise_prior
 from soubayes.networks.structure import Spec
 
@@ -77,7 +77,8 @@ def test_objective_is_the_loss_plus_every_block_times_its_confidence():
     assert float(j) == pytest.approx(by_hand, rel=1e-5)
     half = np.repeat([0.0, 2.0], 10)  # the second half of the rows alone
     _, weighted = objective(spec, params, NONE, batch(20, half.astype(np.float32)), *now, prob)
-    outputs = jax.jit(forward, static_argnums=0)(spec, params["layers"], NONE, batch(20).X, now[0])
+    noise = draw_noise(spec, params["layers"], 20, now[0])
+    outputs = jax.jit(forward, static_argnums=0)(spec, params["layers"], NONE, batch(20).X, noise)
     losses = gaussian_loss(outputs, batch(20).y, params["noise"], prob.noise)
     assert float(weighted) == pytest.approx(float(losses[10:].mean()), rel=1e-5)
 

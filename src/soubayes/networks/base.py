@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -537,21 +538,27 @@ class BaseNet(SelectorMixin, Intake):
         return n_draws if mode == "draws" else None
 
 
-def fit_together(nets: list[Any], data: list[tuple[Any, Any, Any]]) -> None:
-    """Fit networks of one structure, one confidence each, on data (X, y, weight) of equal sizes."""
-    plans = [net._plan(*rows, None, None) for net, rows in zip(nets, data, strict=True)]
-    first = plans[0]
+def fit_together(nets: list[list[Any]], data: list[tuple[Any, Any, Any]]) -> None:
+    """Fit groups of networks of one structure, one confidence each, on data (X, y, weight).
+
+    The networks of a group have one seed and the same data; the data of all groups have one size.
+    """
+    plans = [
+        [net._plan(*rows, None, None) for net in group]
+        for group, rows in zip(nets, data, strict=True)
+    ]
+    first = plans[0][0]
     runs = train_together(
         first.spec,
-        [stage_problem(plan.spec, plan.problem, plan.schedule, 0) for plan in plans],
+        [[stage_problem(p.spec, p.problem, p.schedule, 0) for p in group] for group in plans],
         first.schedule,
-        [plan.run for plan in plans],
-        [net._rng_seed for net in nets],
-        [jax.device_get(next(plan.chunks(0))) for plan in plans],
+        [[plan.run for plan in group] for group in plans],
+        [group[0]._rng_seed for group in nets],
+        [jax.device_get(next(group[0].chunks(0))) for group in plans],
     )
-    for net, plan, run in zip(nets, plans, runs, strict=True):
+    for net, run in zip(chain(*nets), chain(*runs), strict=True):
         net.finished_ = True
-        net._set_run(plan.spec, run, None)
+        net._set_run(first.spec, run, None)
 
 
 _NOT_SAVED = ("random_state", "verbose", "checkpoint")

@@ -71,7 +71,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     a (noise_k + posterior variance_k(x) + variance between networks_k(x))) of a mixture, whose
     weights have the largest log score on the rows (stacking). Several factors make tails that may
     be heavy. All networks are trained in one compiled program: small ones spend their time on
-    calls, not on arithmetic.
+    calls and on random numbers, not on arithmetic. Those of a fold share their random numbers.
 
     Parameters
     ----------
@@ -169,17 +169,17 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         parts = rng.permutation(len(X))[: self.folds * size].reshape(self.folds, size)
         template = self._template(len(X) - UNSEEN * size)
         unseen = [np.concatenate([parts[j], parts[j - self.folds + 1]]) for j in range(self.folds)]
-        cases = [(rows, confidence) for rows in unseen for confidence in confidences]
+        seeds = rng.randint(2**31 - 1, size=self.folds).tolist()
         nets = [
-            clone(template).set_params(
-                confidence_weights=confidence, random_state=rng.randint(2**31 - 1)
-            )
-            for _, confidence in cases
+            [
+                clone(template).set_params(confidence_weights=c, random_state=seed)
+                for c in confidences
+            ]
+            for seed in seeds
         ]
-        rest = [np.setdiff1d(np.arange(len(X)), rows) for rows, _ in cases]
+        rest = [np.setdiff1d(np.arange(len(X)), rows) for rows in unseen]
         fit_together(nets, [(X[rows], y[rows], weight[rows]) for rows in rest])
-        count = len(confidences)
-        self.networks_ = [nets[i : i + count] for i in range(0, len(nets), count)]
+        self.networks_ = nets
         held_out = [
             [_average(pair, X[part]) for pair in zip(*self._without(j), strict=True)]
             for j, part in enumerate(parts)

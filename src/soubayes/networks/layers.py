@@ -52,27 +52,36 @@ def init_layers(spec: Spec, rng: np.random.Generator) -> list[Layer]:
     return layers
 
 
-def forward(
-    spec: Spec, layers: list[Layer], inputs: Any, x: jax.Array, key: jax.Array
-) -> jax.Array:
-    """Outputs under draws of the posterior; `inputs` are the columns that the gated layer reads.
+def draw_noise(
+    spec: Spec, layers: list[Layer], rows: int, key: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Standard normal numbers for every row and unit of a dense layer, and for all rows together.
 
-    Dense layers: one draw a row by the local reparametrisation, that is pre-activations are drawn
-    instead of weights: given its scale, h . beta_k is normal with mean h . m_k and variance
-    h^2 . s_k^2. A convolution uses its weights at many places, whose pre-activations are not
-    independent: its weights are drawn. Weights of convolutions and scales are drawn once a call.
+    One call for everything, two rows of it for the scales: random calls are slow to compile.
     """
-    activation = ACTIVATIONS[spec.activation]
-    dense = [0 if step.kernel else layer["mean"].shape[1] for step, layer in _pairs(spec, layers)]
-    stops = np.cumsum(dense)
-    # one call for everything, two rows of it for the scales: random calls are slow to compile
-    noise = jax.random.normal(key, (len(x) + 2, stops[-1]), jnp.float32)
+    noise = jax.random.normal(key, (rows + 2, sum(_dense_units(spec, layers))), jnp.float32)
     shared = noise[:2].ravel()
     drawn = _drawn_once(spec, layers)
     if drawn > shared.size:
         shared = jax.random.normal(jax.random.fold_in(key, 1), (drawn,), jnp.float32)
+    return noise[2:], shared
+
+
+def forward(
+    spec: Spec, layers: list[Layer], inputs: Any, x: jax.Array, drawn: tuple[jax.Array, jax.Array]
+) -> jax.Array:
+    """Outputs under draws of the posterior, given `draw_noise`'s numbers.
+
+    `inputs` are the columns that the gated layer reads. Dense layers have one draw a row by the
+    local reparametrisation, that is pre-activations are drawn instead of weights: given its scale,
+    h . beta_k is normal with mean h . m_k and variance h^2 . s_k^2. A convolution uses its weights
+    at many places, whose pre-activations are not independent: its weights are drawn. Weights of
+    convolutions and scales are drawn once a call.
+    """
+    activation = ACTIVATIONS[spec.activation]
+    noise, shared = drawn
     scales, gates, shared = draw_scales(layers, shared)
-    noises = jnp.split(noise[2:], stops[:-1], axis=1)
+    noises = jnp.split(noise, np.cumsum(_dense_units(spec, layers))[:-1], axis=1)
     for i, (step, layer) in enumerate(_pairs(spec, layers)):
         if step.kernel:
             size = layer["mean"].size
@@ -132,6 +141,11 @@ def draw_scales(layers: list[Layer], noise: Any) -> tuple[list[Any], list[Any], 
                 kind = "input" if part == "input" else "unit"
                 drawn[kind][i] = drawn[kind][i] * draw
     return drawn["unit"], drawn["input"], noise
+
+
+def _dense_units(spec: Spec, layers: list[Layer]) -> list[int]:
+    """Units of every layer whose pre-activations are drawn; 0 for a convolution."""
+    return [0 if step.kernel else layer["mean"].shape[1] for step, layer in _pairs(spec, layers)]
 
 
 def _drawn_once(spec: Spec, layers: list[Layer]) -> int:

@@ -13,7 +13,13 @@ import jax.numpy as jnp
 import optax
 
 from soubayes.networks.feeding import Chunk, placement
-from soubayes.networks.layers import active_counts, forward, kl_terms, weight_counts
+from soubayes.networks.layers import (
+    active_counts,
+    draw_noise,
+    forward,
+    kl_terms,
+    weight_counts,
+)
 from soubayes.networks.likelihoods import categorical_loss, gaussian_kl, gaussian_loss
 from soubayes.networks.state import Problem
 from soubayes.networks.structure import Spec
@@ -79,12 +85,17 @@ scan_chunk = jax.jit(_scan, static_argnames=("spec", "mesh"))
 def scan_together(
     spec: Spec, mesh: jax.sharding.Mesh, inputs: jax.Array, times: jax.Array, *members: Any
 ) -> tuple[dict[str, Any], Any, jax.Array, jax.Array]:
-    """`scan_chunk` for several networks of one shape; `members` have one more axis, the first."""
+    """`scan_chunk` for several groups of networks of one shape.
 
-    def one(params: Any, moments: Any, chunk: Any, order: Any, keys: Any, problem: Any) -> Any:
+    The first axis of `members` (params, moments, problem, chunk, order, keys) is the group. The
+    second one of the first three is the network: those of a group share minibatches and noise,
+    and drawing the noise is more than half of the work.
+    """
+
+    def one(params: Any, moments: Any, problem: Any, chunk: Any, order: Any, keys: Any) -> Any:
         return _scan(spec, mesh, params, moments, inputs, chunk, order, keys, times, problem)
 
-    return jax.vmap(one)(*members)
+    return jax.vmap(jax.vmap(one, in_axes=(0, 0, 0, None, None, None)))(*members)
 
 
 def objective(
@@ -100,7 +111,12 @@ def objective(
 
     Weights of rows have the mean 1 over all rows, and n is the sum of the weights as given.
     """
-    outputs = forward(spec, params["layers"], inputs, batch.X, key)
+    layers = params["layers"]
+    draw = partial(draw_noise, spec, layers, len(batch.X))
+    # XLA merges what draws the noise with everything that reads it, and would draw it several
+    # times; the outputs of a branch are computed once
+    noise = jax.lax.cond(t >= 0, draw, lambda key: jax.tree.map(jnp.zeros_like, draw(key)), key)
+    outputs = forward(spec, layers, inputs, batch.X, noise)
     if problem.noise is None:
         losses = categorical_loss(outputs, batch.y)
     else:

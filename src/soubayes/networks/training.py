@@ -78,22 +78,29 @@ def train(
 
 def train_together(
     spec: Spec,
-    problems: list[Problem],
+    problems: list[list[Problem]],
     schedule: Schedule,
-    runs: list[Run],
+    runs: list[list[Run]],
     seeds: list[int],
     chunks: list[Chunk],
-) -> list[Run]:
-    """Train several networks of one shape, a resident chunk each, to the end of one stage.
+) -> list[list[Run]]:
+    """Train groups of networks of one shape to the end of one stage.
 
-    Small networks spend their time on calls, not on arithmetic: together they take little longer
-    than one. Each ends as it would have ended alone, up to rounding.
+    A group has one seed and one resident chunk. Small networks spend their time on calls and on
+    random numbers, not on arithmetic: together they take little longer than one. Each ends as it
+    would have ended alone, up to rounding.
     """
-    parts = [run.params for run in runs], [run.moments for run in runs], chunks, problems
-    stacked = [jax.tree.map(lambda *leaves: np.stack(leaves), *members) for members in parts]
-    params, moments, chunk, problem = jax.device_put(stacked, placement(schedule.mesh))
-    inputs = columns_read(spec, runs[0].kept)
-    histories: list[list[dict[str, Any]]] = [[] for _ in runs]
+    parts = [
+        [(run.params, run.moments, problem) for run, problem in zip(*group, strict=True)]
+        for group in zip(runs, problems, strict=True)
+    ]
+    members = jax.device_put(
+        (*_stacked([_stacked(group) for group in parts]), _stacked(chunks)),
+        placement(schedule.mesh),
+    )
+    params, moments, problem, chunk = members
+    inputs = columns_read(spec, runs[0][0].kept)
+    histories: list[list[list[dict[str, Any]]]] = [[[] for _ in group] for group in runs]
     for start in range(0, schedule.epochs, schedule.block):
         began = time.perf_counter()
         epochs = start + np.arange(schedule.block)
@@ -103,7 +110,7 @@ def train_together(
         into = np.arange(order.shape[2]) / order.shape[2]
         times = schedule.stages[0].part(epochs[:, None] + into).astype(np.float32)
         params, moments, loss, summary = scan_together(
-            spec, schedule.mesh, inputs, times, params, moments, chunk, order, keys, problem
+            spec, schedule.mesh, inputs, times, params, moments, problem, chunk, order, keys
         )
         loss, summary = jax.device_get((loss, summary))
         if not np.isfinite(loss).all():
@@ -111,20 +118,28 @@ def train_together(
                 f"the loss of a network is not finite by epoch {epochs[-1] + 1}; lower "
                 "learning_rate."
             )
-        seconds = (time.perf_counter() - began) / schedule.block / len(runs)
-        for i, history in enumerate(histories):
-            totals = float(problems[i].weight) * loss[i].astype(float)
-            history += [
-                {**_history_row(spec, problems[i], epoch + 1, *parts), "seconds": seconds}
-                for epoch, *parts in zip(epochs.tolist(), totals, summary[i], strict=True)
+        seconds = (time.perf_counter() - began) / schedule.block / loss[..., 0].size
+        for i, j in np.ndindex(loss.shape[:2]):
+            own = problems[i][j]
+            totals = float(own.weight) * loss[i, j].astype(float)
+            histories[i][j] += [
+                {**_history_row(spec, own, epoch + 1, *parts), "seconds": seconds}
+                for epoch, *parts in zip(epochs.tolist(), totals, summary[i, j], strict=True)
             ]
     params, moments = jax.device_get((params, moments))
-    done = []
-    for i, (run, history) in enumerate(zip(runs, histories, strict=True)):
-        own = jax.tree.map(lambda leaf, i=i: leaf[i], (params, moments))
-        run = run._replace(params=own[0], moments=own[1], epoch=schedule.epochs, rows=history)
-        done.append(_handed_over(spec, schedule, run, 0))
-    return done
+
+    def done(i: int, j: int) -> Run:
+        mine, past = jax.tree.map(lambda leaf: leaf[i, j], (params, moments))
+        run = runs[i][j]._replace(params=mine, moments=past, rows=histories[i][j])
+        run = run._replace(epoch=schedule.epochs)
+        return _handed_over(spec, schedule, run, 0)
+
+    return [[done(i, j) for j in range(len(group))] for i, group in enumerate(runs)]
+
+
+def _stacked(trees: list[Any]) -> Any:
+    """Trees of one structure as one, with a new first axis."""
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def _block(
