@@ -152,6 +152,15 @@ def test_figure_shows_every_column_and_names_the_sets():
         plot_credible_sets(SoULinearRegression(choice="path").fit(X, Y))
 
 
+def test_columns_that_never_vary_carry_no_effect():
+    still = np.ones((30, 3))
+    for model in (SoULinearRegression, SoULogisticRegression):
+        found = model(choice="path", inclusion=True).fit(still, np.arange(30) % 2)
+        assert np.all(found.inclusion_ == 0.0)
+        assert len(found.credible_sets()) == 0
+        assert not found.discoveries().any()
+
+
 @pytest.mark.filterwarnings("ignore:.*did not settle")
 def test_data_that_a_column_explains_entirely():
     exact = SoULinearRegression(choice="path", inclusion=True).fit(X, 3.0 * X[:, 2])

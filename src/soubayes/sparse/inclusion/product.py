@@ -19,7 +19,8 @@ LOOKED_AT = 5  # places without an effect that are tried in turn
 DEFAULT_SIZES = SizePrior()
 FAINT = 1e-2  # odds below which a column does not compete with others
 ALIKE = 0.5  # correlation from which two columns look alike
-MOST = 300  # columns that are propagated together
+FEWEST_SWEEPS = 3
+MOST = 500  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
 
 
@@ -70,6 +71,7 @@ def fit_product(
         after = state.product(False, sweep).probability
         converged = float(np.abs(after - before).max(initial=0.0)) < tol
         before = after
+        converged = converged or (sweep >= FEWEST_SWEEPS and state.all_alone(after))
         if converged:
             break
     return state.separate(state.product(converged, sweep))
@@ -140,7 +142,7 @@ class _Sweeper:
 
     def separate(self, found: Product) -> Product:
         """Propagate what is known about the columns without look-alikes, given all others."""
-        alone = self._without_look_alikes(found)
+        alone = self._without_look_alikes(found.probability)
         if not len(alone):
             return found
         shared = [
@@ -166,10 +168,14 @@ class _Sweeper:
             degrees=new.degrees, converged=found.converged and new.settled,
         )  # fmt: skip
 
-    def _without_look_alikes(self, found: Product) -> Array:
+    def all_alone(self, probability: Array) -> bool:
+        """Whether no two columns that may carry an effect look alike: all will be propagated."""
+        return len(self._without_look_alikes(probability)) == np.sum(probability > FAINT)
+
+    def _without_look_alikes(self, probability: Array) -> Array:
         """Columns that may carry an effect, and that no other such column resembles."""
-        likely = np.flatnonzero(found.probability > FAINT)
-        likely = likely[np.argsort(-found.probability[likely], kind="stable")[:MOST]]
+        likely = np.flatnonzero(probability > FAINT)
+        likely = likely[np.argsort(-probability[likely], kind="stable")[:MOST]]
         alike = np.abs(self.field.correlations(likely)) >= ALIKE
         alone = np.isin(np.arange(self.p), likely[alike.sum(axis=1) == 1])
         before = np.zeros_like(alone)
@@ -227,6 +233,8 @@ class _Sweeper:
 
     def _weigh_sizes(self) -> None:
         """The prior odds of every effect and column, from the Bayes factors of all others."""
+        if not self.count:
+            return
         use = np.isfinite(self.barred)
         faint = _log_odds_of(self.faint.alpha[use]) - self.column_prior[use]
         active = np.array([effect.active for effect in self.effects])
