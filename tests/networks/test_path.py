@@ -13,7 +13,7 @@ from scipy import stats
 from sklearn.datasets import make_friedman1
 
 from soubayes import Conv, Pool, SoUNetClassifier, SoUNetRegressor
-from soubayes.networks import path, state, storage
+from soubayes.networks import path, state, storage, training
 from soubayes.networks.compaction import all_kept
 from soubayes.networks.state import Stage
 from soubayes.networks.structure import Spec
@@ -175,6 +175,23 @@ def test_auto_holds_rows_out_and_a_path_without_them_ends_at_its_last_confidence
     assert "validation_loss" not in last.path_
     assert last.path_["confidence"].tolist() == [1.0, 0.3]  # in the order given
     assert (np.diff(last.path_["multiply_adds"]) <= 0).all()  # what is removed stays removed
+
+
+def test_what_a_high_confidence_removes_a_low_one_does_not_bring_back(monkeypatch):
+    shapes, original = [], training.scan_chunk
+
+    def seen(spec, mesh, params, *rest):
+        shapes.append(params["layers"][0]["mean"].shape)
+        return original(spec, mesh, params, *rest)
+
+    monkeypatch.setattr(training, "scan_chunk", seen)
+    settings = {**PATH, "epochs": 160, "confidence_weights": (2.0, 0.01), "learning_rate": 0.03}
+    net = SoUNetRegressor(**settings).fit(*table(100))
+    high, low = net.at(2.0), net.at(0.01)
+    inputs, units = high.architecture_.final[:2]
+    assert (inputs, units) < (4, 6)
+    assert list(dict.fromkeys(shapes)) == [(5, 6), (inputs + 1, units)]
+    assert low.expected_loss_ < high.expected_loss_
 
 
 @pytest.fixture(scope="module")

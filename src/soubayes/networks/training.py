@@ -192,6 +192,8 @@ def _block(
         if starts_afresh(spec, problem, schedule, run):
             new_seed = int(np.random.default_rng([seed, run.epoch]).integers(2**31))
             return _placed(afresh(spec, problem, handed, new_seed), schedule)
+        if schedule.stages[schedule.stage(run.epoch)].confidence < stage.confidence:
+            return _placed(handed, schedule)  # a lower confidence would bring dead units back
     if _may_compact(last - stage.start, run.epoch - stage.start, stage.stop - stage.start):
         rows_left = seen * (schedule.epochs - run.epoch)
         run = _placed(compact(spec, run, schedule, rows_left), schedule)

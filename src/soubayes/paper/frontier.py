@@ -41,9 +41,7 @@ PUBLISHED = [
     Published("L0", "219–214–100", 1.4, 69_590),
     Published("L0-sep", "266–88–33", 1.8, 26_773),
 ]
-# Up to 0.2 and 0.5, which remove units and pixels, and each time back: the weights of the network
-# that is left are estimated again.
-SETTINGS = {"epochs": 60, "confidences": [0.05, 0.2, 0.02, 0.5, 0.03]}
+SETTINGS = {"epochs": 100, "confidences": [0.05, 0.1, 0.2, 0.35]}
 
 
 def grid(size: str) -> list[Task]:
