@@ -47,9 +47,8 @@ def test_gradients_are_finite_at_confidence_1e_9_in_float32():
     @jax.jit
     @jax.value_and_grad
     def j(params):
-        return program.objective(
-            spec, params, NONE, batch(), jax.random.key(0), np.float32(1.0), problem()
-        )[0]
+        noise = draw_noise(spec, params["layers"], 100, jax.random.key(0))
+        return program.objective(spec, params, NONE, batch(), noise, np.float32(1.0), problem())[0]
 
     for extreme in (-30.0, 0.0, 20.0):
         run = state.start(spec, problem(), seed=0)
@@ -67,7 +66,8 @@ def test_objective_is_the_loss_plus_every_block_times_its_confidence():
     params = state.start(spec, problem(20), seed=1).params
     prob = problem(20, local=0.3)
     kl = jax.jit(program.block_kl, static_argnums=0)(spec, params, prob)
-    now = jax.random.key(3), np.float32(0.5)
+    noise = draw_noise(spec, params["layers"], 20, jax.random.key(3))
+    now = noise, np.float32(0.5)
     objective = jax.jit(program.objective, static_argnums=0)
     j, loss = objective(spec, params, NONE, batch(20), *now, prob)
     by_hand = (
@@ -77,7 +77,6 @@ def test_objective_is_the_loss_plus_every_block_times_its_confidence():
     assert float(j) == pytest.approx(by_hand, rel=1e-5)
     half = np.repeat([0.0, 2.0], 10)  # the second half of the rows alone
     _, weighted = objective(spec, params, NONE, batch(20, half.astype(np.float32)), *now, prob)
-    noise = draw_noise(spec, params["layers"], 20, now[0])
     outputs = jax.jit(forward, static_argnums=0)(spec, params["layers"], NONE, batch(20).X, noise)
     losses = gaussian_loss(outputs, batch(20).y, params["noise"], prob.noise)
     assert float(weighted) == pytest.approx(float(losses[10:].mean()), rel=1e-5)

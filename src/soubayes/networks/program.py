@@ -48,15 +48,18 @@ def _scan(
     """
     batch = order.shape[-1]
 
-    def step(state: Any, now: Any) -> Any:
-        params, moments = state
-        rows, key_data, t = now
+    def draw(key_data: jax.Array) -> tuple[jax.Array, jax.Array]:
         key = jax.random.wrap_key_data(key_data, impl="threefry2x32")
+        return draw_noise(spec, params["layers"], batch, key)
+
+    def step(state: Any, now: Any) -> Any:
+        params, moments, noise = state
+        rows, next_key, t = now
         if batch % mesh.size == 0:
             rows = jax.lax.with_sharding_constraint(rows, placement(mesh, "rows"))
         loss_and_slope = jax.value_and_grad(partial(objective, spec), has_aux=True)
         (_, loss), slope = loss_and_slope(
-            params, inputs, Chunk(*(part[rows] for part in chunk)), key, t, problem
+            params, inputs, Chunk(*(part[rows] for part in chunk)), noise, t, problem
         )
         direction, moments = _ADAM.update(slope, moments)
         rate = problem.learning_rate * _decay(t)
@@ -66,14 +69,17 @@ def _scan(
             direction,
             _speeds(params, problem.scale_speed),
         )
-        return (params, moments), loss
+        # XLA merges what draws numbers with everything that reads them, and would draw them several
+        # times; what a step hands to the next one is computed once
+        return (params, moments, draw(next_key)), loss
 
     def epoch(state: Any, now: Any) -> Any:
         state, losses = jax.lax.scan(step, state, now)
         return state, (losses.mean(), _summary(spec, state[0], problem))
 
-    (params, moments), (loss, summary) = jax.lax.scan(
-        epoch, (params, moments), (order, keys, times)
+    following = jnp.roll(keys.reshape(-1, 2), -1, axis=0).reshape(keys.shape)
+    (params, moments, _), (loss, summary) = jax.lax.scan(
+        epoch, (params, moments, draw(keys[0, 0])), (order, following, times)
     )
     return params, moments, loss, summary
 
@@ -103,20 +109,16 @@ def objective(
     params: dict[str, Any],
     inputs: jax.Array,
     batch: Chunk,
-    key: jax.Array,
+    noise: tuple[jax.Array, jax.Array],
     t: jax.Array,
     problem: Problem,
 ) -> tuple[jax.Array, jax.Array]:
     """(J/n on a minibatch with the KL terms warming up, the mean loss alone).
 
-    Weights of rows have the mean 1 over all rows, and n is the sum of the weights as given.
+    `noise` is `draw_noise`'s. Weights of rows have the mean 1 over all rows, and n is the sum of
+    the weights as given.
     """
-    layers = params["layers"]
-    draw = partial(draw_noise, spec, layers, len(batch.X))
-    # XLA merges what draws the noise with everything that reads it, and would draw it several
-    # times; the outputs of a branch are computed once
-    noise = jax.lax.cond(t >= 0, draw, lambda key: jax.tree.map(jnp.zeros_like, draw(key)), key)
-    outputs = forward(spec, layers, inputs, batch.X, noise)
+    outputs = forward(spec, params["layers"], inputs, batch.X, noise)
     if problem.noise is None:
         losses = categorical_loss(outputs, batch.y)
     else:
