@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit, logsumexp
+from scipy.special import expit
 
+from soubayes.sparse.inclusion.sizes import log_sum
 from soubayes.sparse.inclusion.slabs import Slab
 
 Array = np.ndarray
@@ -81,7 +82,7 @@ def propagate(
             rest = (left * noise + alpha * fall)[:, None]
             share = np.minimum(falls / rest, 1.0 - 1e-12)
             each = occam - 0.5 * left[:, None] * np.log1p(-share)
-        log_bayes = logsumexp(each, axis=1)
+        log_bayes = log_sum(each)
         inside = np.exp(each - log_bayes[:, None])
         new = expit(log_bayes + around.odds(log_bayes))
         change, alpha = float(np.abs(new - alpha).max()), new

@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
 
 from soubayes.sparse.inclusion.field import ColumnEvidence
+from soubayes.sparse.inclusion.sizes import log_sum
 from soubayes.sparse.inclusion.slabs import Slab
 
 Array = np.ndarray
@@ -23,7 +23,7 @@ class Columns(NamedTuple):
 def look_at(evidence: ColumnEvidence, slab: Slab, degrees: float) -> Columns:
     """Bayes factors of all columns."""
     each = slab.log_bayes_factors(evidence, degrees)
-    column = logsumexp(each, axis=1)
+    column = log_sum(each)
     inside = np.exp(each - column[:, None])
     shrunk = slab.variance / (1.0 + np.multiply.outer(evidence.s, slab.variance))
     return Columns(column, inside, np.einsum("jm,jm->j", inside, shrunk), evidence)
@@ -52,4 +52,4 @@ def anchored_effect(log_odds: Array, given_top: Array, top: int, columns: Column
         fall = np.nan_to_num(np.minimum(given_top - log_odds, 0.0), nan=0.0, neginf=-np.inf)
         log_alpha = log_odds + np.log(-np.expm1(fall))
     log_alpha[top] = log_odds[top]
-    return Effect(np.exp(log_alpha - logsumexp(np.append(log_alpha, 0.0))), columns)
+    return Effect(np.exp(log_alpha - log_sum(np.append(log_alpha, 0.0))), columns)
