@@ -401,7 +401,10 @@ def measure(rows: Rows, chosen: dict[str, Case], kinds: list[str], reference: di
             if rows.find(**key):
                 continue
             row = run_guide(case, kind)
-            row |= errors(row.pop("draws"), moments)
+            draws = row.pop("draws")
+            row |= errors(draws, moments)
+            if value is not None:
+                row["beside_nuts"] = errors(draws, reference[name]["moments"])
             if value is not None and "value" in row:
                 row["above_the_minimum"] = row["value"] - value
             rows.add({**key, **row})

@@ -395,12 +395,30 @@ def diverged():
     return tree
 
 
+def of_top_level_only():
+    """As `pm.compute_log_prior(data, var_names=["tau", "mu"])` leaves it."""
+    tree = schools(0)
+    del tree.log_prior["theta"]
+    tree.order = ["tau", "mu"]
+    return tree
+
+
 @pytest.mark.parametrize(
     ("tree", "settings", "message"),
     [
         (change(log_prior=None), {}, "no group 'log_prior'.*compute_log_prior"),
         (change(log_likelihood=None), {}, "no group 'log_likelihood'"),
+        (change(log_prior=Group({})), {}, "no group 'log_prior', or nothing in it"),
+        (change(log_likelihood=Group({})), {}, "no group 'log_likelihood', or nothing in it"),
         (change(posterior=None), {}, "a Tree without the group 'posterior'"),
+        (
+            of_top_level_only(),
+            {},
+            r"not follow from \['tau', 'mu'\].*\['theta'\].*log_prior of all",
+        ),
+        (gaussian(0), {"quantity": "mu"}, r"a model were given \(quantity\), but no model"),
+        (gaussian(0), {"groups": {"a": ["mu"], "b": ["mu"]}}, "'mu' in both 'a' and 'b'"),
+        (gaussian(0), {"groups": {"mu": ["effect"]}}, "a block 'mu', which is a latent site outs"),
         (gaussian(0), {"quantiles": [1.5]}, "each must lie between 0 and 1"),
         (gaussian(0), {"groups": {"a": ["nu"]}}, r"groups puts 'nu' in 'a'.*\['mu', 'effect'\]"),
         (gaussian(0), {"quantities": ["nu"]}, "no 'nu' in the draws"),
@@ -437,6 +455,30 @@ def test_confidences_are_checked(confidence, message):
 def test_a_confidence_is_a_mapping():
     with pytest.raises(TypeError, match=r"confidence is 0.5, but it must be a mapping"):
         weighted(gaussian(0), 0.5)
+
+
+def test_a_real_tree_with_odd_names_in_another_order_of_axes():
+    from_dict = pytest.importorskip("arviz_base").from_dict
+    names = {"mu": "µ [the mean]", "effect": "values"}
+    tree = gaussian(0)
+    groups = {
+        group: {names[name]: x.values for name, x in getattr(tree, group).items()}
+        for group in ("posterior", "log_prior")
+    }
+    log_likelihood = {"y": tree.log_likelihood["y"].values}
+    twice = {"twice": 2 * tree.posterior["mu"].values}  # without a prior, but no latent variable
+    groups = {"posterior": groups["posterior"] | twice, "log_prior": groups["log_prior"]}
+    real = from_dict({**groups, "log_likelihood": log_likelihood})
+    expected = sensitivity(tree, quantities=["effect"]).derivatives
+    turned = real.map_over_datasets(lambda g: g.transpose("draw", "chain", missing_dims="ignore"))
+    for data in (real, turned):
+        found = sensitivity_from_draws(data, order=list(names.values()), quantities="values")
+        assert found.derivatives["block"].tolist() == list(names.values())
+        np.testing.assert_array_equal(found.derivatives["mean_se"], expected["mean_se"])
+    again = reweight(real, {"values": 0.8}, order=list(names.values()))
+    assert again.mean("twice") == pytest.approx(2 * weighted(tree, {"effect": 0.8}).mean("mu"))
+    assert repr(again).startswith("Reweighted(confidence {'µ [the mean]': 1.0, 'values': 0.8}")
+    assert len(repr(again).splitlines()) == 1 + 1 + 3
 
 
 def test_an_object_written_by_pymc_needs_no_numpyro():

@@ -9,6 +9,7 @@ from numpyro.handlers import substitute, trace
 from numpyro.ops.provenance import eval_provenance
 from numpyro.primitives import Messenger
 
+from soubayes.blackbox.grouping import block_of
 from soubayes.confidence import check_confidence
 
 
@@ -83,22 +84,7 @@ def model_blocks(
             "the model has no latent sample site, so there is nothing to be uncertain about. "
             "Check that it is called without values for its parameters."
         )
-    owner = {name: name for name in latent}
-    for group, members in groups.items():
-        names = [members] if isinstance(members, str) else list(members)
-        for name in names:
-            if name not in owner:
-                raise ValueError(
-                    f"groups puts {name!r} in {group!r}, but the model's latent sites are {latent}."
-                )
-            if owner[name] != name:
-                raise ValueError(f"groups puts {name!r} in both {owner[name]!r} and {group!r}.")
-            owner[name] = group
-        if group in latent and group not in names:
-            raise ValueError(
-                f"groups calls a block {group!r}, which is a latent site outside of it. Give the "
-                "block another name, or put the site into it."
-            )
+    owner = block_of(latent, groups)
     return tuple(dict.fromkeys(owner.values())), owner
 
 

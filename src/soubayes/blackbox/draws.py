@@ -5,12 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from soubayes.blackbox.crossed import Crossed
+from soubayes.blackbox.grouping import block_of
 
 MOST_RHAT = 1.1
 MOST_DIVERGENT = 0.01
 FEWEST_DRAWS = 400
+MOST_PLACES = 3  # coordinates in which draws have near neighbours
+MOST_UNEXPLAINED = 0.5  # of the variance of the log likelihood, between near neighbours
 
 
 @dataclass(frozen=True)
@@ -52,17 +56,18 @@ def from_arviz(
     if parts["posterior"] is None:
         raise ValueError(
             f"draws is a {type(data).__name__} without the group 'posterior'. Give an ArviZ "
-            "object, or samples of a NumPyro model with the model and its arguments."
+            "object (of a file: what xarray.open_datatree returns), or samples of a NumPyro model "
+            "with the model and its arguments."
         )
     for name, part in parts.items():
-        if part is None:
+        if part is None or not len(part.data_vars):
             raise ValueError(
-                f"the draws have no group {name!r}. "
+                f"the draws have no group {name!r}, or nothing in it. "
                 "In PyMC add it with pm.compute_log_prior and pm.compute_log_likelihood; for a "
                 "NumPyro model pass the model and its arguments instead."
             )
     arrays = {
-        group: {str(name): np.asarray(part[name].values) for name in part.data_vars}
+        group: {str(name): chains_first(part[name]) for name in part.data_vars}
         for group, part in parts.items()
     }
     check_statistics(data)
@@ -85,8 +90,17 @@ def from_arviz(
     likelihood = arrays["log_likelihood"].values()
     total = sum(each.reshape(chains * length, -1).sum(axis=1) for each in likelihood)
     quantities = {n: x.reshape((chains * length, *x.shape[2:])) for n, x in posterior.items()}
-    known = (values, log_prior, log_jacobian, np.asarray(total))
-    return joined(*known, discrete, quantities, chains, groups, order)
+    known = (values, log_prior, log_jacobian, np.asarray(total, float))
+    draws = joined(*known, discrete, quantities, chains, groups, order)
+    _check_complete(draws, [name for name in posterior if name not in prior])
+    return draws
+
+
+def chains_first(variable: Any) -> np.ndarray:
+    """The values of a variable of an ArviZ object, as (chain, draw, ...)."""
+    if {"chain", "draw"} <= set(getattr(variable, "dims", ())):
+        variable = variable.transpose("chain", "draw", ...)
+    return np.asarray(variable.values)
 
 
 def _shape(arrays: dict[str, dict[str, np.ndarray]]) -> tuple[int, int]:
@@ -118,14 +132,7 @@ def joined(
     order: Sequence[str] | None,
 ) -> Draws:
     """Sites put together into blocks, checked."""
-    owner = {name: name for name in values}
-    for group, members in groups.items():
-        for name in [members] if isinstance(members, str) else members:
-            if name not in owner:
-                raise ValueError(
-                    f"groups puts {name!r} in {group!r}, but the draws have {list(values)}."
-                )
-            owner[name] = group
+    owner = block_of(list(values), groups)
     names = tuple(dict.fromkeys(owner.values()))
     order = [order] if isinstance(order, str) else order
     if order is None and len(names) > 1:
@@ -134,7 +141,9 @@ def joined(
             "depends on it: give order= with the blocks of the model, outermost first."
         )
     if order is not None and sorted(order) != sorted(names):
-        raise ValueError(f"order is {list(order)}, but the blocks are {sorted(names)}.")
+        raise ValueError(
+            f"order is {list(order)}, but the blocks are {sorted(names)}. Name each of them once."
+        )
     names = names if order is None else tuple(order)
     sites = {block: [name for name in owner if owner[name] == block] for block in names}
     kinds = {block: {name in discrete for name in members} for block, members in sites.items()}
@@ -224,6 +233,32 @@ def _check_constants(
                     f"the draws of {name!r} are constant ({column[0]:.6g}), so there is no "
                     "posterior to speak of. Leave it out, or check the sampler."
                 )
+
+
+def _check_complete(draws: Draws, without: Sequence[str]) -> None:
+    """Refuse draws of a model of which a latent variable is in the posterior but has no prior.
+
+    The likelihood is then no function of the blocks: it differs between draws that are next to each
+    other. In many dimensions no two draws are, and this cannot be seen.
+    """
+    places = np.concatenate(list(draws.values.values()), axis=1).astype(float)
+    if not without or places.shape[1] > MOST_PLACES:
+        return
+    # a draw that was repeated is no neighbour
+    each = np.unique(np.column_stack([places, draws.log_likelihood]), axis=0)
+    places, likelihood = each[:, :-1], each[:, -1]
+    values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(places, rowvar=False)))
+    white = places @ vectors / np.sqrt(np.maximum(values, 1e-12 * values[-1] + 1e-300))
+    near = cKDTree(white).query(white, k=2)[1]
+    near = np.where(near[:, 0] == np.arange(len(near)), near[:, 1], near[:, 0])
+    unexplained = np.mean((likelihood - likelihood[near]) ** 2) / 2
+    if unexplained > MOST_UNEXPLAINED * np.var(likelihood):
+        raise ValueError(
+            f"the likelihood does not follow from {list(draws.names)}, so log_prior lacks a "
+            f"latent variable of the model; {list(without)} of the posterior are not in it. Give "
+            "the log_prior of all of them that are not computed from others (in PyMC "
+            "pm.compute_log_prior without var_names)."
+        )
 
 
 def _to_the_line(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

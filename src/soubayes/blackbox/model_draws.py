@@ -13,7 +13,13 @@ from numpyro.handlers import seed, substitute, trace
 
 from soubayes.blackbox.blocks import check_groups, check_scans, model_blocks, scans
 from soubayes.blackbox.crossed import Crossed
-from soubayes.blackbox.draws import Draws, check_divergences, check_statistics, joined
+from soubayes.blackbox.draws import (
+    Draws,
+    chains_first,
+    check_divergences,
+    check_statistics,
+    joined,
+)
 from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.guides import underlying_normal
 from soubayes.blackbox.kernels import MOST_DIMENSIONS
@@ -38,7 +44,8 @@ def from_model(
     """The draws of an MCMC object or of a mapping, with what the model says about them."""
     if hasattr(draws, "posterior"):  # an ArviZ object: the model knows the rest
         check_statistics(draws)
-        draws = {str(name): draws.posterior[name].values for name in draws.posterior.data_vars}
+        posterior = draws.posterior
+        draws = {str(name): chains_first(posterior[name]) for name in posterior.data_vars}
     elif hasattr(draws, "get_samples"):
         extra = draws.get_extra_fields() if hasattr(draws, "get_extra_fields") else {}
         if "diverging" in extra:

@@ -158,6 +158,11 @@ class Reweighted:
     _known: Draws
     _other_weights: tuple[np.ndarray, ...]
 
+    def __repr__(self) -> str:
+        reach = f"{self.effective:.0f} of {len(self.weights)} draws effective"
+        head = f"confidence {self.confidence}, {reach}, k-hat {self.khat:.2f}"
+        return f"Reweighted({head})\n{self.summary()}"
+
     def mean(self, name: str) -> Number:
         """Posterior mean of a quantity.
 

@@ -185,7 +185,11 @@ def known_draws(
     """Draws with prior and likelihood, from the model or from the ArviZ object."""
     if model is None:
         if args or kwargs:
-            raise ValueError("arguments of a model were given, but no model.")
+            given = [*(["positional ones"] if args else []), *kwargs]
+            raise ValueError(
+                f"arguments of a model were given ({', '.join(given)}), but no model. Pass the "
+                "model before them, or correct the name."
+            )
         if isinstance(draws, dict) or hasattr(draws, "get_samples"):
             raise ValueError(
                 "these draws say nothing of priors and likelihood. Pass the NumPyro "
