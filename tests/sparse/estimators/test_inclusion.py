@@ -1,4 +1,4 @@
-"""inclusion and least_squares: what a fit with inclusion=True reports, of every estimator."""
+"""inclusion: what a fit with inclusion=True reports, of every estimator."""
 
 import numpy as np
 import pandas as pd
