@@ -65,3 +65,13 @@ def test_containers_weights_and_units(kind):
         other = found(Bernoulli(), 3.0 * X + 7.0, y)
         np.testing.assert_allclose(other.mean * 3.0, plain.mean, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(other.probability, plain.probability, atol=1e-4)
+
+
+def test_rounds_that_go_to_and_fro_take_shorter_steps():
+    rng = np.random.default_rng([5, 41])
+    n, p = int(rng.choice([80, 200, 500])), int(rng.choice([10, 40]))
+    X = (rng.random((n, p)) < rng.choice([0.03, 0.08, 0.3], p)).astype(float)  # rare columns
+    coef = np.zeros(p)
+    coef[:3] = rng.normal(size=3) * rng.choice([1, 3])
+    y = (rng.random(n) < 1 / (1 + np.exp(-X @ coef))).astype(float)
+    assert found(Bernoulli(), X, y).converged

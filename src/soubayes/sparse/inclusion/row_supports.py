@@ -43,18 +43,19 @@ def row_supports(
     columns = standard_columns(rows.X, rows.units.mean, rows.units.divisor)
     eta = alpha + columns.times(coef)
     start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
-    last, step = np.inf, 1.0
+    last, step = np.zeros_like(eta), 1.0
     for _ in range(ROUNDS):
         data, centre, middle = _quadratic(likelihood, rows, columns, eta)
         found = fit_product(data, start, always=always, widest=WIDEST)
         mean = averaged(found)
         new = middle + columns.times(mean) - float(centre @ mean)
-        change = float(np.abs(new - eta).max())
+        move = np.clip(new - eta, -5.0, 5.0)
+        change = float(np.abs(move).max())
         if change < SETTLED:
             break
-        step = 1.0 if change < last else max(step / 2.0, 0.25)
-        last = change
-        eta = eta + step * np.clip(new - eta, -5.0, 5.0)
+        if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
+            step = max(step / 2.0, 0.1)
+        eta, last = eta + step * move, move
         start = _start_again(found)
     found = found._replace(converged=found.converged and change < SETTLED)
     return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
