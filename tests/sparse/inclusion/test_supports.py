@@ -1,5 +1,7 @@
 """supports: credible sets, intervals and discoveries from a posterior that is written down."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -43,6 +45,19 @@ def test_sets_hold_their_effect_with_the_level():
     assert [s.columns.tolist() for s in posterior().credible_sets(0.72)] == [[0]]
     assert [s.columns.tolist() for s in posterior().credible_sets(0.73)] == [[0, 1]]
     assert posterior().set_numbers().tolist() == [1, 1, 0, 0]
+
+
+def test_sets_come_by_probability_then_by_size():
+    sure = replace(
+        posterior(),
+        effect=np.array([0, 1, 2]),
+        column=np.array([0, 1, 2]),
+        weight=np.array([1.0, 1.0 - 1e-15, 0.97]),
+        centre=np.array([0.4, -0.5, 3.0]),
+        sd=np.full(3, 0.1),
+        alike=[np.ones((1, 1))] * 3,
+    )
+    assert [one.columns.tolist() for one in sure.credible_sets()] == [[1], [0], [2]]
 
 
 def test_intervals_have_zero_where_the_column_may_be_out():

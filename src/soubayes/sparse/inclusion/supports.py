@@ -101,7 +101,8 @@ class SupportPosterior:
         """For every effect the smallest set that holds it with this probability if it is there.
 
         Effects that are less probable than ``presence`` have no set, nor have effects whose
-        columns are less correlated than ``purity``. The likeliest effect comes first.
+        columns are less correlated than ``purity``. The likeliest effect comes first; of those
+        that are equally likely, the largest.
         """
         found = []
         for i, alike in enumerate(self.alike):
@@ -124,7 +125,8 @@ class SupportPosterior:
                         self.column[own], weights, float(weights.sum()), pure, middle, low, high
                     )
                 )
-        return sorted(found, key=lambda one: -one.probability)
+        # rounded: 1 - 1e-16 is no less than 1
+        return sorted(found, key=lambda one: (-round(one.probability, 6), -abs(one.effect)))
 
     def set_numbers(self, level: float = 0.95) -> Array:
         """For every column the number of its credible set, from 1; 0 if it is in none."""
