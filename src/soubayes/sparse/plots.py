@@ -203,8 +203,9 @@ def plot_credible_sets(
     inside = np.zeros(len(supports.probability), bool)
     for i, one in enumerate(sets):
         inside[one.columns] = True
-        first = _short(str(names[one.columns[0]]))
-        label = first if len(one.columns) == 1 else f"{first} and {len(one.columns) - 1} alike"
+        label = f"{i + 1}: {_short(str(names[one.columns[0]]))}"
+        if len(one.columns) > 1:
+            label += f" and {len(one.columns) - 1} alike"
         mark, colour = "osD^v"[i // 10 % 5], f"C{i % 10}"
         shown = supports.probability[one.columns]
         ax.plot(one.columns, shown, mark, ms=6, color=colour, label=label, zorder=3)

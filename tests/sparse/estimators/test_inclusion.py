@@ -145,9 +145,14 @@ def test_streamed_rows_of_a_classifier_are_refused():
 
 
 def test_figure_shows_every_column_and_names_the_sets():
-    axes = plot_credible_sets(FITS["linear"](X))
+    names = [f"_x{j}$" for j in range(X.shape[1])]  # matplotlib hides labels that begin with _
+    model = FITS["linear"](pd.DataFrame(X, columns=names))
+    axes = plot_credible_sets(model)
     assert sum(len(line.get_xdata()) for line in axes.lines) == X.shape[1]
-    assert len(axes.get_legend().get_texts()) == 2
+    first = model.credible_sets()["features"].map(lambda features: features[0])
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert len(labels) == 2
+    assert all(label.startswith(f"{i}: {first[i]}") for i, label in enumerate(labels, 1))
     with pytest.raises(AttributeError, match="inclusion=True"):
         plot_credible_sets(SoULinearRegression(choice="path").fit(X, Y))
 
