@@ -276,7 +276,7 @@ def half(y):
         ({"confidence": {"y": 1.0}}, conditional, "'y', which is observed"),
         ({"confidence": {"a": -1.0}}, conditional, "'a' is -1.0, but it must be"),
         ({"confidence": {"a": float("nan")}}, conditional, "'a' is nan, but it must be"),
-        ({"groups": {"g": ["a", "c"]}}, conditional, "'c' in 'g', but the model's latent sites"),
+        ({"groups": {"g": ["a", "c"]}}, conditional, "'c' in 'g', but the latent sites"),
         ({"groups": {"g": ["a"], "h": ["a"]}}, conditional, "'a' in both 'g' and 'h'"),
         ({"divergence": {"c": None}}, conditional, "divergence names 'c'"),
         ({"divergence": {"g": None}, "groups": {"g": ["a", "b"]}}, conditional, "only KL adds up"),
