@@ -61,6 +61,23 @@ def test_gradients_are_finite_at_confidence_1e_9_in_float32():
         assert all(np.isfinite(leaf).all() and leaf.dtype == np.float32 for leaf in leaves)
 
 
+def test_no_scale_gets_a_wider_posterior_than_its_prior():
+    # one draw of a dead unit's scale with a standard deviation of e^3 destroys a network
+    spec = Spec((1, 6, 5, 1))
+    run = state.start(spec, problem(), seed=0)
+    for layer in run.params["layers"]:
+        layer |= {k: np.full_like(v, 3.0) for k, v in layer.items() if k.endswith("_log_sd")}
+    order, keys, times = np.arange(100)[None, None], np.ones((1, 1, 2), np.uint32), np.ones((1, 1))
+    params, *_ = program.scan_chunk(
+        spec, data_mesh(100), run.params, run.moments, NONE, batch(),
+        order, keys, times.astype(np.float32), problem(),
+    )  # fmt: skip
+    for layer in params["layers"]:
+        widths = [v for k, v in layer.items() if k.endswith("_log_sd")]
+        assert widths
+        assert max(float(v.max()) for v in widths) == pytest.approx(np.log(np.pi))
+
+
 def test_objective_is_the_loss_plus_every_block_times_its_confidence():
     spec = Spec((1, 4, 1))
     params = state.start(spec, problem(20), seed=1).params

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from soubayes.networks.feeding import Chunk, placement
@@ -26,6 +27,7 @@ from soubayes.networks.structure import Spec
 
 WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
 RISE = 0.3  # the confidence of a later stage is reached after this part of it
+WIDEST = np.float32(np.log(np.pi))  # log of the prior standard deviation of log tau^2 (half-Cauchy)
 HOLD = 0.5  # the learning rate is held for this part of a stage, then falls along a cosine
 
 
@@ -63,11 +65,13 @@ def _scan(
         )
         direction, moments = _ADAM.update(slope, moments)
         rate = problem.learning_rate * _decay(t)
-        params = jax.tree.map(
-            lambda p, d, speed: p - rate * speed * d,
-            params,
-            direction,
-            _speeds(params, problem.scale_speed),
+        params = _bounded(
+            jax.tree.map(
+                lambda p, d, speed: p - rate * speed * d,
+                params,
+                direction,
+                _speeds(params, problem.scale_speed),
+            )
         )
         # XLA merges what draws numbers with everything that reads them, and would draw them several
         # times; what a step hands to the next one is computed once
@@ -160,6 +164,22 @@ def _speeds(params: dict[str, Any], scale_speed: Any) -> dict[str, Any]:
         moving = ("input",) if layer is speeds["layers"][-1] else ("input", "local", "global")
         layer |= {name: scale_speed for name in layer if name.startswith(moving)}
     return speeds
+
+
+def _bounded(params: dict[str, Any]) -> dict[str, Any]:
+    """No scale has a wider posterior than its prior.
+
+    At a confidence near 0 nothing else holds the standard deviation of a dead unit's scale: Adam
+    makes it a random walk, and a single draw of a wide one destroys the network.
+    """
+    layers = [
+        {
+            name: jnp.minimum(value, WIDEST) if name.endswith("_log_sd") else value
+            for name, value in layer.items()
+        }
+        for layer in params["layers"]
+    ]
+    return {**params, "layers": layers}
 
 
 _ADAM = optax.scale_by_adam()
