@@ -344,7 +344,7 @@ def test_wrong_data_is_explained():
         model.fit([(np.full((10, 1), 1e200), y)])  # a constant has no scale to divide by
     with pytest.raises(ValueError, match="divide y by a constant"):
         model.fit(X, y * 1e200)
-    with pytest.raises(ValueError, match="non-zero"):
+    with pytest.raises(ValueError, match="above 0"):
         model.fit(X, y, sample_weight=np.zeros(10))
     with pytest.raises(ValueError, match="between 0 and 1"):
         SoULinearRegression(choice="path").fit(X, y).summary(level=2)
