@@ -8,7 +8,7 @@ from jax._src import compiler
 OPTIONS = {"xla_cpu_use_fusion_emitters": "False", "xla_cpu_parallel_codegen_split_count": "1"}
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _compile_faster():
     jax.config.update("jax_disable_most_optimizations", True)
     with pytest.MonkeyPatch.context() as patch:

@@ -3,7 +3,7 @@
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _compile_fast():
     jax = pytest.importorskip("jax")
     before = jax.config.read("jax_disable_most_optimizations")
