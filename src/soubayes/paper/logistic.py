@@ -79,7 +79,7 @@ def _lr_l1(X: np.ndarray, y: np.ndarray, test: np.ndarray) -> tuple:
 def _sou(X: np.ndarray, y: np.ndarray, test: np.ndarray, **settings: Any) -> tuple:
     from soubayes import SoULogisticRegression
 
-    model = SoULogisticRegression(**settings).fit(X, y)
+    model = SoULogisticRegression(bound="jaakkola", **settings).fit(X, y)  # as Algorithm 1
     chance = np.clip(model.predict_proba(test)[:, 1], 1e-12, 1 - 1e-12)
     extra = {"n_iter": int(np.max(model.n_iter_)), "converged": bool(np.all(model.converged_))}
     return np.ravel(model.coef_), np.log(chance) - np.log1p(-chance), extra
