@@ -3,9 +3,9 @@
     python benchmarks/fine_mapping.py sets [--data-sets 100] [--first 30000]   # beside susieR
     python benchmarks/fine_mapping.py logistic | noise | fdr | intervals | paper | times
 
-``sets`` and ``times`` need R with susieR, ``fdr`` compares with hidimstat's knockoffs; each says
-when its peer is absent and runs alone. Seeds from 30000 on are for reports, those below 20000 were
-used to choose the method's constants.
+``sets`` compares with R's susieR, its CPU time included, and ``fdr`` with hidimstat's knockoffs;
+each says when its peer is absent and runs alone. ``times`` is 70 x 4,000 beside a plain fit. Seeds
+from 30000 on are for reports, those below 20000 were used to choose the method's constants.
 """
 
 import argparse

@@ -90,6 +90,10 @@ def test_a_plain_fit_says_how_to_get_it():
 def test_targets_lie_between_0_and_1(model, fdr):
     with pytest.raises(ValueError, match="between 0 and 1"):
         model.discoveries(fdr)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        model.credible_sets(presence=fdr)
+    with pytest.raises(ValueError, match="purity is"):
+        model.credible_sets(purity=fdr - 1.5)
 
 
 def test_several_targets_and_classes():

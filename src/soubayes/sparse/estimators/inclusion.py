@@ -48,6 +48,8 @@ class InclusionReports(SparseEstimator):
         posteriors = self._supports()
         check_level("level", level)
         check_level("presence", presence)
+        if not 0.0 <= purity <= 1.0:
+            raise ValueError(f"purity is {purity}, but a correlation lies in [0, 1], signs apart.")
         pandas = require("pandas", "credible_sets")
         names = self._feature_names()
         frames = [
