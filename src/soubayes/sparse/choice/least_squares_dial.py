@@ -17,9 +17,9 @@ from soubayes.sparse.solvers.objective import LeastSquaresModel
 RIDGE = DialPoint("exponential", 100.0, 1.0)
 LEAST_SQUARES_DIAL = (
     RIDGE,
+    DialPoint("exponential", 400.0, 4.0),  # ridge regression that shrinks more
     DialPoint("exponential", 0.6, 2.0),
     DialPoint("exponential", 0.1, 4.0),
-    DialPoint("exponential", 0.02, 2.0),
     DialPoint("horseshoe", 0.2, 2.0),
 )
 UNEXPLAINED = 0.8  # of var(y): gamma_b times the noise does not exceed it, or nothing is fitted
