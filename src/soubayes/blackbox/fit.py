@@ -35,6 +35,7 @@ from soubayes.results import Table
 #: location it surrounds, and a block is made an explicit point estimate.
 SMALLEST_CONFIDENCE = 1e-18
 MOST_STEPS = 20_000
+JUDGES = 8  # chunks of common draws: the best of many windows on one chunk is too narrow a guide
 
 
 def fit(
@@ -258,7 +259,7 @@ class _Run:
         self.program, self.arrays = program, arrays
         self.traced = {b: jnp.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
         self.rate, self.tol, self.report = rate, tol, report
-        self.judge = random.key(20)  # the common draws
+        self.judges = [random.fold_in(random.key(20), i) for i in range(JUDGES)]  # common draws
         self.history: dict[str, list[float]] = {"step": [], "value": [], "learning_rate": []}
         self.steps = 0
         self.units: Any = None  # of the parameters, from the spreads of the priors
@@ -328,7 +329,7 @@ class _Run:
                 f"polish holds a Hessian of all parameters, and the guide has {_size(params)}, "
                 f"more than {MOST_PARAMETERS}. Leave polish=0, or use guide='meanfield'."
             )
-        jax.eval_shape(self.program._fixed, params, self.judge, self.traced, self.arrays)
+        jax.eval_shape(self.program._fixed, params, self.judges[0], self.traced, self.arrays)
 
     def polished(self, params: Any, key: Any, num_draws: int) -> tuple[Any, str]:
         """Newton's method on fixed draws, kept if other draws find it no worse."""
@@ -356,7 +357,9 @@ class _Run:
         return float(jnp.mean(self._judged(params)))
 
     def _judged(self, params: Any) -> Any:
-        return self.program.draws(params, self.judge, self.traced, self.arrays).objective
+        given = (self.traced, self.arrays)
+        parts = [self.program.draws(params, key, *given).objective for key in self.judges]
+        return jnp.concatenate(parts)
 
     def _window(self, params: Any, momentum: Any, key: Any, rate: float) -> Any:
         result = self.program.window(
@@ -375,7 +378,7 @@ class _Run:
         self.report({"newton_step": float(step), "value": value, "gain": promised})
 
     def _explain(self, params: Any) -> str:
-        terms = self.program.draws(params, self.judge, self.traced, self.arrays)
+        terms = self.program.draws(params, self.judges[0], self.traced, self.arrays)
         bad = [f"the KL of {b!r}" for b, v in terms.kl.items() if b in self.traced and _bad(v)]
         bad = (["the loss"] if _bad(terms.loss) else []) + bad or ["a gradient"]
         share = float(np.mean(~np.isfinite(terms.objective)))
