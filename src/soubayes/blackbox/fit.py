@@ -344,7 +344,9 @@ class _Run:
             self.tol / 100,
             self._report_newton,
         )
-        rise = np.asarray(self._judged(end.params) - self._judged(params))
+        # other draws than those on which ``params`` was the best of many
+        fresh = random.split(random.fold_in(key, 1), JUDGES)
+        rise = np.asarray(self._judged(end.params, fresh) - self._judged(params, fresh))
         if not rise.mean() <= self.tol + 3 * rise.std() / np.sqrt(len(rise)):
             return params, (
                 f"polish lowered J on its own {len(keys) * CHUNK} draws and raised it on others, "
@@ -354,11 +356,11 @@ class _Run:
 
     def value(self, params: Any) -> float:
         """J on the common draws, comparable between iterates."""
-        return float(jnp.mean(self._judged(params)))
+        return float(jnp.mean(self._judged(params, self.judges)))
 
-    def _judged(self, params: Any) -> Any:
+    def _judged(self, params: Any, keys: Iterable[Any]) -> Any:
         given = (self.traced, self.arrays)
-        parts = [self.program.draws(params, key, *given).objective for key in self.judges]
+        parts = [self.program.draws(params, key, *given).objective for key in keys]
         return jnp.concatenate(parts)
 
     def _window(self, params: Any, momentum: Any, key: Any, rate: float) -> Any:

@@ -15,7 +15,7 @@ from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.program import CHUNK, Program, double_precision
 from soubayes.results import Table, coordinates, to_inference_data
 
-LARGE_SPREAD = 0.3  # of a log weight: about where errors of sds reach a tenth
+LARGE_SPREAD = 0.2  # of a log weight: about where errors of sds reach a tenth
 ABSURD = 1e100  # no objective in nats is as large: squares overflow soon after
 
 
