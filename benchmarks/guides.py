@@ -427,7 +427,7 @@ def measure_confidences(rows: Rows, chosen: dict[str, Case], kinds: list[str]) -
 
 
 def tables(rows: Rows) -> None:
-    """The tables of docs/blackbox.md."""
+    """The tables of docs/development/blackbox.md."""
 
     def cell(name: str, kind: str, gamma: float = 1.0) -> str:
         row = rows.find(model=name, guide=kind, gamma=gamma)
