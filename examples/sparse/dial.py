@@ -19,7 +19,7 @@ few[:5] = 1.0
 many = 0.3 * rng.normal(size=60)
 signals = {"five columns carry the signal": few, "every column carries a little": many}
 
-figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+figure, axes = plt.subplots(2, 1, figsize=(7, 7), layout="constrained")
 for ax, (title, coef) in zip(axes, signals.items(), strict=True):
     y = X @ coef + rng.normal(size=120)
     model = SoULinearRegression().fit(X, y)
