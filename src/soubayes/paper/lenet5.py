@@ -21,7 +21,7 @@ PUBLISHED = [
 ]
 # "convolutions" multiplies the confidences in the two convolutions. In the path a high
 # confidence removes channels, low ones then estimate the weights of what is left again.
-SETTINGS = {"epochs": 14, "confidences": [0.1, 1.6, 0.03, 0.003], "convolutions": [80.0, 20.0]}
+SETTINGS = {"epochs": 12, "confidences": [1.2, 0.03, 0.003], "convolutions": [75.0, 20.0]}
 
 
 def grid(size: str) -> list[Task]:
@@ -78,6 +78,6 @@ EXPERIMENTS = [
         grid=grid,
         row=compute,
         report=report,
-        minutes={"toy": 0.3, "quick": 5.0, "full": 30.0},
+        minutes={"toy": 0.3, "quick": 3.0, "full": 18.0},
     )
 ]
