@@ -360,7 +360,7 @@ def fastrvm_classification(data: Regression) -> Found:
 METHODS: dict[str, dict[str, Callable[[Regression], Found]]] = {
     "linear": {
         "ours": ours,
-        "ours, averaged over the path": ours_chosen,
+        "ours, chosen by prediction": ours_chosen,
         "LassoCV": lasso,
         "ElasticNetCV": elastic_net,
         "ARDRegression": ard,
