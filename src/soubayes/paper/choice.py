@@ -174,22 +174,33 @@ def _table(rows: list[Row], title: str, metric: str, binary: bool, methods: Mapp
 
 def _draw(rows: list[Row]) -> Any:
     figure = new_figure(8, 3)
-    names = [name for name in DATA if select(rows, data=name, method="chosen")][:4]
+    names = [n for n in DATA if len(_fitted(select(rows, data=n, method="chosen"))) > 1][:4]
     for axis, name in zip(
         figure.subplots(1, max(len(names), 1), squeeze=False)[0], names, strict=False
     ):
-        found = select(rows, data=name, method="chosen")[0].result
-        kept = [i for i, x in enumerate(found["effective_columns"]) if x is not None]
+        drawn = select(rows, data=name, method="chosen")
+        found, kept = drawn[0].result, _fitted(drawn)
         size, score, weight = (
             np.array([found[k][i] for i in kept], float)
             for k in ("effective_columns", "score", "weight")
         )
         axis.scatter(size, score - score.max(), 15 + 250 * weight)
-        axis.set_xscale("symlog", linthresh=1.0)
+        axis.set_xscale("log")
+        least, most = max(size.min(), 0.5) / 1.5, 1.5 * max(size.max(), 1.0)
+        axis.set_xlim(least, most)
+        ticks = [t for t in (1, 2, 5, 10, 20, 50, 100) if least < t < most]
+        axis.set_xticks(ticks, [str(t) for t in ticks])
+        axis.minorticks_off()
         axis.set_title(name, fontsize=8)
     figure.supxlabel("effective number of columns (sparse to dense)")
     figure.supylabel("held-out score")
     return figure
+
+
+def _fitted(rows: list[Row]) -> list[int]:
+    """The candidates of the first row that were fitted to all rows of the data."""
+    sizes = rows[0].result["effective_columns"] if rows else []
+    return [i for i, x in enumerate(sizes) if x is not None]
 
 
 EXPERIMENTS = [
