@@ -125,8 +125,8 @@ def report(rows: list[Row]) -> Content:
         return []
     note = (
         "Test error by 100 posterior draws against multiply–adds of one image; a line a seed, a "
-        "point a confidence, in the order of the path. Settings were chosen on 5,000 held-out "
-        "training images."
+        "point a confidence, in the order of the path. Settings follow from shorter trainings that "
+        "were scored on 5,000 held-out training images."
     )
     pixels = "Pixels that the last network of the path reads, first seed."
     return [
