@@ -109,7 +109,7 @@ def test_the_first_stage_is_a_training_of_its_own(monkeypatch):
 
 
 def test_confidence_rises_gradually_within_a_stage():
-    stages = path.stages([0.1, 1.0], 12, rounded=False)
+    stages = path.stages([0.1, 1.0], 12)
     assert stages == (Stage(0, 12, 0.1), Stage(12, 18, 1.0))
     schedule = state.Schedule(stages, 100, 25, True, None)
     problem = state.Problem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
@@ -122,13 +122,23 @@ def test_confidence_rises_gradually_within_a_stage():
     assert later.warmup < 1e-6
 
 
+def test_every_stage_may_have_its_own_number_of_epochs():
+    X, y = table()
+    settings = {**PATH, "confidence_weights": (0.1, 1.0), "epochs": (4, 8)}
+    net = SoUNetRegressor(**settings).fit(X[:100], y[:100])
+    assert net.n_iter_ == 12
+    assert len(net.history_["epoch"]) == 12
+    with pytest.raises(ValueError, match=r"epochs has 2 numbers and confidence_weights 4"):
+        net.set_params(confidence_weights="auto").fit(X, y)
+
+
 def test_a_stage_starts_afresh_when_the_network_before_memorises(net):
     """17 weights; loss 10 and 20 nats of weights: J at the next confidence, 1, is 30."""
     spec = Spec((2, 4, 1))  # 3 x 4 + 5 weights
     problem = state.Problem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
     end = state.End({}, all_kept(spec), 12)
     row = {"loss": 10.0, "kl_weights": 20.0}
-    stages = path.stages([0.1, 1.0], 12, rounded=False)
+    stages = path.stages([0.1, 1.0], 12)
     for rows, constant, afresh in ((16, 29.0, True), (16, 31.0, False), (17, 29.0, False)):
         schedule = state.Schedule(stages, rows, 25, True, None, constant_loss=constant)
         run = state.Run({}, None, end.kept, 12, [row] * 12, [end])

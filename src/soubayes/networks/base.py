@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -431,7 +431,10 @@ class BaseNet(SelectorMixin, Intake):
     def _free_scales(self) -> bool:
         return self.prior == "horseshoe" and self.confidence_local <= FREE_CONFIDENCE
 
-    def _n_epochs(self, n: int) -> int:
+    def _n_epochs(self, n: int) -> int | list[int]:
+        """Of the first confidence, or of every one."""
+        if isinstance(self.epochs, Sequence):
+            return [int(count) for count in self.epochs]
         if self.epochs is not None:
             return int(self.epochs)
         steps, _ = minibatches(n, self.batch_size)

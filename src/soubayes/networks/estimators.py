@@ -63,8 +63,10 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         which is right for pixels. None leaves X as it is. ``"auto"`` decides between the first two.
     activation : {"relu", "tanh", "elu"}, default="relu"
         Activation of the hidden units.
-    epochs : int or None, default=None
-        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps.
+    epochs : int, sequence of int or None, default=None
+        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps. Along a
+        path, one number is that of the first confidence and later ones have at most half of it;
+        several numbers are those of every confidence.
     batch_size : int, default=100
         Rows of a minibatch.
     learning_rate : float, default=0.002
@@ -163,7 +165,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         prune_inputs: bool = False,
         scale_inputs: str | None = "auto",
         activation: str = "relu",
-        epochs: int | None = None,
+        epochs: int | Sequence[int] | None = None,
         batch_size: int = 100,
         learning_rate: float = 0.002,
         scale_speed: float | None = None,
@@ -388,8 +390,10 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         As in :class:`SoUNetRegressor`.
     activation : {"relu", "tanh", "elu"}, default="relu"
         Activation of the hidden units.
-    epochs : int or None, default=None
-        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps.
+    epochs : int, sequence of int or None, default=None
+        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps. Along a
+        path, one number is that of the first confidence and later ones have at most half of it;
+        several numbers are those of every confidence.
     batch_size : int, default=100
         Rows of a minibatch.
     learning_rate : float, default=0.002
@@ -477,7 +481,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         prune_inputs: bool = False,
         scale_inputs: str | None = "auto",
         activation: str = "relu",
-        epochs: int | None = None,
+        epochs: int | Sequence[int] | None = None,
         batch_size: int = 100,
         learning_rate: float = 0.002,
         scale_speed: float | None = None,

@@ -32,19 +32,26 @@ def confidences(setting: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in np.atleast_1d(setting))
 
 
-def stages(values: Sequence[float], epochs: int, rounded: bool) -> tuple[Stage, ...]:
-    """Epochs of every confidence; `rounded` to multiples of ROUND where nobody asked for a number.
+def stages(
+    values: Sequence[float], epochs: int | Sequence[int], rounded: bool = False
+) -> tuple[Stage, ...]:
+    """Epochs of every confidence: given one by one, or shares of the number for the first.
 
-    >>> stages([0.1, 1.0], 100, rounded=False)
+    Shares are `rounded` to multiples of ROUND where nobody asked for a number.
+
+    >>> stages([0.1, 1.0], 100)
     (Stage(start=0, stop=100, confidence=0.1), Stage(start=100, stop=150, confidence=1.0))
+    >>> stages([0.1, 1.0], [10, 30])
+    (Stage(start=0, stop=10, confidence=0.1), Stage(start=10, stop=40, confidence=1.0))
     """
-    share = min(LATER, ALL_LATER / max(1, len(values) - 1))
-    later = max(1, int(share * epochs))
-    if rounded:
-        epochs, later = (-(-count // ROUND) * ROUND for count in (epochs, later))
-    stops = epochs + later * np.arange(len(values))
-    starts = [0, *stops[:-1].tolist()]
-    return tuple(map(Stage, starts, stops.tolist(), values))
+    if isinstance(epochs, int):
+        share = min(LATER, ALL_LATER / max(1, len(values) - 1))
+        later = max(1, int(share * epochs))
+        if rounded:
+            epochs, later = (-(-count // ROUND) * ROUND for count in (epochs, later))
+        epochs = [epochs, *[later] * (len(values) - 1)]
+    stops = np.cumsum(epochs).tolist()
+    return tuple(map(Stage, [0, *stops[:-1]], stops, values))
 
 
 def describe(spec: Spec, ends: Sequence[End]) -> dict[str, list[Any]]:

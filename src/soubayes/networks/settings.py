@@ -8,6 +8,7 @@ import numpy as np
 
 from soubayes.confidence import check_gamma
 from soubayes.networks.layers import ACTIVATIONS
+from soubayes.networks.path import confidences
 from soubayes.networks.structure import Conv, Pool
 
 
@@ -17,7 +18,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     >>> check_settings({"epochs": 0})
     Traceback (most recent call last):
     ...
-    ValueError: epochs is 0, but it must be None or a whole number of at least 1.
+    ValueError: epochs is 0, but it must be None, a whole number of at least 1, or several of them.
     """
     for name, value in settings.items():
         if name == "confidence_weights":
@@ -30,6 +31,18 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             allowed, holds = _RULES[name]
             if not holds(value):
                 raise ValueError(f"{name} is {value!r}, but it must be {allowed}.")
+    _check_lengths(settings.get("epochs"), settings.get("confidence_weights"))
+
+
+def _check_lengths(epochs: Any, path: Any) -> None:
+    """Several numbers of epochs need as many confidences."""
+    if isinstance(epochs, _SEVERAL):
+        wanted = len(confidences(path))
+        if len(epochs) != wanted:
+            raise ValueError(
+                f"epochs has {len(epochs)} numbers and confidence_weights {wanted}; give one "
+                "number of epochs for every confidence, or one number in all."
+            )
 
 
 def _check_path(value: Any) -> None:
@@ -94,7 +107,10 @@ _RULES: dict[str, tuple[str, Any]] = {
         "None or two numbers greater than 0, shape and rate of the noise precision's Gamma prior",
         lambda v: v is None or (isinstance(v, _SEVERAL) and len(v) == 2 and all(map(_positive, v))),
     ),
-    "epochs": ("None or a whole number of at least 1", lambda v: v is None or _count(v)),
+    "epochs": (
+        "None, a whole number of at least 1, or several of them",
+        lambda v: v is None or _count(v) or (isinstance(v, _SEVERAL) and all(map(_count, v))),
+    ),
     "batch_size": ("a whole number of at least 1", _count),
     "warmup": ("None or a number in [0, 1]", lambda v: v is None or _part(v)),
     "validation_fraction": ("a number in [0, 1)", lambda v: _part(v) and v < 1),
