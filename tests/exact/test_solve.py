@@ -256,6 +256,7 @@ def normal_block(name="mu"):
     return Block(name, stats.norm())
 
 
+@pytest.mark.filterwarnings("error")  # also where the suite runs with -W default
 @pytest.mark.parametrize(
     ("model", "message"),
     [

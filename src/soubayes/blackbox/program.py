@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import jax
@@ -70,9 +69,7 @@ def join_arguments(skeleton: Any, arrays: list[Any]) -> tuple[tuple, dict]:
 
 def double_precision() -> AbstractContextManager:
     """Everything in this engine runs in float64: small confidences need the digits."""
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    return import_module("jax.experimental").enable_x64()  # JAX before 0.8
+    return jax.enable_x64(True)
 
 
 class Program:
