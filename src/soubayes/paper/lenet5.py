@@ -19,9 +19,9 @@ PUBLISHED = [
     Published("L0", "20–25–45–462", 0.9, 1_127_002),
     Published("L0-sep", "9–18–65–25", 1.0, 397_046),
 ]
-# "convolutions" multiplies the confidences in the two convolutions. The path begins with an accurate
-# network, a high confidence then removes channels, and a very low one estimates the weights of what
-# is left again.
+# "convolutions" multiplies the confidences in the two convolutions. The path begins with an
+# accurate network, a high confidence then removes channels, and a very low one estimates the
+# weights of what is left again.
 SETTINGS = {
     "epochs": [16, 12, 40],
     "confidences": [0.02, 1.0, 0.00005],
