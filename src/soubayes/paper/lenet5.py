@@ -24,7 +24,7 @@ PUBLISHED = [
 # weights of what is left again.
 SETTINGS = {
     "epochs": [16, 12, 40],
-    "confidences": [0.02, 1.0, 0.00005],
+    "confidences": [0.006, 1.0, 0.00005],
     "convolutions": [180.0, 28.0],
 }
 
