@@ -25,7 +25,7 @@ PUBLISHED = [
 SETTINGS = {
     "epochs": [16, 12, 40],
     "confidences": [0.006, 1.0, 0.00005],
-    "convolutions": [180.0, 28.0],
+    "convolutions": [90.0, 27.0],
 }
 
 
