@@ -155,8 +155,8 @@ def report(rows: list[Row]) -> Content:
 
 
 def largest(rows: list[Row]) -> list[Row]:
-    """The rows of the largest training set, and of these the ones with the most epochs."""
-    rows = select(rows)
+    """The rows of the largest training set and of these the ones with the most epochs, in order."""
+    rows = sorted(select(rows), key=lambda row: row.parameters.get("networks", 1))
     images = {"digits": 0, "mnist": 60_000}
 
     def size(row: Row) -> tuple[int, int]:
