@@ -122,11 +122,14 @@ def test_confidence_rises_gradually_within_a_stage():
     assert later.warmup < 1e-6
 
 
-def test_every_stage_may_have_its_own_number_of_epochs():
+def test_every_stage_may_have_its_own_number_of_epochs(tmp_path):
     X, y = table()
-    settings = {**PATH, "confidence_weights": (0.1, 1.0), "epochs": (4, 8)}
-    net = SoUNetRegressor(**settings).fit(X[:100], y[:100])
+    numbers = {"confidence_weights": np.array([0.1, 1.0]), "epochs": (4, np.int64(8))}
+    net = SoUNetRegressor(**{**PATH, **numbers}).fit(X[:100], y[:100])
     assert net.n_iter_ == 12
+    net.save(tmp_path / "net")  # numbers of NumPy too
+    again = SoUNetRegressor.load(tmp_path / "net")
+    assert (again.confidence_weights, again.epochs) == ((0.1, 1.0), (4, 8))
     assert len(net.history_["epoch"]) == 12
     with pytest.raises(ValueError, match=r"epochs has 2 numbers and confidence_weights 4"):
         net.set_params(confidence_weights="auto").fit(X, y)

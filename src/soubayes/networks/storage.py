@@ -24,7 +24,7 @@ def write(path: str | os.PathLike[str], tree: Any, info: dict[str, Any]) -> None
     """Write nested dicts and lists of arrays, and JSON-able `info`, to one file."""
     numpy_io = require("safetensors.numpy", "saving a network")
     tensors = {name: np.array(value, order="C") for name, value in _flatten(tree).items()}
-    text = json.dumps({"format": _FORMAT, **info})
+    text = json.dumps({"format": _FORMAT, **info}, default=_plain)
     with atomic_path(path) as temporary:
         checked = {"soubayes": text, "checksum": _checksum(text, tensors)}
         numpy_io.save_file(tensors, temporary, metadata=checked)
@@ -52,6 +52,13 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
     if metadata.get("checksum") != _checksum(metadata["soubayes"], tensors):
         raise ValueError(f"{str(path)!r} is damaged: its content does not match its checksum.")
     return _unflatten(tensors), info
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays among the settings, as JSON has them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{value!r} cannot be written to a file")
 
 
 def write_checkpoint(folder: str | os.PathLike[str], run: Run, info: dict[str, Any]) -> None:
