@@ -76,28 +76,27 @@ def path(epochs: int = 100, width: int = 200) -> Table:
     The first stage of a path is a training of its own, so its seconds are read from the history.
     """
     data = load_mnist()
-    rows = []
-    for confidence in (1.0, (0.03, 0.1, 0.3, 1.0)):
+
+    def train(confidence):
         began = time.perf_counter()
         net = SoUNetClassifier(
             (width, width), confidence_weights=confidence, epochs=epochs, random_state=0
         ).fit(data.X_train, data.y_train)
-        seconds = time.perf_counter() - began
-        networks = [net] if confidence == 1.0 else [net.at(0.03), net]
-        times = (
-            [seconds] if confidence == 1.0 else [net.history_["seconds"][:epochs].sum(), seconds]
-        )
-        for there, spent in zip(networks, times, strict=True):
-            accuracy = np.mean(there.predict(data.X_test, mode="mean") == data.y_test)
-            rows.append((spent, accuracy, str(there.architecture_)))
-    seconds, accuracy, sizes = zip(*rows, strict=True)
+        return net, time.perf_counter() - began
+
+    one, one_seconds = train(1.0)
+    whole, whole_seconds = train((0.03, 0.1, 0.3, 1.0))
+    networks = [one, whole.at(0.03), whole]
+    seconds = np.array([one_seconds, whole.history_["seconds"][:epochs].sum(), whole_seconds])
     return Table(
         training=["one, confidence 1", "one, confidence 0.03", "path"],
         seconds=seconds,
-        over_the_first=np.array(seconds) / seconds[0],
-        over_the_second=np.array(seconds) / seconds[1],
-        accuracy=accuracy,
-        sizes=sizes,
+        over_the_first=seconds / seconds[0],
+        over_the_second=seconds / seconds[1],
+        accuracy=[
+            np.mean(net.predict(data.X_test, mode="mean") == data.y_test) for net in networks
+        ],
+        sizes=[str(net.architecture_) for net in networks],
     )
 
 

@@ -89,14 +89,13 @@ def scores(nets: Sequence[Any], data: Any) -> dict[str, Any]:
     for confidence in nets[0].path_["confidence"].tolist():
         there = [net.at(confidence) for net in nets]
         classes = there[0].classes_
-
-        def average(mode: str, there: Sequence[Any] = there) -> np.ndarray:
-            return np.mean([net.predict_proba(data.X_test, mode=mode) for net in there], axis=0)
-
-        p = average("draws")
+        p, p_mean = (
+            np.mean([net.predict_proba(data.X_test, mode=mode) for net in there], axis=0)
+            for mode in ("draws", "mean")
+        )
         truth = p[np.arange(len(p)), np.searchsorted(classes, data.y_test)]
         wrong = classes[p.argmax(axis=1)] != data.y_test
-        wrong_mean = classes[average("mean").argmax(axis=1)] != data.y_test
+        wrong_mean = classes[p_mean.argmax(axis=1)] != data.y_test
         values = [
             confidence,
             float(100 * wrong.mean()),
