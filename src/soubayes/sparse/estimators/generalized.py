@@ -22,6 +22,7 @@ from soubayes.sparse.likelihoods.base import (
     RowLikelihood,
     weighted_terms,
 )
+from soubayes.sparse.likelihoods.checking import check_derivatives
 from soubayes.sparse.scales import ScalePrior
 from soubayes.sparse.solvers.rowwise_path import RowOutcome
 
@@ -237,7 +238,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         return self._solve_memory(X, weight, [checked])
 
     def _check_terms(self, y: Array, weight: Array) -> None:
-        """What a likelihood gives must be finite somewhere, at predictors of 0."""
+        """What a likelihood gives must be finite at predictors of 0, with the right slopes."""
         terms = weighted_terms(self._likelihood(), np.zeros_like(y), np.zeros_like(y), y, weight)
         for name, part in terms._asdict().items():
             if part.shape != y.shape or not np.isfinite(part).all():
@@ -245,6 +246,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                     f"{type(self.likelihood).__name__} gives a {name} that is not a finite number "
                     "for every row where all predictors are 0; check its formulas and y."
                 )
+        check_derivatives(self._likelihood(), y, weight)
 
     @block_by_block
     def predict(self, X: Matrix) -> Array:
@@ -309,4 +311,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         return ["y"]
 
     def _numbers(self, y: Array) -> Array:
-        return self._likelihood().check(y)[:, None]
+        """The targets of a block; what its rows say about the likelihood is checked on the way."""
+        numbers = self._likelihood().check(y)
+        check_derivatives(self._likelihood(), numbers, np.ones(len(numbers)))
+        return numbers[:, None]
