@@ -48,7 +48,8 @@ def _estimate_once():
 
     def once(draws):
         values = draws.values[draws.names[-1]]
-        key = draws.names, draws.log_likelihood.tobytes(), values.tobytes()
+        prior = tuple(each.tobytes() for each in draws.log_prior.values())
+        key = draws.names, draws.log_likelihood.tobytes(), values.tobytes(), prior
         if key not in found:
             found[key] = ratios(draws)
         return found[key]
@@ -598,3 +599,24 @@ def test_priors_that_a_confidence_cannot_mean_are_refused():
         sensitivity_from_draws(draws, chain, 1.0, groups={"ac": ["a", "c"]})
     with pytest.raises(ValueError, match=r"calls a block 'b', which is a latent site outside"):
         sensitivity_from_draws(draws, chain, 1.0, groups={"b": ["a"]})
+
+
+@pytest.mark.parametrize("block", ["mu", "effect"])
+@pytest.mark.parametrize("constant", [-8.0, 8.0])
+def test_no_kl_is_negative_where_a_log_prior_lacks_a_constant(block, constant):
+    """Stan drops constants: no derivative changes, and a KL below 0 is not printed."""
+    tree = gaussian(0)
+    log_prior = {name: x.values.ravel() for name, x in tree.log_prior.items()}
+    log_prior[block] = log_prior[block] + constant
+    posterior = {name: x.values.ravel() for name, x in tree.posterior.items()}
+    moved = Tree(posterior, log_prior, tree.log_likelihood["y"].values.ravel())
+    expected, found = sensitivity(tree), sensitivity(moved)
+    np.testing.assert_allclose(found.derivatives["mean"], expected.derivatives["mean"], atol=1e-9)
+    kl = dict(zip(found.blocks["block"], found.blocks["kl"], strict=True))
+    if constant > 0:  # the KL would be about -7
+        assert np.isnan(kl[block])
+        assert f"log prior of {block!r} is not that of a normalised density" in repr(found)
+    else:
+        assert kl[block] > 8
+        assert found.notes == ()
+    assert expected.notes == ()

@@ -129,7 +129,9 @@ def test_samples_marginals_and_arviz():
     assert posterior.quantile("a", 0.5) == pytest.approx(posterior.mean("a"))
     assert posterior.quantile("b", [0.1, 0.9]).shape == (2, 2)
     assert posterior.marginal("a").std() == pytest.approx(posterior.sd("a"))
-    assert posterior.marginal("b").mean == pytest.approx(posterior.mean("b"))
+    each = posterior.marginal("b")
+    assert [one.mean() for one in each] == pytest.approx(posterior.mean("b"))
+    assert [one.std() for one in each] == pytest.approx(posterior.sd("b"))
     assert posterior.to_arviz(n=10).posterior["b"].shape == (1, 10, 2)
     assert list(posterior.summary()["block"]) == ["a", "b[0]", "b[1]"]
 

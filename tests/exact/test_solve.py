@@ -181,8 +181,12 @@ def test_blocks_of_two_dimensions():
     assert posterior.sd("b") == pytest.approx(np.sqrt(np.diag(np.linalg.inv(precision))))
     assert posterior.quantile("b", [0.1, 0.9]).shape == (2, 2)
     assert posterior.sample(5, 0)["b"].shape == (5, 2)
-    with pytest.raises(ValueError, match="coordinate_marginals"):
-        posterior.marginal("b")
+    variance = np.diag(np.linalg.inv(precision))
+    for each, centre, sd in zip(posterior.marginal("b"), mean, np.sqrt(variance), strict=True):
+        normal = stats.norm(centre, sd)
+        assert each.mean() == pytest.approx(centre)
+        assert each.std() == pytest.approx(sd)
+        assert each.cdf(normal.ppf([0.1, 0.5, 0.8])) == pytest.approx([0.1, 0.5, 0.8], abs=1e-3)
     pair = Model(
         [
             Block("m", stats.norm()),

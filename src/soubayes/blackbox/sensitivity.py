@@ -14,6 +14,7 @@ from soubayes.results import Table, coordinates
 from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
+SURELY = 4.0  # standard errors below 0 at which a KL cannot be one
 LARGE = 0.1  # posterior sds by which a mean moves with a log confidence or a power of the prior
 
 
@@ -102,7 +103,7 @@ def sensitivity_from_draws(
     with solver_threads(SMALL):
         estimate = ratios(found)
         table = _derivatives(found, estimate, wanted, levels)
-        return Sensitivity(table, _blocks(found, estimate, wanted, table))
+        return Sensitivity(table, *_blocks(found, estimate, wanted, table))
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,10 @@ class Sensitivity:
         error.
     blocks : Table
         A row for each block: its KL in nats with its standard error (NaN where the draws do not
-        give the density of the last block), the largest change of a mean or sd by its confidence
-        and by the power of its prior, and a diagnosis.
+        give the density of the last block, or where its log prior is not normalised), the largest
+        change of a mean or sd by its confidence and by the power of its prior, and a diagnosis.
+    notes : tuple of str
+        Why a KL is missing.
 
     Notes
     -----
@@ -139,9 +142,10 @@ class Sensitivity:
 
     derivatives: Table
     blocks: Table
+    notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"{self.blocks}\n\n{self.derivatives}"
+        return "\n\n".join([str(self.blocks), *self.notes, str(self.derivatives)])
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the derivative of every mean by every confidence, with two standard errors.
@@ -267,14 +271,25 @@ def derivative(
     return 0.0 - value, np.sqrt(error**2 + split**2 + (other["simple"] - value) ** 2)
 
 
-def _blocks(draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table: Table) -> Table:
+def _blocks(
+    draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table: Table
+) -> tuple[Table, tuple[str, ...]]:
     values = np.stack(list(wanted.values()), axis=1)
     standard = (values - values.mean(axis=0)) / values.std(axis=0)
     rows: dict[str, list[Any]] = {
         title: [] for title in ("block", "kl", "kl_se", "by_confidence", "by_prior", "diagnosis")
     }
+    notes = []
     for block in draws.names:
         kl, error = _kl(draws, estimate, block)
+        if kl < -SURELY * error:  # the posterior's density is normalised, so the prior's is not
+            notes.append(
+                f"The log prior of {block!r} is not that of a normalised density: the KL from it "
+                f"would be {kl:.2g}. A constant that is missing changes no derivative, but the KL "
+                "is unknown and given as nan."
+            )
+            kl = error = float("nan")
+        kl = max(kl, 0.0)  # a negative estimate within its error
         here = table["block"] == block
         confidence = [_largest(table[t][here], table[f"{t}_se"][here]) for t in ("mean", "sd")]
         prior = [
@@ -289,7 +304,7 @@ def _blocks(draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table
         unclear = _unclear(table["mean"][here], table["mean_se"][here])
         words = "too uncertain: draw more" if unclear else _diagnosis(confidence, prior)
         rows["diagnosis"].append(words)
-    return Table(**rows)
+    return Table(**rows), tuple(notes)
 
 
 def _kl(draws: Draws, estimate: Ratios, block: str) -> tuple[float, float]:

@@ -26,7 +26,7 @@ class MultiplierValue(NamedTuple):
     ----------
     value : float
         V(f).
-    distribution : ndarray or distribution
+    distribution : ndarray, distribution or list of distributions
         The minimising p: weights of the states, or the marginal of a continuous state.
 
     Notes
@@ -45,7 +45,7 @@ class MultiplierValue(NamedTuple):
     """
 
     value: float
-    distribution: np.ndarray | Distribution  # weights, or the marginal of a continuous state
+    distribution: np.ndarray | Distribution | list[Distribution]
 
 
 def multiplier_value(

@@ -396,13 +396,11 @@ class GaussianPosterior(ExactPosterior):
             name: slice(a, b) for name, a, b in zip(model.names, ends, ends[1:], strict=False)
         }
 
-    def marginal(self, name: str) -> Distribution:
+    def marginal(self, name: str) -> Distribution | list[Distribution]:
         at = self._slice(name)
-        if at.stop - at.start == 1:
-            return stats.norm(self.joint_mean[at.start], np.sqrt(self.joint_cov[at, at][0, 0]))
-        return stats.multivariate_normal(
-            self.joint_mean[at], self.joint_cov[at, at], allow_singular=True
-        )
+        moments = zip(self.joint_mean[at], np.sqrt(np.diag(self.joint_cov)[at]), strict=True)
+        found = [stats.norm(mean, sd) for mean, sd in moments]
+        return found[0] if len(found) == 1 else found
 
     def mean(self, name: str) -> Number:
         return squeeze(self.joint_mean[self._slice(name)])

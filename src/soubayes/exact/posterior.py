@@ -66,7 +66,7 @@ class ExactPosterior(ABC):
         return tuple(self.confidence)
 
     @abstractmethod
-    def marginal(self, name: str) -> Distribution:
+    def marginal(self, name: str) -> Distribution | list[Distribution]:
         """The posterior of one block.
 
         Parameters
@@ -76,8 +76,9 @@ class ExactPosterior(ABC):
 
         Returns
         -------
-        marginal : distribution
+        marginal : distribution, or list of distributions
             An object with the methods ``mean()``, ``std()``, ``ppf(p)``, ``cdf(x)`` and ``pdf(x)``.
+            For a block of several dimensions a list with one for each coordinate.
         """
 
     @abstractmethod
@@ -221,18 +222,11 @@ class NodePosterior(ExactPosterior):
             self.kl[stage.name] += kl
         self._engine, self._tree, self._solution = engine, tree, solution
 
-    def marginal(self, name: str) -> "Marginal":
-        """The posterior of one block; a list of them for a block of several dimensions."""
-        stages = self._stages(name)
-        if len(stages) > 1:
-            raise ValueError(
-                f"block {name!r} has {len(stages)} dimensions and no single marginal; use "
-                f"coordinate_marginals({name!r}), mean, sd, quantile or sample."
-            )
-        return self._marginal(stages[0])
+    def marginal(self, name: str) -> Distribution | list[Distribution]:
+        found = self._marginals(name)
+        return found[0] if len(found) == 1 else list(found)
 
-    def coordinate_marginals(self, name: str) -> list["Marginal"]:
-        """The posterior of every coordinate of a block."""
+    def _marginals(self, name: str) -> list["Marginal"]:
         return [self._marginal(k) for k in self._stages(name)]
 
     def mean(self, name: str) -> Number:
@@ -281,7 +275,7 @@ class NodePosterior(ExactPosterior):
         )
 
     def _each(self, name: str, what: Any) -> Any:
-        parts = [what(marginal) for marginal in self.coordinate_marginals(name)]
+        parts = [what(marginal) for marginal in self._marginals(name)]
         return parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
 
 
