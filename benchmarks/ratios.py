@@ -13,11 +13,11 @@ import numpyro
 import numpyro.distributions as dist
 from scipy import stats
 
-from soubayes.blackbox.crossed import crossed_ratios
-from soubayes.blackbox.draws import Draws
-from soubayes.blackbox.kernels import choose_bandwidths, kernel_log_density
-from soubayes.blackbox.ratios import FULL, _before, _regression, ratios
-from soubayes.blackbox.sensitivity import known_draws
+from soubayes.draws.crossed import crossed_ratios
+from soubayes.draws.kernels import choose_bandwidths, kernel_log_density
+from soubayes.draws.known import Draws
+from soubayes.draws.ratios import FULL, _before, _regression, ratios
+from soubayes.draws.sensitivity import known_draws
 
 N = 4000
 SEEDS = (300, 301)

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from soubayes.blackbox.nested import NestedPosterior as NestedPosterior
     from soubayes.blackbox.nested import sample_sou as sample_sou
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
-    from soubayes.blackbox.reweight import Reweighted as Reweighted
-    from soubayes.blackbox.reweight import reweight as reweight
-    from soubayes.blackbox.sensitivity import Sensitivity as Sensitivity
-    from soubayes.blackbox.sensitivity import sensitivity_from_draws as sensitivity_from_draws
     from soubayes.datasets import load_mnist as load_mnist
+    from soubayes.draws.reweight import Reweighted as Reweighted
+    from soubayes.draws.reweight import reweight as reweight
+    from soubayes.draws.sensitivity import Sensitivity as Sensitivity
+    from soubayes.draws.sensitivity import sensitivity_from_draws as sensitivity_from_draws
     from soubayes.exact.conjugate import ConjugateUpdate as ConjugateUpdate
     from soubayes.exact.conjugate import conjugate_update as conjugate_update
     from soubayes.exact.decision import EventTree as EventTree
@@ -94,8 +94,8 @@ _PUBLIC = {
     "blackbox.nested": ["NestedPosterior", "sample_sou"],
     "blackbox.posterior": ["SoUPosterior"],
     "blackbox.mixture": ["MixturePosterior"],
-    "blackbox.reweight": ["Reweighted", "reweight"],
-    "blackbox.sensitivity": ["Sensitivity", "sensitivity_from_draws"],
+    "draws.reweight": ["Reweighted", "reweight"],
+    "draws.sensitivity": ["Sensitivity", "sensitivity_from_draws"],
     "networks.ensemble": ["SoUNetEnsemble"],
     "networks.estimators": ["SoUNetClassifier", "SoUNetRegressor"],
     "networks.structure": ["Conv", "Pool"],

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes._types import DataTree, DrawsOf, Number, Seed
-from soubayes.blackbox.draws import Draws
-from soubayes.blackbox.ratios import PER_FEATURE, polynomials, ratios
-from soubayes.blackbox.sensitivity import known_draws, standard_error
 from soubayes.confidence import check_confidence, check_mapping
+from soubayes.draws.known import Draws
+from soubayes.draws.ratios import PER_FEATURE, polynomials, ratios
+from soubayes.draws.sensitivity import known_draws, standard_error
 from soubayes.results import Table, coordinates, pareto_khat, to_inference_data
 from soubayes.sparse.solvers.threads import SMALL, solver_threads
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from soubayes.blackbox.crossed import Crossed
 from soubayes.blackbox.grouping import block_of
+from soubayes.draws.crossed import Crossed
 
 MOST_RHAT = 1.1
 MOST_DIVERGENT = 0.01

@@ -14,11 +14,11 @@ from scipy import stats
 
 from scenarios import two_level_normal
 from soubayes import Block, Discrete, Model, reweight, sensitivity_from_draws, solve_exact
-from soubayes.blackbox.ratios import ratios
-from soubayes.blackbox.sensitivity import known_draws
+from soubayes.draws.ratios import ratios
+from soubayes.draws.sensitivity import known_draws
 
-reweight_module = importlib.import_module("soubayes.blackbox.reweight")
-sensitivity_module = importlib.import_module("soubayes.blackbox.sensitivity")
+reweight_module = importlib.import_module("soubayes.draws.reweight")
+sensitivity_module = importlib.import_module("soubayes.draws.sensitivity")
 
 PYMC = Path(__file__).parents[1] / "data" / "eight_schools_pymc.nc"
 SEEDS = range(20)

@@ -12,22 +12,22 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 
 from soubayes.blackbox.blocks import check_groups, check_scans, model_blocks, scans
-from soubayes.blackbox.crossed import Crossed
-from soubayes.blackbox.draws import (
-    Draws,
-    chains_first,
-    check_divergences,
-    check_statistics,
-    joined,
-)
 from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.guides import underlying_normal
-from soubayes.blackbox.kernels import MOST_DIMENSIONS
 from soubayes.blackbox.program import (
     abstract_trace,
     double_precision,
     join_arguments,
     split_arguments,
+)
+from soubayes.draws.crossed import Crossed
+from soubayes.draws.kernels import MOST_DIMENSIONS
+from soubayes.draws.known import (
+    Draws,
+    chains_first,
+    check_divergences,
+    check_statistics,
+    joined,
 )
 
 COLUMNS = 1000  # draws of the later blocks that are crossed with every draw of the first

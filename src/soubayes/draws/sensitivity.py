@@ -8,8 +8,8 @@ import numpy as np
 
 from soubayes._optional import explain_missing_extra, require
 from soubayes._types import Axes, DrawsOf
-from soubayes.blackbox.draws import Draws, from_arviz
-from soubayes.blackbox.ratios import Ratios, ratios
+from soubayes.draws.known import Draws, from_arviz
+from soubayes.draws.ratios import Ratios, ratios
 from soubayes.results import Table, coordinates
 from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
@@ -209,7 +209,7 @@ def known_draws(
     if order is not None:
         raise ValueError("order is for ArviZ objects; the order of a NumPyro model is its own.")
     with explain_missing_extra("draws of a NumPyro model"):
-        from soubayes.blackbox.model_draws import from_model
+        from soubayes.draws.model_draws import from_model
     return from_model(draws, model, args, dict(kwargs), groups or {})
 
 

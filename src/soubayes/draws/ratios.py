@@ -4,10 +4,10 @@ For block k, r_k = log p(theta_k | theta_<k, y) - log pi(theta_k | theta_<k). Th
 The posterior's density is estimated one coordinate at a time, in one of two ways. The regression
 has a location and a log scale that are polynomials of everything before it, and a smooth density of
 what is left (Lindsey's method, a Poisson regression of histogram counts on a natural spline). The
-kernel estimate is for up to three dimensions (`soubayes.blackbox.kernels`) and is used if it
+kernel estimate is for up to three dimensions (`soubayes.draws.kernels`) and is used if it
 predicts each half of the draws clearly better from the other half. The first block of a model in
 which y depends on it only through the later ones has a third estimate
-(`soubayes.blackbox.crossed`), used if its parts agree better. Discrete blocks are counted. The r_k
+(`soubayes.draws.crossed`), used if its parts agree better. Discrete blocks are counted. The r_k
 add up to the log likelihood and a constant, so the last block needs no density of its own.
 """
 
@@ -16,14 +16,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from soubayes.blackbox.crossed import crossed_ratios
-from soubayes.blackbox.draws import Draws
-from soubayes.blackbox.kernels import (
+from soubayes.draws.crossed import crossed_ratios
+from soubayes.draws.kernels import (
     MOST_DIMENSIONS,
     choose_bandwidths,
     kernel_log_density,
     rate,
 )
+from soubayes.draws.known import Draws
 
 PER_FEATURE = 20  # draws that a feature of a regression must have
 FEWEST = 100  # draws that a level of a discrete block must have for a density of its own

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soubayes.blackbox.draws import Draws
-from soubayes.blackbox.kernels import Bandwidths, choose_bandwidths, kernel_log_density
-from soubayes.blackbox.ratios import FULL, _regression, ratios
+from soubayes.draws.kernels import Bandwidths, choose_bandwidths, kernel_log_density
+from soubayes.draws.known import Draws
+from soubayes.draws.ratios import FULL, _regression, ratios
 
 
 def test_a_kernel_estimate_by_hand():

@@ -2,7 +2,7 @@
 
 p(x | c) is a weighted mean of normal kernels around the draws, with weights that fall with the
 distance of c. No shape is assumed, so it serves modes and bends that the regression of
-`soubayes.blackbox.ratios` cannot follow, in up to `MOST_DIMENSIONS` dimensions. A draw is left out
+`soubayes.draws.ratios` cannot follow, in up to `MOST_DIMENSIONS` dimensions. A draw is left out
 of the estimate of its own density.
 """
 

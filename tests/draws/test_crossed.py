@@ -6,10 +6,10 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from soubayes.blackbox.crossed import Crossed, crossed_ratios
-from soubayes.blackbox.draws import Draws
-from soubayes.blackbox.ratios import _density, ratios
-from soubayes.blackbox.sensitivity import known_draws
+from soubayes.draws.crossed import Crossed, crossed_ratios
+from soubayes.draws.known import Draws
+from soubayes.draws.ratios import _density, ratios
+from soubayes.draws.sensitivity import known_draws
 
 
 def test_the_average_by_hand():
