@@ -5,7 +5,7 @@ import pytest
 from scipy import optimize, stats
 from sklearn.base import clone
 
-from soubayes import SoUNetEnsemble, SoUNetRegressor
+from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks.base import fit_together
 from soubayes.networks.ensemble import FACTORS, Mixture, stacking_weights
 
@@ -142,10 +142,16 @@ def test_stacking_maximises_the_log_score():
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"folds": 2}, "folds is 2"), ({"confidences": (0.0,)}, "'weights' is 0")],
+    [
+        ({"folds": 2}, "folds is 2"),
+        ({"confidences": (0.0,)}, "'weights' is 0"),
+        ({"confidences": ()}, "confidences is empty"),
+    ],
 )
 def test_wrong_settings_are_named(settings, said):
     with pytest.raises(ValueError, match=said):
         SoUNetEnsemble(SoUNetRegressor(**SETTINGS), **settings).fit(*table())
+    with pytest.raises(TypeError, match="estimator is a SoUNetClassifier"):
+        SoUNetEnsemble(SoUNetClassifier()).fit(*table())
     with pytest.raises(ValueError, match="coverage is 2"):
         SoUNetEnsemble().predict_interval([[1.0]], coverage=2)

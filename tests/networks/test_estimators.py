@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.special import softmax
 
 from soubayes import SoUNetClassifier, SoUNetRegressor
@@ -173,6 +174,11 @@ def test_bad_data_is_refused_as_in_scikit_learn(monkeypatch):
         net.predict([[np.nan]])
     with pytest.raises(ValueError, match="2 features"):
         net.predict(np.ones((2, 2)))
+    for odd in ("rows.npy", lambda: [(X, y)]):
+        with pytest.raises(TypeError, match="an array, a memory map"):
+            SoUNetRegressor(epochs=1).fit(odd)
+    with pytest.raises(TypeError, match="dense data is required"):
+        SoUNetRegressor(epochs=1).fit(sparse.csr_array(X), y)
     with pytest.raises(ValueError, match="minimum of 2"):
         SoUNetRegressor(epochs=1).fit(X[:1], y[:1])
     with pytest.raises(ValueError, match="one class"):

@@ -22,6 +22,7 @@ def test_the_line_has_objective_units_and_speed():
 
 @pytest.mark.parametrize("rich", [True, False])
 def test_progress_goes_to_stderr(rich, capsys, monkeypatch):
+    monkeypatch.setattr(module.sys.stderr, "isatty", lambda: True)
     if rich:
         pytest.importorskip("rich")
     else:
@@ -38,3 +39,9 @@ def test_silence(capsys):
     with progress(0, epochs=3) as show:
         show(RUN)
     assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_terminal_lines_come_while_it_trains(capsys):
+    with progress(1, epochs=10) as show:
+        show(RUN)
+        assert "epoch 3/10  objective 123.457" in capsys.readouterr().err

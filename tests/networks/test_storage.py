@@ -1,10 +1,14 @@
-"""Files: save and load, damaged files, ONNX against onnxruntime."""
+"""Files: save and load, damaged and crafted files, ONNX against onnxruntime."""
+
+import copy
+import random
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from damage import KINDS, damaged
-from soubayes import SoUNetClassifier, SoUNetRegressor
+from soubayes import Conv, Pool, SoUNetClassifier, SoUNetRegressor
 from soubayes.networks.storage import read, write
 
 SMALL = {"hidden": (9, 6), "epochs": 5, "batch_size": 30, "random_state": 0}
@@ -91,3 +95,123 @@ def test_onnx_agrees_with_predict(net, data, mode, tmp_path):
     else:
         expected = net.predict(X, mode=mode, n_draws=7).reshape(len(X), -1)
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("mean", [1e2, 1e4, 1e5, 1e6])
+def test_onnx_agrees_with_predict_far_from_zero(mean, tmp_path):
+    """Columns whose means are up to a million standard deviations."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    X = (mean + rng.normal(size=(90, 4))).astype(np.float32)
+    net = SoUNetRegressor(**SMALL, learning_rate=0.02).fit(X, X[:, 0] - mean)
+    for mode in ("mean", "draws"):
+        net.export_onnx(tmp_path / "net.onnx", mode=mode, n_draws=7)
+        session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+        expected = net.predict(X, mode=mode, n_draws=7)
+        found = session.run(None, {"X": X})[0][:, 0]
+        np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_onnx_takes_images_in_the_shape_that_fit_took(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(0)
+    X, y = rng.random((40, 6, 5, 2)).astype(np.float32), np.arange(40) % 2
+    layers = {"hidden": (Conv(3, 2), Pool(2), 4), "epochs": 2, "random_state": 0}
+    for settings, rows in (({}, X), ({"input_shape": (6, 5, 2)}, X.reshape(40, -1))):
+        net = SoUNetClassifier(**layers, **settings).fit(rows, y)
+        net.save(tmp_path / "net")
+        SoUNetClassifier.load(tmp_path / "net").export_onnx(tmp_path / "net.onnx")
+        session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+        found = session.run(None, {"X": rows})[0]
+        np.testing.assert_allclose(found, net.predict_proba(rows, mode="mean"), atol=1e-5)
+
+
+def test_a_network_that_diverged_in_its_first_epoch_is_saved_and_loaded(data, tmp_path):
+    X, Y = data
+    net = SoUNetRegressor(**SMALL | {"learning_rate": 1e30})
+    with pytest.warns(ConvergenceWarning, match="training stopped at epoch 0"):
+        net.fit(X, Y[:, 0])
+    assert (net.finished_, net.n_iter_, net.kl_) == (False, 0, {})
+    assert np.isnan(net.value_)
+    net.save(tmp_path / "net")
+    again = SoUNetRegressor.load(tmp_path / "net")
+    np.testing.assert_array_equal(again.predict(X), net.predict(X))
+    assert not again.finished_
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["2024-01-01", "2024-02-01"], "datetime64[D]"),
+        np.array([3, 5], "timedelta64[s]"),
+        np.array([False, True]),
+        np.array([1.0, 2.0], np.float32),
+        np.array(["no", "yes"], dtype=object),
+    ],
+    ids=lambda labels: labels.dtype.str,
+)
+def test_labels_of_every_kind_come_back(labels, data, tmp_path):
+    X, _ = data
+    net = SoUNetClassifier(**SMALL | {"epochs": 1}).fit(X, labels[np.arange(90) % 2])
+    net.save(tmp_path / "net")
+    again = SoUNetClassifier.load(tmp_path / "net")
+    np.testing.assert_array_equal(again.classes_, labels)
+    np.testing.assert_array_equal(again.predict(X), net.predict(X))
+
+
+def test_labels_that_a_file_cannot_hold_are_named(data, tmp_path):
+    X, _ = data
+    net = SoUNetClassifier(**SMALL | {"epochs": 1}).fit(X, np.arange(90) % 2)
+    net.classes_ = np.array([1 + 2j, 3 + 4j], dtype=object)
+    with pytest.raises(TypeError, match=r"label \(1\+2j\) is a complex"):
+        net.save(tmp_path / "net")
+
+
+ODD = [-1, 0, 1, 3, 10**9, 2.5, None, "x", [], {}, [0, 0], True, "|V8", float("nan")]
+
+
+def mutated(tree, info, draw):
+    """One field of the file replaced, removed, or one array of another shape, kind or content."""
+    tree, info = copy.deepcopy(tree), copy.deepcopy(info)
+    node = root = draw.choice([tree, info])
+    while True:
+        keys = list(node) if isinstance(node, dict) else range(len(node))
+        key = draw.choice(list(keys))
+        inner = node[key]
+        if isinstance(inner, dict | list) and len(inner) and draw.random() < 0.8:
+            node = inner
+            continue
+        if isinstance(inner, np.ndarray) and draw.random() < 0.8:
+            changes = [
+                np.empty(0, inner.dtype),
+                inner[None],
+                inner.astype("f8"),
+                inner + 7,
+                -1 - inner,
+            ]
+            node[key] = draw.choice(changes) if inner.dtype != bool else ~inner
+        elif isinstance(node, dict) and draw.random() < 0.3:
+            del node[key]
+        else:
+            node[key] = draw.choice(ODD) if root is info else np.arange(3)
+        return tree, info
+
+
+def test_crafted_files_are_refused_or_work(net, data, tmp_path):
+    """Mutations with a valid checksum end in a ValueError that names the file, or predict."""
+    path = tmp_path / "net.safetensors"
+    net.save(path)
+    whole = read(path)
+    draw, X, refused = random.Random(0), data[0], 0
+    for _ in range(150):
+        tree, info = mutated(*whole, draw)
+        write(path, tree, info)
+        try:
+            again = type(net).load(path)
+        except ValueError as error:
+            refused += 1
+            assert path.name in str(error)  # noqa: PT017
+        else:
+            assert len(again.predict(X, n_draws=2)) == len(X)
+            again.weight_sparsity_()
+    assert 50 < refused < 150

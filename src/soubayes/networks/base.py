@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._optional import require
-from soubayes._types import Axes, Rows
+from soubayes._types import Axes, Blocks
 from soubayes.networks import path, storage, structure
 from soubayes.networks.compaction import Kept, size_of
 from soubayes.networks.feeding import (
@@ -33,7 +33,7 @@ from soubayes.networks.intake import Intake
 from soubayes.networks.layers import active_counts, mean_weights, weight_counts
 from soubayes.networks.prediction import Network, forward_weights, outputs_by_chunk
 from soubayes.networks.progress import Reporter, progress
-from soubayes.networks.settings import check_choice, check_settings
+from soubayes.networks.settings import check_choice, check_seed, check_settings
 from soubayes.networks.state import (
     End,
     Problem,
@@ -72,7 +72,7 @@ class BaseNet(SelectorMixin, Intake):
 
     def fit(
         self,
-        X: Rows,
+        X: ArrayLike | Blocks,
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         *,
@@ -235,6 +235,7 @@ class BaseNet(SelectorMixin, Intake):
             "seed": self._rng_seed,
             "n_features_in": self.n_features_in_,
             "input_shape": self._input_shape,
+            "rows_are_images": self._rows_are_images,
             "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
             "finished": self.finished_,
             "chosen": self._chosen,
@@ -260,19 +261,44 @@ class BaseNet(SelectorMixin, Intake):
             raise ValueError(
                 f"{str(path)!r} holds a {info.get('class')}; use {info.get('class')}.load."
             )
+        try:
+            return cls._from_file(tree, info)
+        except Exception as error:  # of whatever kind fields that do not fit provoke
+            raise ValueError(
+                f"{str(path)!r} does not hold a network that soubayes saved: {error}"
+            ) from error
+
+    @classmethod
+    def _from_file(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
+        """The estimator of a file's fields, which may be anything."""
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in info["settings"].items()}
         settings["hidden"] = structure.from_json(info["settings"]["hidden"])
+        check_settings(settings)
         net = cls(**settings)
         net._restore(tree, info)
         net.n_features_in_ = info["n_features_in"]
         net._input_shape = tuple(info["input_shape"])
-        if info["feature_names"]:
-            net.feature_names_in_ = np.array(info["feature_names"], dtype=object)
+        net._rows_are_images = bool(info["rows_are_images"])
+        names = info["feature_names"]
+        if names:
+            net.feature_names_in_ = np.array(names, dtype=object)
         net._x_scaler = Scaler(tree["x_shift"], tree["x_scale"])
-        net._rng_seed = info["seed"]
-        net.finished_ = info["finished"]
-        net._set_fitted(net._spec(), storage.read_ends(tree), tree["history"])
+        if net._x_scaler.shift.shape not in ((), (net.n_features_in_,)) or len(names) not in (
+            0,
+            net.n_features_in_,
+        ):
+            raise ValueError(f"scales or names do not fit {net.n_features_in_} columns")
+        net._rng_seed = check_seed(info["seed"])
+        net.finished_ = bool(info["finished"])
+        history, ends = tree["history"], storage.read_ends(tree)
+        spec = net._spec()
+        lengths = {len(values) for values in history.values()} or {0}
+        storage.check_ends(spec, ends, min(lengths))
+        net._check_params(ends)
+        net._set_fitted(spec, ends, history)
         net.path_ = Table(**tree["path"])
+        if net.path_.n_rows != len(ends) or not 0 <= info["chosen"] < len(ends):
+            raise ValueError(f"it has {len(ends)} networks and a path of {net.path_.n_rows}")
         net._use(info["chosen"])
         return net
 
@@ -281,7 +307,8 @@ class BaseNet(SelectorMixin, Intake):
     ) -> None:
         """Write the compact network as ONNX (extra ``onnx``).
 
-        Scaling is folded into the weights. The input is float32 of shape (rows, features).
+        The graph scales its input itself. The input is float32 in the shape that ``fit`` took:
+        (rows, features), or images.
 
         Parameters
         ----------
@@ -525,10 +552,9 @@ class BaseNet(SelectorMixin, Intake):
         self.active_units_ = np.array([int(count) for count in active_counts(self._network.layers)])
         columns = self._network.columns
         self.selected_inputs_ = np.arange(self.n_features_in_) if columns is None else columns
-        if not end.epoch:  # the first epoch diverged
-            return
-        last = {name: float(values[end.epoch - 1]) for name, values in self.history_.items()}
-        self.value_, self.expected_loss_ = last["objective"], last["loss"]
+        rows = slice(end.epoch - 1, end.epoch)  # empty when the first epoch diverged
+        last = {k: float(v) for k, values in self.history_.items() for v in values[rows]}
+        self.value_, self.expected_loss_ = (last.get(k, np.nan) for k in ("objective", "loss"))
         self.kl_ = {k.removeprefix("kl_"): v for k, v in last.items() if k.startswith("kl_")}
 
     def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[np.ndarray]:

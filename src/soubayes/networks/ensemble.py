@@ -159,7 +159,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_min_samples=6)
         weight = check_weight(sample_weight, X)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        confidences = [check_gamma("weights", c, allow_inf=False) for c in self.confidences]
+        confidences = self._confidences()
         if not UNSEEN < self.folds <= len(X) // 2:
             raise ValueError(
                 f"folds is {self.folds}, but it must be between 3 and half of the {len(X)} rows."
@@ -188,12 +188,23 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         self._weigh(y[rows], weight[rows], [_joined(k) for k in zip(*held_out, strict=True)])
         return self
 
+    def _confidences(self) -> list[float]:
+        values = [check_gamma("weights", c, allow_inf=False) for c in self.confidences]
+        if not values:
+            raise ValueError("confidences is empty, but at least one confidence is needed.")
+        return values
+
     def _without(self, fold: int) -> list[list[Any]]:
         """The networks, by confidence, that were trained without a fold."""
         return [self.networks_[fold - 1], self.networks_[fold]]
 
     def _template(self, rows: int) -> Any:
         if self.estimator is not None:
+            if not isinstance(self.estimator, SoUNetRegressor):
+                raise TypeError(
+                    f"estimator is a {type(self.estimator).__name__}, but an ensemble is made of "
+                    "SoUNetRegressor."
+                )
             return self.estimator
         steps, _ = minibatches(rows, BATCH)
         epochs = ROUND * -(-min(EPOCHS, STEPS // steps) // ROUND)

@@ -14,6 +14,8 @@ from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Moments, Scaler
 from soubayes.networks.likelihoods import noise_prior
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
+from soubayes.networks.state import End
+from soubayes.networks.storage import labels_from_json, labels_to_json
 from soubayes.networks.structure import Conv, Pool
 
 
@@ -92,7 +94,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     ----------
     history_ : Table
         One row for each epoch.
-    active_units_ : tuple of int
+    active_units_ : ndarray of int
         Units of every hidden layer whose scale is at least 1e-3.
     architecture_ : Architecture
         Sizes of all layers, multiply-adds of a row and parameters, before and after training.
@@ -353,8 +355,13 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     def _restore(self, arrays: dict[str, Any], info: dict[str, Any]) -> None:
         self._y_scaler = Scaler(arrays["y_shift"], arrays["y_scale"])
-        self._flat_y, self._noise_shape = info["flat_y"], info["noise_shape"]
+        self._flat_y, self._noise_shape = bool(info["flat_y"]), float(info["noise_shape"])
         self._n_outputs = len(self._y_scaler.shift)
+
+    def _check_params(self, ends: list[End]) -> None:
+        for end in ends:
+            if end.params["noise"]["log_rate"].shape != (self._n_outputs,):
+                raise ValueError(f"the noise is not that of {self._n_outputs} targets")
 
 
 class SoUNetClassifier(ClassifierMixin, BaseNet):
@@ -420,7 +427,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         The labels, in the order of the columns of :meth:`predict_proba`.
     history_ : Table
         One row for each epoch.
-    active_units_ : tuple of int
+    active_units_ : ndarray of int
         Units of every hidden layer whose scale is at least 1e-3.
     architecture_ : Architecture
         Sizes of all layers, multiply-adds of a row and parameters, before and after training.
@@ -646,11 +653,11 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         return {"accuracy": float(np.average(outputs.argmax(axis=1) == y, weights=weight))}
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        labels = self.classes_
-        kind = "text" if labels.dtype.kind in "OUS" else labels.dtype.str
-        return {}, {"classes": labels.tolist(), "classes_dtype": kind}
+        return {}, labels_to_json(self.classes_)
 
     def _restore(self, arrays: dict[str, Any], info: dict[str, Any]) -> None:
-        kind = info["classes_dtype"]
-        self.classes_ = np.array(info["classes"], dtype=None if kind == "text" else kind)
+        self.classes_ = labels_from_json(info)
         self._n_outputs = len(self.classes_)
+
+    def _check_params(self, ends: list[End]) -> None:
+        """A classifier has nothing but its layers."""

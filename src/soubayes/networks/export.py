@@ -31,7 +31,8 @@ def export_onnx(net: Any, path: Path, n_draws: int | None) -> None:
     outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)]
     if classifier:
         outputs.append(_label(net.classes_, graph))
-    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, ["rows", net.n_features_in_])]
+    shape = ["rows", *(net._input_shape if net._rows_are_images else (net.n_features_in_,))]
+    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, shape)]
     model = helper.make_model(
         helper.make_graph(graph.nodes, type(net).__name__, inputs, outputs, graph.tensors),
         opset_imports=[helper.make_opsetid("", _OPSET)],
@@ -44,18 +45,13 @@ def export_onnx(net: Any, path: Path, n_draws: int | None) -> None:
 
 
 def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
-    """Weights of shape (draws, inputs + 1, units), with y in its own units.
-
-    The scaling of X is folded into the first layer, unless that is a convolution.
-    """
+    """Weights of shape (draws, inputs + 1, units), with y in its own units."""
     network = net._network
     if n_draws is None:
         draws = [mean_weights(network.layers)]
     else:
         draws = list(drawn(network.layers, n_draws, net._rng_seed))
     weights = [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
-    if not network.spec.steps[0].kernel:
-        weights[0] = net._x_scaler.of(network.columns).fold(weights[0])
     if hasattr(net, "_y_scaler"):
         weights[-1] *= net._y_scaler.scale
         weights[-1][:, -1] += net._y_scaler.shift
@@ -75,9 +71,9 @@ class Graph:
         self.nodes.append(helper.make_node(operation, list(inputs), [name], **attributes))
         return name
 
-    def hold(self, values: np.ndarray) -> str:
-        """A constant; floating numbers become float32."""
-        values = values.astype(np.float32) if values.dtype.kind == "f" else values
+    def hold(self, values: np.ndarray, floating: Any = np.float32) -> str:
+        """A constant; floating numbers become float32 unless said otherwise."""
+        values = values.astype(floating) if values.dtype.kind == "f" else values
         name = f"tensor_{len(self.tensors)}"
         self.tensors.append(numpy_helper.from_array(values, name))
         return name
@@ -85,11 +81,10 @@ class Graph:
 
 def _outputs(net: Any, graph: Graph, weights: list[np.ndarray]) -> str:
     """Nodes from X to the outputs of the network, (draws, rows, outputs)."""
-    network, value, draws = net._network, "X", len(weights[0])
-    if network.columns is not None:
-        value = graph.add("Gather", value, graph.hold(network.columns.astype(np.int64)), axis=1)
+    network, draws = net._network, len(weights[0])
+    value = _scaled(net, graph)
     if network.spec.steps[0].kernel:
-        value = _channels_first(net, graph)
+        value = _channels_first(network.spec.steps[0], value, graph)
     for i, (step, weight) in enumerate(zip(network.spec.steps, weights, strict=True)):
         if step.kernel:
             value = _convolution(graph, value, step, weight, groups=draws if i else 1)
@@ -103,14 +98,24 @@ def _outputs(net: Any, graph: Graph, weights: list[np.ndarray]) -> str:
     return value
 
 
-def _channels_first(net: Any, graph: Graph) -> str:
-    """Scaled rows of X as (rows, channels, height, width)."""
-    inputs = net.n_features_in_
-    shift, scale = (np.broadcast_to(v, inputs) for v in (net._x_scaler.shift, net._x_scaler.scale))
-    value = graph.add("Div", graph.add("Sub", "X", graph.hold(shift)), graph.hold(scale))
-    space = net._network.spec.steps[0].space
-    value = graph.add("Reshape", value, graph.hold(np.array([0, *space, -1])))
-    axes = [0, len(space) + 1, *range(1, len(space) + 1)]
+def _scaled(net: Any, graph: Graph) -> str:
+    """The columns of X that are read, scaled in float64: float32 cannot hold mean and spread."""
+    columns, value = net._network.columns, "X"
+    if net._rows_are_images:
+        value = graph.add("Reshape", value, graph.hold(np.array([0, net.n_features_in_])))
+    if columns is not None:
+        value = graph.add("Gather", value, graph.hold(columns.astype(np.int64)), axis=1)
+    scaler = net._x_scaler.of(columns)
+    value = graph.add("Cast", value, to=TensorProto.DOUBLE)
+    value = graph.add("Sub", value, graph.hold(scaler.shift, np.float64))
+    value = graph.add("Div", value, graph.hold(scaler.scale, np.float64))
+    return graph.add("Cast", value, to=TensorProto.FLOAT)
+
+
+def _channels_first(step: Step, value: str, graph: Graph) -> str:
+    """Rows as (rows, channels, height, width)."""
+    value = graph.add("Reshape", value, graph.hold(np.array([0, *step.space, -1])))
+    axes = [0, len(step.space) + 1, *range(1, len(step.space) + 1)]
     return graph.add("Transpose", value, perm=axes)
 
 

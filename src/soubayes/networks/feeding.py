@@ -33,6 +33,11 @@ class Scaler:
     shift: np.ndarray
     scale: np.ndarray
 
+    def __post_init__(self) -> None:
+        shapes = self.shift.shape, self.scale.shape
+        if shapes[0] != shapes[1] or self.shift.ndim > 1 or not (self.scale > 0).all():
+            raise ValueError(f"means and scales of the shapes {shapes} make no scaling")
+
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return ((values - self.shift) / self.scale).astype(np.float32)
 
@@ -53,8 +58,8 @@ class Scaler:
 
     @property
     def foldable(self) -> bool:
-        """Whether float32 keeps the digits of data that are not centred first."""
-        return bool((np.abs(self.shift) <= 100 * self.scale).all())
+        """Whether float32 keeps the digits of data that are not centred first: all but one."""
+        return bool((np.abs(self.shift) <= 10 * self.scale).all())
 
     def undo(self, values: np.ndarray) -> np.ndarray:
         """Back to the units of the data."""

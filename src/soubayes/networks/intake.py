@@ -1,6 +1,7 @@
 """What `fit` is given: checks, shapes, rows held out, and scales, in one walk over the data."""
 
 import hashlib
+import os
 from collections.abc import Iterator
 from math import prod
 from typing import Any
@@ -33,8 +34,12 @@ class Intake(BaseEstimator):
                     "sample_weight was given beside batches, which bring their own weights: let "
                     "every batch be (X, y, weight)."
                 )
-            self._input_shape = self._given_shape()
             return BatchSource(X)
+        if isinstance(X, str | os.PathLike) or callable(X):
+            raise TypeError(
+                f"X is a {type(X).__name__}, but a network is trained on an array, a memory map "
+                "(numpy.load with mmap_mode='r') or an iterable of (X, y) batches."
+            )
         X = self._flattened(X, reset=True)
         regression = hasattr(self, "noise_prior")
         checked, target = validate_data(
@@ -67,7 +72,8 @@ class Intake(BaseEstimator):
         """
         shape = tuple(np.shape(X)[1:]) if hasattr(X, "shape") else ()
         if reset:
-            self._input_shape = shape if len(shape) > 1 else self._given_shape()
+            self._rows_are_images = len(shape) > 1
+            self._input_shape = shape if self._rows_are_images else self._given_shape()
         elif len(shape) > 1 and shape != self._input_shape:
             raise ValueError(
                 f"rows of X have the shape {shape}, but the network was trained on "

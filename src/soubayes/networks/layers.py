@@ -12,6 +12,7 @@ the bias; `local_*` has shape (units,), `input_*` (inputs,), `global_*` is a sca
 is 1/sqrt(dim).
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -34,22 +35,39 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 def init_layers(spec: Spec, rng: np.random.Generator) -> list[Layer]:
     """Means N(0, 2/inputs), biases 0, standard deviations e^-5, all scales 1."""
     layers = []
-    for i, step in enumerate(spec.steps):
-        mean = np.zeros((step.inputs + 1, step.units), np.float32)
-        mean[:-1] = rng.normal(scale=np.sqrt(2 / step.inputs), size=(step.inputs, step.units))
-        layer: Layer = {"mean": mean, "log_sd": np.full_like(mean, _INITIAL_LOG_SD)}
-        output = i == spec.n_hidden
-        scales: dict[str, tuple[int, ...]] = {}
-        if i == spec.gate:
-            scales["input"] = (step.inputs,)
-        if spec.prior == "horseshoe" and not output:
-            scales["local"] = (step.units,)
-        if spec.output_scale if output else spec.prior == "horseshoe":
-            scales["global"] = ()
-        for part, shape in scales.items():
-            layer[f"{part}_mean"] = np.zeros(shape, np.float32)
-            layer[f"{part}_log_sd"] = np.full(shape, _INITIAL_LOG_SD, np.float32)
+    for shapes in layer_shapes(spec, *spec.whole):
+        layer: Layer = {
+            name: np.full(shape, _INITIAL_LOG_SD if name.endswith("log_sd") else 0.0, np.float32)
+            for name, shape in shapes.items()
+        }
+        inputs, units = len(layer["mean"]) - 1, layer["mean"].shape[1]
+        layer["mean"][:-1] = rng.normal(scale=np.sqrt(2 / inputs), size=(inputs, units))
         layers.append(layer)
+    return layers
+
+
+def layer_shapes(spec: Spec, units: Sequence[int], reads: int) -> list[dict[str, tuple[int, ...]]]:
+    """Names and shapes of the arrays of every layer, for so many units and inputs of the gate.
+
+    >>> layer_shapes(Spec((3, 5, 1)), [2, 1], 0)[1]
+    {'mean': (3, 1), 'log_sd': (3, 1), 'global_mean': (), 'global_log_sd': ()}
+    """
+    layers = []
+    for i, (step, count) in enumerate(zip(spec.steps, units, strict=True)):
+        inputs = step.inputs
+        if i == spec.gate:
+            inputs = reads
+        elif i:  # a row for every entry of a patch; dense layers have patches of one
+            inputs = step.inputs // spec.steps[i - 1].units * units[i - 1]
+        shapes: dict[str, tuple[int, ...]] = {"": (inputs + 1, count)}
+        output = i == spec.n_hidden
+        if i == spec.gate:
+            shapes["input_"] = (inputs,)
+        if spec.prior == "horseshoe" and not output:
+            shapes["local_"] = (count,)
+        if spec.output_scale if output else spec.prior == "horseshoe":
+            shapes["global_"] = ()
+        layers.append({f"{k}{part}": v for k, v in shapes.items() for part in ("mean", "log_sd")})
     return layers
 
 

@@ -38,7 +38,7 @@ class Reporter:
 
 @contextmanager
 def progress(verbose: int, epochs: int) -> Iterator[Callable[[Run], None]]:
-    """With rich a bar, else a line of text now and then: objective, active units and speed.
+    """On a terminal with rich a bar, else a line of text now and then: objective, units, speed.
 
     Gives the function to call after every epoch.
 
@@ -47,7 +47,7 @@ def progress(verbose: int, epochs: int) -> Iterator[Callable[[Run], None]]:
     """
     if not verbose:
         yield lambda run: None
-    elif find_spec("rich") is not None:
+    elif find_spec("rich") is not None and sys.stderr.isatty():
         with _rich_bar(epochs) as show:
             yield show
     else:

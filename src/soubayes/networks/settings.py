@@ -70,6 +70,13 @@ def check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
         raise ValueError(f"{name} is {value!r}, but it must be one of {allowed}.")
 
 
+def check_seed(value: Any) -> int:
+    """A seed that NumPy takes, from a file."""
+    if type(value) is not int or not 0 <= value < 2**63:
+        raise ValueError(f"the seed is {value!r}, but it must be a whole number of at least 0.")
+    return value
+
+
 def _count(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 

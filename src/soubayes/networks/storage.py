@@ -14,17 +14,21 @@ import optax
 
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.networks.compaction import Kept
+from soubayes.networks.compaction import Kept, size_of
+from soubayes.networks.layers import layer_shapes
 from soubayes.networks.state import End, Run
+from soubayes.networks.structure import Spec
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 def write(path: str | os.PathLike[str], tree: Any, info: dict[str, Any]) -> None:
     """Write nested dicts and lists of arrays, and JSON-able `info`, to one file."""
     numpy_io = require("safetensors.numpy", "saving a network")
-    tensors = {name: np.array(value, order="C") for name, value in _flatten(tree).items()}
-    text = json.dumps({"format": _FORMAT, **info}, default=_plain)
+    leaves = _flatten(tree)
+    tensors = {k: np.array(v, order="C") for k, v in leaves.items() if not _is_branch(v)}
+    empty = {k: v for k, v in leaves.items() if _is_branch(v)}  # tensors leave no trace of these
+    text = json.dumps({"format": _FORMAT, "empty": empty, **info}, default=_plain)
     with atomic_path(path) as temporary:
         checked = {"soubayes": text, "checksum": _checksum(text, tensors)}
         numpy_io.save_file(tensors, temporary, metadata=checked)
@@ -51,7 +55,7 @@ def read(path: str | os.PathLike[str]) -> tuple[Any, dict[str, Any]]:
         )
     if metadata.get("checksum") != _checksum(metadata["soubayes"], tensors):
         raise ValueError(f"{str(path)!r} is damaged: its content does not match its checksum.")
-    return _unflatten(tensors), info
+    return _unflatten(tensors | info.pop("empty")), info
 
 
 def _plain(value: Any) -> Any:
@@ -92,15 +96,77 @@ def ends_tree(ends: list[End]) -> list[dict[str, Any]]:
 
 
 def read_ends(tree: dict[str, Any]) -> list[End]:
-    """The networks of a tree that was read; a list without entries leaves nothing behind."""
-    return [
-        End(end["params"], Kept(**end["kept"]), int(end["epoch"])) for end in tree.get("ends", [])
-    ]
+    """The networks of a tree that was read."""
+    return [End(end["params"], Kept(**end["kept"]), int(end["epoch"])) for end in tree["ends"]]
+
+
+def check_ends(spec: Spec, ends: list[End], epochs: int) -> None:
+    """Raise unless networks of a file fit their structure, so that nothing fails or reads later."""
+    if not ends:
+        raise ValueError("it holds no network")
+    for end in ends:
+        kept = [*zip(end.kept.units, (step.units for step in spec.steps[:-1]), strict=True)]
+        for places, count in (*kept, (end.kept.inputs, spec.reads)):
+            _check_places(places, count)
+        wanted = layer_shapes(spec, *size_of(spec, end.kept))
+        for layer, shapes in zip(end.params["layers"], wanted, strict=True):
+            found = {name: value.shape for name, value in layer.items()}
+            if found != shapes or any(value.dtype != np.float32 for value in layer.values()):
+                raise ValueError(f"a layer has the arrays {found} instead of {shapes}")
+        if not 0 <= end.epoch <= epochs:
+            raise ValueError(f"a network is of epoch {end.epoch}, but there were {epochs}")
+
+
+def _check_places(places: np.ndarray, count: int) -> None:
+    """Numbers of units or inputs that are left: ordered, different, and below the count."""
+    given = np.asarray(places)
+    ordered = given.ndim == 1 and given.dtype.kind == "i" and (np.diff(given) > 0).all()
+    if not ordered or (len(given) and not 0 <= given[0] <= given[-1] < count):
+        raise ValueError(f"units or inputs {given!r} are not among {count}")
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """A history as columns."""
     return {name: np.array([row[name] for row in rows]) for name in (rows[0] if rows else ())}
+
+
+def labels_to_json(labels: np.ndarray) -> dict[str, Any]:
+    """Labels of classes as JSON has them: numbers, text, and dates as whole numbers.
+
+    >>> days = np.array(["2024-01-01", "2024-01-03"], "datetime64[D]")
+    >>> labels_to_json(days)
+    {'classes': [19723, 19725], 'classes_dtype': '<M8[D]'}
+    >>> bool((labels_from_json(labels_to_json(days)) == days).all())
+    True
+    """
+    kind, values = labels.dtype.str, labels
+    if labels.dtype.kind in "Mm":
+        values = labels.view(np.int64)
+    elif labels.dtype.kind in "OU":
+        kind = "text"
+    plain = values.tolist()
+    odd = next((label for label in plain if not isinstance(label, str | int | float)), None)
+    if odd is not None:
+        raise TypeError(
+            f"the label {odd!r} is a {type(odd).__name__}, which a file cannot hold. Train with "
+            "labels that are numbers, text or NumPy dates."
+        )
+    return {"classes": plain, "classes_dtype": kind}
+
+
+def labels_from_json(info: dict[str, Any]) -> np.ndarray:
+    """The labels that `labels_to_json` was given."""
+    plain, kind = np.array(info["classes"]), info["classes_dtype"]
+    if plain.ndim != 1 or len(plain) < 2 or plain.dtype.kind not in "biufU":
+        raise ValueError("the classes are not a list of at least two numbers or texts")
+    if kind == "text":
+        return plain
+    dtype = np.dtype(kind)
+    if dtype.kind in "Mm":
+        return plain.astype(np.int64).view(dtype)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"classes of the kind {kind!r} are unknown")
+    return plain.astype(dtype)
 
 
 def _checkpoint_file(folder: str | os.PathLike[str]) -> Path:
@@ -116,14 +182,19 @@ def _checksum(text: str, tensors: dict[str, np.ndarray]) -> str:
     return total.hexdigest()
 
 
-def _flatten(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    if isinstance(tree, dict | list):
+def _is_branch(node: Any) -> bool:
+    return isinstance(node, dict | list)
+
+
+def _flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Arrays, and dicts and lists without entries, by their way through the tree."""
+    if _is_branch(tree) and len(tree):
         items = tree.items() if isinstance(tree, dict) else enumerate(tree)
         return {k: v for name, part in items for k, v in _flatten(part, f"{prefix}/{name}").items()}
-    return {prefix[1:]: np.asarray(tree)}
+    return {prefix[1:]: tree if _is_branch(tree) else np.asarray(tree)}
 
 
-def _unflatten(tensors: dict[str, np.ndarray]) -> Any:
+def _unflatten(tensors: dict[str, Any]) -> Any:
     tree: dict[str, Any] = {}
     for name, value in tensors.items():
         *folders, leaf = name.split("/")
