@@ -244,7 +244,7 @@ def test_a_path_and_its_files(net, pictures, tmp_path):
         for mode in ("mean", "draws"):
             model.export_onnx(tmp_path / "net.onnx", mode=mode, n_draws=3)
             session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
-            found = session.run(None, {"X": X.reshape(20, -1).astype(np.float32)})[0]
+            found = session.run(None, {"X": X.astype(np.float32)})[0]
             classifier = isinstance(model, SoUNetClassifier)
             predict = model.predict_proba if classifier else model.predict
             expected = np.reshape(predict(X, mode=mode, n_draws=3), (20, -1))
