@@ -7,7 +7,7 @@ from soubayes import SoULinearRegression
 from soubayes.sparse.choice.fold_moments import FoldMoments, mean_variance, residual_products
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import Fits
-from soubayes.sparse.choice.scoring import score_moments
+from soubayes.sparse.choice.scoring import HeldOut, score_moments
 from soubayes.sparse.designs.moments import folded_moments
 from soubayes.sparse.estimators import choosing
 from soubayes.sparse.posterior import Posterior
@@ -53,10 +53,11 @@ def test_scores_and_errors_of_a_fold_are_those_of_its_rows():
     rows = rows_of(X[test], True)
     y, w = Y[test, 0], weight[test]
     assert task.weight[task.splits[1][1]].sum() == pytest.approx(w.sum())
-    mean = np.column_stack([found["one"][0], found["two"][0]])
-    variance = np.column_stack([found["one"][1], found["two"][1]])
+    both = HeldOut(*map(np.column_stack, zip(found["one"], found["two"], strict=True)))
+    mean = both.middle
+    np.testing.assert_array_equal(both.noise, 0.5)
     counts = task.weight[task.splits[1][1]]
-    scored = score_moments(np.zeros(3), mean, variance, counts)
+    scored = score_moments(np.zeros(3), both, counts)
     for k, part in enumerate((one, two)):
         off = y - rows @ part.posterior.mean
         assert counts @ mean[:, k] ** 2 == pytest.approx(w @ off**2)
@@ -64,8 +65,8 @@ def test_scores_and_errors_of_a_fold_are_those_of_its_rows():
         v *= max(1.0, w @ off**2 / w.sum() / v)
         expected = -0.5 * (w.sum() * np.log(2 * np.pi * v) + w @ off**2 / v)
         assert scored.scores[:, k].sum() == pytest.approx(expected)
-    both = y - rows @ (0.4 * one.posterior.mean + 0.6 * two.posterior.mean)
-    assert counts @ (mean @ [0.4, 0.6]) ** 2 == pytest.approx(w @ both**2)
+    off = y - rows @ (0.4 * one.posterior.mean + 0.6 * two.posterior.mean)
+    assert counts @ (mean @ [0.4, 0.6]) ** 2 == pytest.approx(w @ off**2)
 
 
 def simulated(n, seed=1):

@@ -5,14 +5,24 @@ import pytest
 from scipy import stats
 
 from soubayes.sparse.choice.mixture import Component, Mixture, centred
-from soubayes.sparse.choice.scoring import score_classes, score_moments, score_numbers
-from soubayes.sparse.choice.weights import inflation, power_of_odds, predictive_weights
+from soubayes.sparse.choice.scoring import HeldOut, score_classes, score_moments, score_numbers
+from soubayes.sparse.choice.weights import (
+    inflation,
+    pooled,
+    power_of_odds,
+    predictive_weights,
+)
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 
 
 def normal(mean, covariance):
     mean, covariance = np.asarray(mean, float), np.asarray(covariance, float)
     return Posterior(mean, np.diag(covariance).copy(), np.arange(len(mean)), covariance)
+
+
+def said(middle, variance):
+    """With the noise of all folds alike."""
+    return HeldOut(middle, variance, np.ones_like(middle))
 
 
 @pytest.fixture
@@ -78,15 +88,50 @@ def test_weights_and_recalibration():
     assert power_of_odds(odds, y) == pytest.approx(2.5, rel=0.1)
 
 
+def test_an_outlier_is_compared_with_the_noise_that_has_paid_for_it():
+    """Least squares with every row held out once; the fit to all rows is recalibrated."""
+    rng = np.random.default_rng(4)
+    n, p = 60, 12
+    X = rng.normal(size=(n, p))
+    X[5] *= 20.0  # of high leverage, and an outlier in the second table
+    for size in (1e3, 1e6):
+        for row in (7, 5):
+            y = X[:, 0] + rng.normal(size=n)
+            y[row] += size
+            off, variance, noise = np.empty((3, n, 1))
+            for fold in np.array_split(rng.permutation(n), 10):
+                kept = np.setdiff1d(np.arange(n), fold)
+                b, rss = np.linalg.lstsq(X[kept], y[kept])[:2]
+                cross = np.linalg.inv(X[kept].T @ X[kept])
+                noise[fold, 0] = rss[0] / (len(kept) - p)
+                leverage = np.einsum("ij,jk,ik->i", X[fold], cross, X[fold])
+                off[fold, 0] = y[fold] - X[fold] @ b
+                variance[fold, 0] = noise[fold, 0] * (1.0 + leverage)
+            level = pooled(variance, noise, np.ones(n))
+            assert inflation(off[:, 0], level[:, 0]) < 1.5**2  # 1.5 in the sd
+            assert inflation(off[:, 0], variance[:, 0]) > 100.0  # what was done before
+    alike = np.full((n, 1), 3.0)
+    np.testing.assert_array_equal(pooled(variance, alike, np.ones(n)), variance)
+
+
+def test_few_rows_that_make_most_of_the_square_are_not_settled():
+    y = np.random.default_rng(0).normal(size=50)
+    calm = score_numbers(y, said(np.zeros((50, 1)), np.ones((50, 1))), np.ones(50))
+    y[[3, 8, 30]] = 20.0
+    wild = score_numbers(y, said(np.zeros((50, 1)), np.ones((50, 1))), np.ones(50))
+    assert calm.settled
+    assert not wild.settled
+
+
 def test_scores_of_numbers_and_classes():
     y, mean = np.array([0.0, 1.0, 2.0]), np.array([[0.0, 3.0], [1.0, 3.0], [2.0, 3.0]])
-    found = score_numbers(y, mean, np.ones((3, 2)), np.ones(3))
+    found = score_numbers(y, said(mean, np.ones((3, 2))), np.ones(3))
     assert found.weights[0] > found.weights[1]
     np.testing.assert_allclose(found.inflation, [1.0, (9 + 4 + 1) / 3])
     np.testing.assert_allclose(found.mean, mean @ found.weights)
     labels = np.array([1.0, 0.0])
     odds = np.array([[2.0, 0.0], [-2.0, 0.0]])
-    classes = score_classes(labels, odds, odds, np.ones(2))
+    classes = score_classes(labels, said(odds, odds), np.ones(2))
     expected = classes.weights @ [1 / (1 + np.exp(-2.0)), 0.5]
     mixed = np.log(expected / (1 - expected))
     assert classes.mean[0] == pytest.approx(1 / (1 + np.exp(-classes.power * mixed)))
@@ -96,7 +141,7 @@ def test_scores_of_numbers_are_those_of_a_fitted_t():
     rng = np.random.default_rng(2)
     y, mean = rng.standard_t(3, size=60), 0.3 * rng.normal(size=(60, 2))
     variance, weight = np.exp(rng.normal(size=(60, 2))), rng.integers(1, 4, size=60).astype(float)
-    found = score_numbers(y, mean, variance, weight)
+    found = score_numbers(y, said(mean, variance), weight)
     for k in range(2):
         z = (y - mean[:, k]) / np.sqrt(variance[:, k])
         grid = np.linspace(1.0, 6.0, 5001)[:, None]  # of the scale; at least 1
@@ -111,8 +156,8 @@ def test_one_outlier_does_not_decide():
     rng = np.random.default_rng(3)
     y = np.append(0.5 * rng.normal(size=39), 30.0)
     mean = np.column_stack([np.zeros(40), np.append(rng.choice([-1.0, 1.0], 39), 8.0)])
-    robust = score_numbers(y, mean, np.ones((40, 2)), np.ones(40))
-    normal_ones = score_moments(y, mean, np.ones((40, 2)), np.ones(40))
+    robust = score_numbers(y, said(mean, np.ones((40, 2))), np.ones(40))
+    normal_ones = score_moments(y, said(mean, np.ones((40, 2))), np.ones(40))
     assert robust.weights[0] > 0.9
     assert normal_ones.weights[0] < 0.5
 

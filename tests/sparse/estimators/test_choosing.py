@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from scipy import stats
 from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
 
 from soubayes import (
@@ -207,6 +208,55 @@ def test_chosen_models_are_saved_whole(tmp_path, linear, logistic):
         assert str(again.candidates_) == str(model.candidates_)
 
 
+def path_sd(model, X):
+    """The predictive sd of the sparse point of a fit."""
+    q = model.posteriors_[0]
+    centre = model._intercept_spread[0] + q.spread(X - model._x_mean)
+    return np.sqrt(centre + model._noise_value[0])
+
+
+@pytest.mark.parametrize("count", [1, 3, 10])
+@pytest.mark.parametrize("shape", [(100, 5), (60, 80), (10_500, 4)])
+def test_outliers_widen_intervals_once(shape, count):
+    """The noise pays for them; the recalibration does not pay again."""
+    sizes = (10.0, 30.0, 100.0, 1000.0, 1e6) if shape[0] == 100 else (100.0, 1e6)
+    for size in sizes:
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=shape)
+        y = 2.0 * X[:, 0] - X[:, 1] + rng.normal(size=len(X))
+        y[rng.permutation(len(X))[:count]] = size * rng.choice([-1.0, 1.0], size=count)
+        model = SoULinearRegression().fit(X, y)
+        _, sd = model.predict(X[:20], return_std=True)
+        assert np.median(sd / path_sd(model, X[:20])) < 1.5
+
+
+def test_intervals_under_noise_with_heavy_tails():
+    covered = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(100, 5))
+        model = SoULinearRegression().fit(X, X[:, 0] + rng.standard_t(3, size=100))
+        new = rng.normal(size=(200, 5))
+        ends = model.predict(new, quantiles=[0.05, 0.95]) - new[:, :1]
+        covered.append(np.mean(np.diff(stats.t.cdf(ends, 3), axis=1)))
+    error = np.std(covered) / np.sqrt(len(covered))
+    assert 0.88 - 2.0 * error < np.mean(covered) < 0.93 + 2.0 * error
+
+
+def test_folds_do_not_end_among_outliers():
+    """105 rows and 100 columns, in folds of 4: calm rows end after 10 folds."""
+    data = experiment1(105, 100, 50, random_state=1)
+    y = data.y.copy()
+    calm = SoULinearRegression().fit(data.X, y)
+    assert calm.out_of_fold_["fold"].max() == 9
+    y[calm.out_of_fold_["fold"] == 0] += 20.0 * np.array([1.0, 0.0, 0.0, 0.0])
+    wild = SoULinearRegression().fit(data.X, y)
+    assert wild.candidates_["candidate"].tolist() == ["path"]
+    assert wild.out_of_fold_["fold"].max() == 25
+    _, sd = wild.predict(data.X[:20], return_std=True)
+    assert np.median(sd / path_sd(wild, data.X[:20])) < 1.5
+
+
 def test_large_data_hold_out_one_part(monkeypatch):
     monkeypatch.setattr(SoULogisticRegression, "_one_part", 60)
     model = SoULogisticRegression().fit(DENSE, LABELS)
@@ -228,7 +278,7 @@ def test_where_folds_cannot_say_the_evidence_may():
     path = SoULinearRegression(choice="path").fit(data.X, data.y)
     np.testing.assert_allclose(close.coef_, path.coef_, atol=1e-10)
     held = close.out_of_fold_["fold"]
-    assert np.bincount(held[held >= 0]).tolist() == [4] * 5  # more rows than columns are left
+    assert np.bincount(held[held >= 0]).tolist() == [4] * 10  # more rows than columns are left
     assert len(SoULinearRegression().fit(data.X[:, :60], data.y).candidates_["candidate"]) == 7
     rng = np.random.default_rng(0)
     dense = data.X @ (0.3 * rng.normal(size=100)) + 3.0 * rng.normal(size=105)

@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from soubayes.sparse.choice.mixture import Component
+from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import ChoiceTask, Fits, Predictions
+from soubayes.sparse.choice.scoring import HeldOut
 from soubayes.sparse.designs.moments import FoldedMoments, Moments
 from soubayes.sparse.designs.triangles import cholesky
 
@@ -54,9 +55,10 @@ class FoldMoments(ChoiceTask):
             root[: len(means)] = np.sqrt(self.size * np.maximum(spread, 0.0))[:, None] * vectors.T
             found.append(
                 {
-                    label: (
+                    label: HeldOut(
                         -root[:, k],
                         np.full(self.size, mean_variance(fold, parts, fits.x_mean)),
+                        np.full(self.size, Mixture(parts).noise),
                     )
                     for k, (label, parts) in enumerate(each.items())
                 }

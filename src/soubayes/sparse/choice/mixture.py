@@ -46,6 +46,11 @@ class Mixture:
         return np.array([part.weight for part in self.components])
 
     @property
+    def noise(self) -> float:
+        """The noise variance of a row, averaged over the components."""
+        return float(sum(part.weight * part.noise for part in self.components))
+
+    @property
     def mean(self) -> Array:
         """The posterior mean of the coefficients (and of the predictor at the mean of X)."""
         return np.asarray(sum(part.weight * part.posterior.mean for part in self.components))

@@ -16,10 +16,10 @@ from joblib import Parallel, delayed
 
 from soubayes.results import Table
 from soubayes.sparse.choice.mixture import Component, Mixture
-from soubayes.sparse.choice.scoring import Scored, Scoring
+from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring
 
 Array = np.ndarray
-Predictions = list[dict[str, tuple[Array, Array]]]  # of every target and candidate
+Predictions = list[dict[str, HeldOut]]  # of every target and candidate
 Splits = Sequence[tuple[Array, Array]]
 
 BEHIND = 5.0  # nats in the weights, which is a weight of 0.7 %: as good as 0
@@ -59,7 +59,7 @@ class ChoiceTask(ABC):
 
     @abstractmethod
     def predict(self, fits: Fits, rows: Array) -> Predictions:
-        """At held-out rows: mean and variance, or log odds and zeros."""
+        """What the candidates say about held-out rows."""
 
 
 class Choice(NamedTuple):
@@ -103,7 +103,7 @@ class _Race:
         self.task, self.candidates, self.scoring = task, candidates, scoring
         self.labels = np.array([candidate.label for candidate in candidates])
         n, count = len(task.weight), len(task.targets)
-        self.first, self.second = np.full((2, n, count, len(candidates)), np.nan)
+        self.said = HeldOut(*np.full((3, n, count, len(candidates)), np.nan))
         self.fold = np.full(n, -1)
         self.left = np.ones((count, len(candidates)), bool)
 
@@ -117,9 +117,9 @@ class _Race:
         self.fold[test] = number
         places = {label: k for k, label in enumerate(self.labels)}
         for t, each in enumerate(found):
-            for label, (one, two) in each.items():
-                k = places[label]
-                self.first[test, t, k], self.second[test, t, k] = one, two
+            for label, said in each.items():
+                for whole, part in zip(self.said, said, strict=True):
+                    whole[test, t, places[label]] = part
 
     @property
     def seen(self) -> Array:
@@ -129,9 +129,9 @@ class _Race:
     def scored(self, t: int) -> Scored:
         """The scores of a target by those who are still in."""
         rows, left, weight = self.seen, self.left[t], self.task.weight
-        one, two = self.first[rows, t][:, left], self.second[rows, t][:, left]
+        said = self.said.take(rows, t).take(slice(None), left)
         more = float(weight.sum() / weight[rows].sum())
-        return self.scoring.score(self.task.targets[t][rows], one, two, weight[rows], more)
+        return self.scoring.score(self.task.targets[t][rows], said, weight[rows], more)
 
     def leave_behind(self, more: float) -> None:
         """Drop whose weight would vanish with ``more`` times the rows, less one standard error."""
@@ -143,11 +143,17 @@ class _Race:
             left[np.flatnonzero(left)[hopeless]] = False
 
     def decided(self, folds: int) -> bool:
-        """Whether one fit is left for every target, and enough rows were held out."""
+        """Whether one fit is left for every target, and enough rows were held out.
+
+        Outliers among them are no share of all rows yet: they wait for the other folds.
+        """
         if folds < DECIDED or len(self.seen) < ENOUGH:
             return False
         names = np.array([candidate.fit or candidate.label for candidate in self.candidates])
-        return all(len(set(names[left])) == 1 for left in self.left)
+        return all(
+            len(set(names[left])) == 1 and self.scored(t).settled
+            for t, left in enumerate(self.left)
+        )
 
     def weighted(self, t: int, scored: Scored) -> set[str]:
         """The candidates of positive weight."""
@@ -203,8 +209,9 @@ class _Race:
         point[self.seen] = scored.point
         found = np.full((2, len(self.labels)), np.nan)
         for k in range(len(self.labels)):
-            rows = np.isfinite(self.first[:, t, k])
-            for i, guess in enumerate((self.first[rows, t, k], point[rows])):
+            said = self.said.middle[:, t, k]
+            rows = np.isfinite(said)
+            for i, guess in enumerate((said[rows], point[rows])):
                 mean = np.average(loss(y[rows], guess), weights=weight[rows])
                 found[i, k] = self.scoring.error(float(mean))
         return found[0], found[1]

@@ -1,7 +1,7 @@
 """How candidates are judged by what they said about held-out rows: numbers, or two classes."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit, logsumexp
@@ -11,8 +11,10 @@ from soubayes.sparse.choice.weights import (
     CLASSES_POWER,
     NUMBERS_POWER,
     inflation,
+    pooled,
     power_of_odds,
     predictive_weights,
+    relative_error,
     robust_scale,
 )
 
@@ -20,6 +22,19 @@ Array = np.ndarray
 
 NINETY = float(norm.ppf(0.95))
 DEGREES = 5.0  # of freedom of the t scores
+SETTLED = 0.4  # relative standard error of the mean square; 40 normal rows have 0.22
+
+
+class HeldOut(NamedTuple):
+    """What candidates say about held-out rows, (rows,) of one or (rows, candidates) of all."""
+
+    middle: Array  # the mean, or the log odds
+    variance: Array  # 0 for classes
+    noise: Array  # the part of the variance that is noise, one number a fold
+
+    def take(self, *index: Any) -> "HeldOut":
+        """Some rows, targets or candidates."""
+        return HeldOut(*(part[index] for part in self))
 
 
 class Scored(NamedTuple):
@@ -34,12 +49,13 @@ class Scored(NamedTuple):
     variance: Array
     point: Array  # (rows,) what its loss is a function of: the mean, or the log odds
     power: float
+    settled: bool  # whether further held-out rows would hardly change the recalibration
 
 
 class Scoring(NamedTuple):
     """How candidates are judged: `NUMBERS`, `FOLD_MOMENTS` or `CLASSES`."""
 
-    score: Callable[[Array, Array, Array, Array, float], Scored]  # the last: see `score_numbers`
+    score: Callable[[Array, HeldOut, Array, float], Scored]  # the last: see `score_numbers`
     loss: Callable[[Array, Array], Array]  # of rows y at means or log odds
     error: Callable[[float], float]  # from the mean loss
     power: float  # of the scores in the weights
@@ -68,8 +84,7 @@ def _inflations(off: Array, variance: Array, weight: Array) -> Array:
 
 def score_numbers(
     y: Array,
-    mean: Array,
-    variance: Array,
+    said: HeldOut,
     weight: Array,
     more: float = 1.0,
     density: Callable[[Array, Array, Array], Array] = t_scores,
@@ -79,28 +94,30 @@ def score_numbers(
     Weights are those that ``more`` times as many held-out rows would give, as all rows would where
     only a part was held out.
     """
+    mean, variance, noise = said
     off = y[:, None] - mean
-    factor = _inflations(off, variance, weight)
+    level = pooled(variance, noise, weight)
+    factor = _inflations(off, level, weight)
+    settled = relative_error(off**2 / level, weight) <= SETTLED
     wide = variance * factor
     scores = weight[:, None] * density(off, variance, weight)
     w = predictive_weights(scores, more * NUMBERS_POWER)
     middle = mean @ w
     spread = (wide + (mean - middle[:, None]) ** 2) @ w
     before, after = (np.mean(np.abs(off) < NINETY * np.sqrt(v), axis=0) for v in (variance, wide))
-    return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0)
+    return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0, settled)
 
 
-def score_moments(
-    y: Array, mean: Array, variance: Array, weight: Array, more: float = 1.0
-) -> Scored:
+def score_moments(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
     """The same where only the moments of a fold are known: normal scores, no coverage."""
-    found = score_numbers(y, mean, variance, weight, more, normal_scores)
+    found = score_numbers(y, said, weight, more, normal_scores)
     unknown = np.full(len(found.weights), np.nan)
     return found._replace(coverage=unknown, recalibrated=unknown)
 
 
-def score_classes(y: Array, log_odds: Array, _: Array, weight: Array, more: float = 1.0) -> Scored:
+def score_classes(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
     """Bernoulli log scores; the mixture's probability, its odds raised to the best power."""
+    log_odds = said.middle
     signed = np.where(y[:, None] > 0.5, log_odds, -log_odds)
     scores = -weight[:, None] * np.logaddexp(0.0, -signed)
     w = predictive_weights(scores, more * CLASSES_POWER)
@@ -109,7 +126,8 @@ def score_classes(y: Array, log_odds: Array, _: Array, weight: Array, more: floa
     power = power_of_odds(mixed, y, weight)
     chance = expit(power * mixed)
     none, spread = np.full(len(w), np.nan), chance * (1.0 - chance)
-    return Scored(scores, w, np.ones(len(w)), none, none, chance, spread, power * mixed, power)
+    one = np.ones(len(w))
+    return Scored(scores, w, one, none, none, chance, spread, power * mixed, power, True)
 
 
 def _squares(y: Array, mean: Array) -> Array:

@@ -47,6 +47,21 @@ def robust_scale(z: Array, weight: Array, degrees: float) -> Array:
     return scale
 
 
+def pooled(variance: Array, noise: Array, weight: Array) -> Array:
+    """Predictive variances of held-out rows with the noise of every fold replaced by the mean one.
+
+    An outlier is not in the noise of the fold that holds it out, but it is in that of the fit to
+    all rows, which is the one that is recalibrated. The leverage variance/noise stays: for least
+    squares residual^2/leverage is what RSS grows by when the row comes in, hence at most the RSS of
+    all rows, so that one row adds about 1 to the mean of residual^2/pooled, whatever its size.
+
+    >>> pooled(np.array([2.0, 200.0]), np.array([1.0, 99.0]), np.ones(2)).round(1)
+    array([100., 101.])
+    """
+    level = np.average(noise, axis=0, weights=weight)
+    return variance * np.divide(level, noise, out=np.ones_like(variance), where=noise > 0.0)
+
+
 def inflation(residual: Array, variance: Array, weight: Array | None = None) -> float:
     """What the predictive variances must be multiplied with to fit the held-out rows, at least 1.
 
@@ -54,6 +69,18 @@ def inflation(residual: Array, variance: Array, weight: Array | None = None) -> 
     4.0
     """
     return max(1.0, float(np.average(residual**2 / variance, weights=weight)))
+
+
+def relative_error(square: Array, weight: Array) -> float:
+    """The standard error of the mean of squares, relative to that mean; the largest of columns.
+
+    >>> round(relative_error(np.array([[1.0], [1.0], [1.0], [97.0]]), np.ones(4)), 2)
+    0.83
+    """
+    share = weight / weight.sum()
+    mean = share @ square
+    spread = np.sqrt((share**2) @ (square - mean) ** 2)
+    return float(np.max(spread / np.maximum(mean, 1e-300)))
 
 
 def power_of_odds(log_odds: Array, y: Array, weight: Array | None = None) -> float:

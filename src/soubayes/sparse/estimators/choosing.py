@@ -21,7 +21,7 @@ from soubayes.sparse.choice.prediction import (
     Predictions,
 )
 from soubayes.sparse.choice.prediction import choose as choose_by_prediction
-from soubayes.sparse.choice.scoring import Scoring
+from soubayes.sparse.choice.scoring import HeldOut, Scoring
 from soubayes.sparse.estimators.base import SparseEstimator, as_dense, check_choice, row_slices
 
 Array = np.ndarray
@@ -56,8 +56,8 @@ class ChoosingEstimator(SparseEstimator):
         """The wanted candidates of every target; ``known``: the path was fitted to these rows."""
 
     @abstractmethod
-    def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
-        """What a candidate says about held-out rows: mean and variance, or log odds and zeros."""
+    def _held_out(self, mixture: Mixture, rows: Array) -> HeldOut:
+        """What a candidate says about held-out rows."""
 
     def _check_choosing(self) -> None:
         check_choice("choice", self.choice, ("prediction", "path"))
@@ -194,11 +194,10 @@ class InMemory(ChoiceTask):
             here = {}
             for label, parts in each.items():
                 mixture = Mixture(parts)
-                pairs = [
+                said = [
                     self.estimator._held_out(mixture, centred(block, fits.x_mean, mixture))
                     for block in blocks
                 ]
-                one, two = zip(*pairs, strict=True)
-                here[label] = np.concatenate(one), np.concatenate(two)
+                here[label] = HeldOut(*map(np.concatenate, zip(*said, strict=True)))
             found.append(here)
         return found

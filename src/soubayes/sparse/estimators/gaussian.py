@@ -209,12 +209,11 @@ class GaussianEstimator(SparseEstimator):
         coef, sd = means[:, :p], sds[:, :p]
         rows = np.append(-self._x_mean, np.ones(means.shape[1] - p))[None]
         spread = [float(mixture.spread(rows)[0]) for mixture in self.mixtures_]
-        noise = [sum(c.weight * c.noise for c in mixture.components) for mixture in self.mixtures_]
         self.coef_, self.coef_sd_ = self._squeeze(list(coef)), self._squeeze(list(sd))
         if means.shape[1] > p:
             self.intercept_ = self._squeeze(list(means[:, p] - coef @ self._x_mean))
             self.intercept_sd_ = self._squeeze([np.sqrt(x) for x in spread])
-        self.noise_variance_ = self._squeeze([float(x) for x in noise])
+        self.noise_variance_ = self._squeeze([mixture.noise for mixture in self.mixtures_])
 
     def _components(
         self, design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: int

@@ -15,7 +15,7 @@ from soubayes.sparse.choice.fold_moments import FoldMoments
 from soubayes.sparse.choice.least_squares_dial import LEAST_SQUARES_DIAL, LeastSquaresDial
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import Candidate, Fits
-from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS
+from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS, HeldOut
 from soubayes.sparse.choice.supports import support_evidence
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.moments import FoldedMoments, Moments
@@ -27,7 +27,6 @@ from soubayes.sparse.solvers.threads import solver_threads
 Array = np.ndarray
 
 CLEARLY = 10.0  # nats by which a sparse support beats ridge regression where folds cannot say
-FEW_AT_A_TIME = 5  # folds there, of few rows each
 STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
@@ -153,15 +152,19 @@ class LinearChoice(ChoosingEstimator, GaussianEstimator):
             found.effective.append(sizes)
         return found
 
-    def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
-        return mixture.predict(rows)
+    def _held_out(self, mixture: Mixture, rows: Array) -> HeldOut:
+        mean, variance = mixture.predict(rows)
+        return HeldOut(mean, variance, np.full_like(mean, mixture.noise))
 
 
 def few_at_a_time(n: int, p: int, seed: Any) -> list[tuple[Array, Array]]:
-    """Folds of so few rows that more rows than columns are left, or all but one."""
+    """Folds of so few rows that more rows than columns are left, or all but one.
+
+    They end early, as all folds of one candidate do (`prediction.py`).
+    """
     size = max(n - p - 1, 1)
     order = check_random_state(seed).permutation(n)
-    held = [order[i * size : (i + 1) * size] for i in range(min(FEW_AT_A_TIME, n // size))]
+    held = [order[i * size : (i + 1) * size] for i in range(n // size)]
     return [(np.setdiff1d(order, test), np.sort(test)) for test in held]
 
 

@@ -25,7 +25,7 @@ from soubayes.data.streams import (
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import Candidate, Fits
 from soubayes.sparse.choice.row_dial import ROW_DIAL, fit_rows_at
-from soubayes.sparse.choice.scoring import CLASSES
+from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.designs.streamed import StreamedTarget
 from soubayes.sparse.estimators.base import FeatureSelection, check_choice, set_columns
 from soubayes.sparse.estimators.choosing import LARGE, PATH, ChoosingEstimator
@@ -484,9 +484,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
             found.effective.append(sizes)
         return found
 
-    def _held_out(self, mixture: Mixture, rows: Array) -> tuple[Array, Array]:
+    def _held_out(self, mixture: Mixture, rows: Array) -> HeldOut:
         odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
-        return odds, np.zeros_like(odds)
+        return HeldOut(odds, np.zeros_like(odds), np.zeros_like(odds))
 
     def _likelihood(self) -> RowLikelihood:
         return _BOUNDS[self.bound]()
