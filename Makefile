@@ -7,7 +7,7 @@ export MPLBACKEND := Agg
 
 .PHONY: demo docs lint types test test-all test-lowest wheel sdist bench format clean
 
-# an environment of its own with the core, the plots and the command line (tables included)
+# an environment of its own with the core, the plots and the command line
 demo: .venv-demo/.ready
 	.venv-demo/bin/python tools/demo.py
 

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 from jax import random
 from numpyro.infer import SVI, TraceMeanField_ELBO
 from numpyro.infer.autoguide import AutoNormal
 
-from soubayes import SoUELBO, Table
+from soubayes import SoUELBO
 
 
 def regression(X, y):
@@ -73,7 +74,7 @@ for model, n, p, confidence in [
     rows["numpyro_us"].append(1e6 * numpyros)
     rows["soubayes_us"].append(1e6 * ours)
     rows["ratio"].append(ours / numpyros)
-print(Table(**rows))
+print(pd.DataFrame(rows).to_string(index=False))
 
 compiled = []
 

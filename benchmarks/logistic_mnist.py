@@ -62,13 +62,11 @@ def find_paths(X: np.ndarray, y: np.ndarray, output: Path) -> list[dict[str, np.
     for digit in range(10):
         file = output / f"path-{digit}.npz"
         if not file.exists():
-            path = (
-                SoULogisticRegression(choice="path", confidence_coef="auto")
-                .fit(X, y == digit)
-                .path_
-            )
-            np.savez(file, **path)
-            print(f"digit {digit}: {path['n_selected']}", flush=True)
+            model = SoULogisticRegression(choice="path", confidence_coef="auto").fit(X, y == digit)
+            path, coef = model.path_, model.path_coef_.to_numpy()
+            columns = {name: path[name].to_numpy() for name in ("gamma", "intercept")}
+            np.savez(file, **columns, coef=coef, selected=coef != 0.0)
+            print(f"digit {digit}: {path['n_selected'].tolist()}", flush=True)
     return [dict(np.load(output / f"path-{digit}.npz")) for digit in range(10)]
 
 

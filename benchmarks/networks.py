@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 
-from soubayes import SoUNetClassifier, Table, load_mnist
+from soubayes import SoUNetClassifier, load_mnist
 from soubayes.networks import state, training
 from soubayes.networks.feeding import Chunk, data_mesh, placement
 from soubayes.networks.layers import pooled
@@ -37,10 +38,11 @@ def main(command: str = "epoch", width: str = "800") -> None:
     """Run one benchmark and print its table."""
     jobs = {"epoch": epoch, "compaction": compaction, "predict": predict}
     jobs |= {"conv": convolutions, "path": path}
-    print(wide(int(width)) if command == "wide" else jobs[command]())
+    table = wide(int(width)) if command == "wide" else jobs[command]()
+    print(table.to_string(index=False))
 
 
-def epoch(width: int = 200, repeats: int = 3) -> Table:
+def epoch(width: int = 200, repeats: int = 3) -> pd.DataFrame:
     """Seconds of an epoch after compilation, the fastest of a few, taken in turns."""
     X, y = _images()
     sizes = (X.shape[1], width, width, 10)
@@ -54,7 +56,7 @@ def epoch(width: int = 200, repeats: int = 3) -> Table:
     )
 
 
-def convolutions(rows: int = 6000, repeats: int = 5) -> Table:
+def convolutions(rows: int = 6000, repeats: int = 5) -> pd.DataFrame:
     """The same for LeNet-5 and a part of the images; the first peer convolves as we do."""
     X, y = (part[:rows] for part in _images())
     lenet = Spec(((28, 28, 1), Conv(20, 5), Pool(2), Conv(50, 5), Pool(2), 500, 10))
@@ -70,7 +72,7 @@ def convolutions(rows: int = 6000, repeats: int = 5) -> Table:
     )
 
 
-def path(epochs: int = 100, width: int = 200) -> Table:
+def path(epochs: int = 100, width: int = 200) -> pd.DataFrame:
     """A path of the four default confidences against one training at its last and its first one.
 
     The first stage of a path is a training of its own, so its seconds are read from the history.
@@ -88,16 +90,17 @@ def path(epochs: int = 100, width: int = 200) -> Table:
     whole, whole_seconds = train((0.03, 0.1, 0.3, 1.0))
     networks = [one, whole.at(0.03), whole]
     seconds = np.array([one_seconds, whole.history_["seconds"][:epochs].sum(), whole_seconds])
-    return Table(
-        training=["one, confidence 1", "one, confidence 0.03", "path"],
-        seconds=seconds,
-        over_the_first=seconds / seconds[0],
-        over_the_second=seconds / seconds[1],
-        accuracy=[
+    columns = {
+        "training": ["one, confidence 1", "one, confidence 0.03", "path"],
+        "seconds": seconds,
+        "over_the_first": seconds / seconds[0],
+        "over_the_second": seconds / seconds[1],
+        "accuracy": [
             np.mean(net.predict(data.X_test, mode="mean") == data.y_test) for net in networks
         ],
-        sizes=[str(net.architecture_) for net in networks],
-    )
+        "sizes": [str(net.architecture_) for net in networks],
+    }
+    return pd.DataFrame(columns)
 
 
 def _in_turns(runners, repeats):
@@ -110,10 +113,10 @@ def _in_turns(runners, repeats):
             if turn:  # the first compiles
                 seconds[name].append(time.perf_counter() - began)
     best = np.array([min(values) for values in seconds.values()])
-    return Table(model=list(seconds), seconds=best, ratio=best / best[0])
+    return pd.DataFrame({"model": list(seconds), "seconds": best, "ratio": best / best[0]})
 
 
-def compaction(epochs: int = 100) -> Table:
+def compaction(epochs: int = 100) -> pd.DataFrame:
     """Seconds of the default training at width 200, with and without compaction."""
     data = load_mnist()
     rows = []
@@ -124,14 +127,12 @@ def compaction(epochs: int = 100) -> Table:
         seconds = time.perf_counter() - began
         accuracy = np.mean(net.predict(data.X_test, mode="mean") == data.y_test)
         rows.append((compact, seconds, accuracy, str(net.architecture_), str(net.active_units_)))
-    compact, seconds, accuracy, sizes, active = zip(*rows, strict=True)
-    ratio = np.array(seconds) / seconds[1]
-    return Table(
-        compact=compact, seconds=seconds, ratio=ratio, accuracy=accuracy, sizes=sizes, active=active
-    )
+    columns = ["compact", "seconds", "accuracy", "sizes", "active"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(ratio=table["seconds"] / table["seconds"][1])
 
 
-def wide(width: int, epochs: int = 100) -> Table:
+def wide(width: int, epochs: int = 100) -> pd.DataFrame:
     """A whole training at a large width against the same number of epochs of the plain MLP.
 
     The MLP's epochs all cost the same: one after compilation is timed and multiplied.
@@ -149,10 +150,12 @@ def wide(width: int, epochs: int = 100) -> Table:
     own = time.perf_counter() - began
     accuracy = np.mean(net.predict(data.X_test, mode="mean") == data.y_test)
     print(f"accuracy {accuracy:.4f}, active {net.active_units_}, {net.architecture_}")
-    return Table(model=["plain MLP", "soubayes"], seconds=[plain, own], ratio=[1.0, own / plain])
+    seconds = np.array([plain, own])
+    names = ["plain MLP", "soubayes"]
+    return pd.DataFrame({"model": names, "seconds": seconds, "ratio": seconds / plain})
 
 
-def predict(width: int = 200, repeats: int = 5) -> Table:
+def predict(width: int = 200, repeats: int = 5) -> pd.DataFrame:
     """Seconds for 10,000 rows: 30 units a layer against the dense network."""
     rng = np.random.default_rng(0)
     X, y = rng.random((2000, 784)), np.arange(2000) % 10
@@ -168,7 +171,8 @@ def predict(width: int = 200, repeats: int = 5) -> Table:
                 times.append(time.perf_counter() - began)
             table.setdefault(mode, []).append(min(times))
     dense, small = np.array(list(table.values())).T
-    return Table(mode=list(table), dense=dense, pruned=small, ratio=dense / small)
+    columns = {"mode": list(table), "dense": dense, "pruned": small, "ratio": dense / small}
+    return pd.DataFrame(columns)
 
 
 # ---- peers --------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ if __name__ == "__main__":
         wall, cpu = time.perf_counter(), time.process_time()
         found = sensitivity_from_draws(data, order=BLOCKS)
         took = time.perf_counter() - wall, time.process_time() - cpu
-        print(f"{found.derivatives.n_rows} rows in {took[0]:.2f} s ({took[1]:.2f} s of CPU)")
+        print(f"{len(found.derivatives)} rows in {took[0]:.2f} s ({took[1]:.2f} s of CPU)")
         cpu = time.process_time()
         answer = reweight(data, {"x3": 0.8}, order=BLOCKS)
         print(f"reweight: {time.process_time() - cpu:.2f} s of CPU, k-hat {answer.khat:.2f}")

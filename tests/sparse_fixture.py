@@ -121,7 +121,9 @@ def _fit(model: Any, case: Case, X: Any, y: Any, weight: Any) -> Any:
 def numbers(model: Any, order: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """What is compared, with the columns in their first order; a list of targets is stacked."""
     single = isinstance(model.kl_, dict)
-    costs, paths = (model.kl_, model.path_) if not single else ([model.kl_], [model.path_])
+    costs, paths, along = (
+        [each] if single else each for each in (model.kl_, model.path_, model.path_coef_)
+    )
     history = [model.objective_] if single else model.objective_
     found = {
         "coef": model.coef_,
@@ -137,7 +139,8 @@ def numbers(model: Any, order: np.ndarray | None = None) -> dict[str, np.ndarray
     for name in costs[0]:
         found[f"kl {name}"] = np.array([cost[name] for cost in costs])
     for t, path in enumerate(paths):
-        found |= {f"path {t} {name}": path[name] for name in ("gamma", "n_selected", "coef")}
+        found |= {f"path {t} {name}": path[name] for name in ("gamma", "n_selected")}
+        found[f"path {t} coef"] = along[t].to_numpy()
     if order is not None:
         back = np.argsort(order)
         moved = [name for name in found if name in ("coef", "sd", "selected")]

@@ -85,6 +85,8 @@ def same(one, two):
     """Whether two objects are made of the same classes, values and bits."""
     if type(one) is not type(two):
         return False
+    if isinstance(one, pd.DataFrame):
+        return one.equals(two) and one.columns.equals(two.columns)
     if isinstance(one, np.ndarray) and one.dtype != object:
         return one.tobytes("A") == two.tobytes("A") and one.dtype == two.dtype
     if isinstance(one, np.ndarray | list | tuple):

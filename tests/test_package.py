@@ -10,7 +10,9 @@ import venv
 from importlib import metadata
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from packaging.requirements import Requirement
 
 import soubayes
 
@@ -73,87 +75,142 @@ def test_private_names_of_scikit_learn_are_not_imported():
 
 def test_missing_extra_names_the_install_command():
     code = (
-        "import sys; sys.modules['pandas'] = None\n"
+        "import sys; sys.modules['matplotlib'] = None\n"
         "import soubayes\n"
-        "try:\n    soubayes.Table(x=[1]).to_pandas()\n"
+        "try:\n    soubayes.plot_prior_vs_confidence()\n"
         "except ImportError as error:\n    print(error)"
     )
-    assert "pip install 'soubayes[io]'" in run(code)
+    assert "pip install 'soubayes[plot]'" in run(code)
 
 
-def test_wheel_works_in_an_empty_environment(tmp_path):
-    """The wheel where nothing but the core's libraries exists; then those of the extra `cli`."""
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+# ---- every install line of the pages, where nothing else is installed ---------------------------
+
+INSTALL = re.compile(r"^    pip install '?\.(?:\[([\w,]+)\])?'?(?:\s|$)", re.M)
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide" / "install.md"
+LINES = {found or "" for page in (README, GUIDE) for found in INSTALL.findall(page.read_text())}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    venv.create(tmp_path / "empty", with_pip=False)
-    python = tmp_path / "empty" / "bin" / "python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install"]
-    subprocess.run(
-        [*install, "--no-index", "--no-deps", str(wheel)], check=True, capture_output=True
-    )
-    (site,) = (tmp_path / "empty" / "lib").glob("python*/site-packages")
-    needs = {extra: [] for extra in ("", "cli")}
-    (own,) = site.glob("soubayes-*.dist-info")
-    for need in metadata.Distribution.at(own).requires or ():
-        extra = re.search(r"extra == '(\w+)'", need)
-        needs.get(extra[1] if extra else "", []).append(re.match(r"[\w.-]+", need)[0])
+    return next(folder.glob("*.whl"))
 
-    def there(*words):
-        command = [python, *words]
-        done = subprocess.run(
-            command, capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": ""}
+
+class Environment:
+    """An environment with the wheel, and the libraries that it requires with some extras."""
+
+    def __init__(self, wheel: Path, folder: Path, extras: str = "") -> None:
+        self.folder = folder
+        self.bin = folder / "empty" / "bin"
+        venv.create(folder / "empty", with_pip=False)
+        (self.site,) = (folder / "empty" / "lib").glob("python*/site-packages")
+        target = ["--python", str(self.bin / "python"), "install", "--no-index", "--no-deps"]
+        subprocess.run(
+            [sys.executable, "-m", "pip", *target, str(wheel)], check=True, capture_output=True
         )
-        assert done.returncode == 0, done.stderr
+        (own,) = self.site.glob("soubayes-*.dist-info")
+        for part in files_of(metadata.Distribution.at(own), extras.split(",")):
+            if not (self.site / part.name).exists():  # linked instead of downloaded
+                (self.site / part.name).symlink_to(part)
+
+    def __call__(self, program: str, *words: str) -> str:
+        done = subprocess.run(
+            [self.bin / program, *words],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env={"HOME": str(self.folder), "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    link(files_of(needs[""]), site)
+
+def files_of(library: metadata.Distribution, extras: list[str]) -> set[Path]:
+    """Where the libraries lie that a library requires, and those that they require."""
+    seen: set[tuple[str, str]] = set()
+    found: set[Path] = set()
+    waiting = [(library, extra) for extra in ("", *extras)]
+    while waiting:
+        library, extra = waiting.pop()
+        if (library.name, extra) in seen:
+            continue
+        seen.add((library.name, extra))
+        if library.name != "soubayes":
+            tops = {file.parts[0] for file in library.files or () if file.parts[0] != ".."}
+            found |= {Path(str(library.locate_file(top))) for top in tops - {"__pycache__"}}
+        for need in map(Requirement, library.requires or ()):
+            if need.marker is None or need.marker.evaluate({"extra": extra}):
+                wanted = library if need.name == "soubayes" else metadata.distribution(need.name)
+                waiting += [(wanted, more) for more in ("", *need.extras)]
+    return found
+
+
+def blocks_of(page: Path) -> str:
+    """The Python of a page, as one program."""
+    return "\n".join(re.findall(r"```python\n(.*?)```", page.read_text(), re.S))
+
+
+def core(there: Environment) -> None:
+    """The first blocks of both pages, and what needs an extra says so."""
+    for page in (README, GUIDE):
+        there("python", "-W", "error", "-c", blocks_of(page))
     code = (
         "import importlib.util, numpy, soubayes\n"
-        "assert not any(map(importlib.util.find_spec, ('jax', 'matplotlib', 'pandas', 'jinja2')))\n"
+        "assert not any(map(importlib.util.find_spec, ('jax', 'matplotlib', 'jinja2', 'typer')))\n"
         "X = numpy.random.default_rng(0).normal(size=(40, 5))\n"
         "model = soubayes.SoULinearRegression(choice='path').fit(X, 3 * X[:, 1])\n"
-        "print(model.get_support(indices=True), soubayes.__file__)\n"
-        "for wanted in (model.summary, lambda: model.to_html('page.html')):\n"
-        "    try:\n        wanted()\n"
-        "    except ImportError as error:\n        print(error)"
+        "print(soubayes.__file__)\n"
+        "try:\n    model.to_html('page.html')\n"
+        "except ImportError as error:\n    print(error)"
     )
-    first, *said = there("-c", code).splitlines()
-    assert first.startswith("[1]")
-    assert str(site) in first
-    assert "pip install 'soubayes[io]'" in said[0]
-    assert "pip install 'soubayes[cli]'" in said[1]
-    assert (site / "soubayes" / "py.typed").exists()
-
-    link(files_of(needs["cli"]), site)
-    (tmp_path / "table.csv").write_text("a,y\n" + "".join(f"{i},{3 * i % 7}\n" for i in range(30)))
-    assert "Wrote explorer.html" in there("-m", "soubayes", "explore", "table.csv", "--target", "y")
-    assert (tmp_path / "explorer.html").stat().st_size > 10_000
+    home, said = there("python", "-c", code).splitlines()
+    assert str(there.site) in home
+    assert "pip install 'soubayes[cli]'" in said
+    assert (there.site / "soubayes" / "py.typed").exists()
 
 
-def link(files: set[Path], site: Path) -> None:
-    """Libraries are linked in instead of downloaded."""
-    for part in files:
-        if not (site / part.name).exists():
-            (site / part.name).symlink_to(part)
+def cli(there: Environment) -> None:
+    """`soubayes fit` and `explore` of both kinds of files."""
+    rows = pd.DataFrame({"a": range(30), "y": [3 * i % 7 for i in range(30)]})
+    rows.to_csv(there.folder / "data.csv", index=False)
+    rows.to_parquet(there.folder / "data.parquet")
+    for name in ("data.csv", "data.parquet"):
+        assert "summary.html" in there("soubayes", "fit", name, "--target", "y")
+    assert (there.folder / "fit" / "summary.html").stat().st_size > 10_000
+    assert "Wrote" in there("soubayes", "explore", "data.csv", "--target", "y")
+    assert (there.folder / "explorer.html").stat().st_size > 10_000
 
 
-def files_of(names: list[str]) -> set[Path]:
-    """Where libraries lie: those named, and what they require."""
-    seen: set[str] = set()
-    found: set[Path] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        library = metadata.distribution(name)
-        tops = {file.parts[0] for file in library.files or () if file.parts[0] != ".."}
-        found |= {Path(str(library.locate_file(top))) for top in tops - {"__pycache__"}}
-        needs = [need for need in library.requires or () if ";" not in need]
-        waiting += [re.match(r"[\w.-]+", need)[0] for need in needs]
-    return found
+def everything(there: Environment) -> None:
+    """A network, its files, a NumPyro model and a figure."""
+    code = (
+        "import numpy as np, numpyro, numpyro.distributions as dist, soubayes\n"
+        "X = np.random.default_rng(0).normal(size=(40, 3)); y = X[:, 0]\n"
+        "net = soubayes.SoUNetRegressor((4,), epochs=2, random_state=0).fit(X, y)\n"
+        "net.save('net.safetensors'); net.export_onnx('net.onnx')\n"
+        "def model(y):\n"
+        "    mu = numpyro.sample('mu', dist.Normal(0.0, 1.0))\n"
+        "    numpyro.sample('y', dist.Normal(mu, 1.0), obs=y)\n"
+        "print(soubayes.fit(model, y, restarts=1).to_arviz().posterior['mu'].shape)\n"
+        "soubayes.plot_path(soubayes.SoULinearRegression(choice='path').fit(X, y))\n"
+        "import dask.array, dask.dataframe, distributed, onnxruntime\n"
+    )
+    assert there("python", "-c", code).startswith("(1, ")
+    cli(there)
+
+
+PROMISED = {"": core, "cli": cli, "all": everything}
+
+
+def test_every_install_line_has_its_code():
+    assert set(PROMISED) == LINES
+
+
+@pytest.mark.parametrize("extras", ["", "cli", pytest.param("all", marks=pytest.mark.slow)])
+def test_install_lines_in_an_empty_environment(extras, wheel, tmp_path):
+    PROMISED[extras](Environment(wheel, tmp_path, extras))
 
 
 @pytest.mark.skipif(not IN_GIT, reason="an unpacked sdist knows no other files")

@@ -6,12 +6,13 @@ import signal
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.model_selection import KFold
 
-from soubayes import MixturePosterior, Selection, SoULinearRegression, Table, select_confidence
+from soubayes import MixturePosterior, Selection, SoULinearRegression, select_confidence
 from soubayes.sparse.choice.weights import predictive_weights
 
 RNG = np.random.default_rng(0)
@@ -59,7 +60,7 @@ def test_elpd_of_an_estimator_by_hand():
 def test_scores_of_an_estimator_and_a_product_of_grids():
     grid = {"confidence_coef": [1.0, 5.0], "confidence_noise": [0.5, 1.0]}
     by_r2 = select_confidence(Ridge(), (X, Y), grid, score="cv", cv=2)
-    assert by_r2.table.n_rows == 4
+    assert len(by_r2.table) == 4
     error = lambda fitted, X, y: -((fitted.predict(X) - y) ** 2)  # noqa: E731
     by_row = select_confidence(Ridge(), (X, Y), grid, score=error, cv=2)
     assert np.all(by_row.table["score"] < 0)
@@ -82,7 +83,7 @@ def test_one_standard_error_takes_the_largest_confidence_nearby():
     larger = select_confidence(Ridge(), data, grid, rule="one_se", **settings)
     assert larger.best == {"confidence_coef": 10.0}
     assert isinstance(larger, Selection)
-    assert isinstance(larger.table, Table)
+    assert isinstance(larger.table, pd.DataFrame)
 
 
 def test_an_interrupt_is_raised(monkeypatch):

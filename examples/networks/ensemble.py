@@ -18,7 +18,7 @@ train, test = slice(0, 300), slice(300, None)
 
 net = SoUNetRegressor((30,), epochs=400, learning_rate=0.01)
 ensemble = SoUNetEnsemble(net, folds=3, random_state=0).fit(X[train], y[train])
-print(ensemble.path_)
+print(ensemble.path_.round(3).to_string(index=False))
 methods = {
     "linear regression": SoULinearRegression(cv=5).fit(X[train], y[train]),
     "random forest": RandomForestRegressor(random_state=0).fit(X[train], y[train]),

@@ -31,7 +31,7 @@ for title, confidence in {
     "doubt both priors": {"mu": 0.05, "sd": 0.05},
 }.items():
     print(title)
-    print(solve_exact(model, confidence).summary(), "\n")
+    print(solve_exact(model, confidence).summary().round(3).to_string(index=False), "\n")
 
 # %%
 # As the confidence in the prior of ``sd`` falls, ``sd`` moves from its prior to the data. The mean

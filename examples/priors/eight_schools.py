@@ -12,8 +12,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
+import pandas as pd
 
-from soubayes import Table, fit
+from soubayes import fit
 
 EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 ERROR = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
@@ -32,15 +33,14 @@ fits = [
     fit(schools, EFFECT, ERROR, confidence={"theta": gamma}, guide="conditional", restarts=1)
     for gamma in gammas
 ]
-print(
-    Table(
-        confidence=gammas,
-        school_A=[p.mean("theta")[0] for p in fits],
-        sd_A=[p.sd("theta")[0] for p in fits],
-        spread_of_schools=[p.mean("theta").std() for p in fits],
-        kl_theta=[p.kl["theta"] for p in fits],
-    )
-)
+rows = {
+    "confidence": gammas,
+    "school_A": [p.mean("theta")[0] for p in fits],
+    "sd_A": [p.sd("theta")[0] for p in fits],
+    "spread_of_schools": [p.mean("theta").std() for p in fits],
+    "kl_theta": [p.kl["theta"] for p in fits],
+}
+print(pd.DataFrame(rows).round(3).to_string(index=False))
 
 # %%
 figure, ax = plt.subplots(figsize=(7, 4), layout="constrained")

@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from soubayes.networks.structure import Pool as Pool
     from soubayes.plots import plot_event_tree as plot_event_tree
     from soubayes.plots import plot_prior_vs_confidence as plot_prior_vs_confidence
-    from soubayes.results import Table as Table
     from soubayes.select import Selection as Selection
     from soubayes.select import select_confidence as select_confidence
     from soubayes.sparse.estimators.generalized import (
@@ -108,7 +107,6 @@ _PUBLIC = {
     "exact.posterior": ["ExactPosterior"],
     "exact.solve": ["QuadratureWarning", "solve_exact"],
     "plots": ["plot_event_tree", "plot_prior_vs_confidence"],
-    "results": ["Table"],
     "select": ["Selection", "select_confidence"],
     "sparse.likelihoods.base": ["CoupledLikelihood", "RowLikelihood", "RowTerms"],
     "sparse.scales.base": ["Scale", "ScalePrior"],

@@ -15,7 +15,6 @@ _EXTRA_OF = {
     "matplotlib": "plot",
     "arviz_base": "plot",
     "arviz_stats": "plot",
-    "pandas": "io",
     "pyarrow": "io",
     "onnx": "onnx",
     "onnxruntime": "onnx",

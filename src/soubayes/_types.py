@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
     from numpyro.infer import MCMC
-    from pandas import DataFrame as DataFrame
     from sklearn.base import BaseEstimator as Estimator
     from sklearn.model_selection import BaseCrossValidator as Splitter
     from xarray import DataTree as DataTree
 else:
-    Array = Axes = DataFrame = DataTree = Estimator = Figure = MCMC = Splitter = Any
+    Array = Axes = DataTree = Estimator = Figure = MCMC = Splitter = Any
 
 Seed = int | np.random.Generator | None  # of NumPy
 State = int | np.random.RandomState | None  # of scikit-learn

@@ -23,6 +23,7 @@ from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 import sklearn
 from sklearn.base import BaseEstimator
@@ -39,7 +40,6 @@ _OURS = {
     "SoULinearRegression": "soubayes",
     "SoULogisticRegression": "soubayes",
     "SoUNormalMeans": "soubayes",
-    "Table": "soubayes",
     "TableEncoder": "soubayes.data.tabular",
     "Component": "soubayes.sparse.choice.mixture",
     "Mixture": "soubayes.sparse.choice.mixture",
@@ -205,6 +205,8 @@ class _Writer:
             return {kind.__name__: self.nodes(value, where)}
         if kind is dict:
             return {"dict": [self.nodes(item, f"{where}[{item[0]!r}]") for item in value.items()]}
+        if kind is pd.DataFrame:
+            return self.frame(value, where)
         if kind in (np.ndarray, np.memmap):
             return self.array(value, where)
         if isinstance(value, np.generic):
@@ -240,6 +242,15 @@ class _Writer:
             self.arrays.append(value)  # also keeps it alive, so that its id stays its own
         return {"array": self._place[id(value)]}
 
+    def frame(self, value: pd.DataFrame, where: str) -> Any:
+        """A table with numbered rows; columns of one dtype are one array."""
+        if not isinstance(value.index, pd.RangeIndex):
+            return _refuse(value.index, f"{where}.index")
+        names = [str(name) for name in value.columns]
+        alike = value.dtypes.nunique() == 1
+        parts = [value.to_numpy()] if alike else [column.to_numpy() for _, column in value.items()]
+        return {"frame": [names, self.nodes(parts, where)]}
+
 
 class _Reader:
     """JSON nodes to Python objects: the only things that a file can become."""
@@ -250,6 +261,7 @@ class _Reader:
         self._kinds: dict[str, Callable[[Any], Any]] = {
             "dict": lambda content: dict(map(self.nodes, content)),
             "array": self.array,
+            "frame": self.frame,
             "scalar": lambda content: self.node(content)[()],
             "objects": self.objects,
             "slice": lambda content: slice(*self.nodes(content)),
@@ -285,6 +297,16 @@ class _Reader:
         values = np.empty(len(parts), dtype=object)
         values[:] = self.nodes(parts)
         return values.reshape(shape)
+
+    def frame(self, content: Any) -> pd.DataFrame:
+        names, parts = content
+        columns = self.nodes(parts)
+        if len(columns) == 1 and columns[0].ndim == 2:
+            return pd.DataFrame(columns[0], columns=names)
+        found = [x.tolist() if x.dtype == object else x for x in columns]  # text, as it was made
+        return pd.DataFrame(dict(zip(range(len(names)), found, strict=True))).set_axis(
+            names, axis=1
+        )
 
     def sparse(self, content: Any) -> Any:
         name, *parts = content

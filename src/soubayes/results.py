@@ -1,104 +1,29 @@
-"""What results share: labelled tables and the export to ArviZ."""
+"""What results share: labels, tables as text and the export to ArviZ."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from soubayes._optional import require
-from soubayes._types import DataFrame, DataTree
+from soubayes._types import DataTree
 
 
-class Table(Mapping[str, np.ndarray]):
-    """Named columns of equal length, readable without pandas.
+def printed(table: pd.DataFrame) -> str:
+    """All columns and rows of a table as text, whatever the width of the terminal.
 
-    Parameters
-    ----------
-    **columns : array-like
-        The columns, by name. Two-dimensional columns are kept but not printed.
-
-    Attributes
-    ----------
-    n_rows : int
-        The number of rows.
-
-    Notes
-    -----
-    A Table is a mapping from names to arrays: ``table["gamma"]`` is a column and ``list(table)``
-    the names. Paths, histories and scores of this library are Tables. A column of truth values is
-    printed as ``yes`` where it is true.
-
-    Examples
-    --------
-    >>> table = Table(gamma=[1.0, 2.0], value=[0.5, 0.7])
-    >>> table["value"]
-    array([0.5, 0.7])
-    >>> len(table.to_pandas())
-    2
-    >>> print(table)
-    gamma  value
-        1    0.5
-        2    0.7
-
-    A column of truth values is printed as a mark in the rows where it is true.
-
-    >>> print(Table(gamma=[1.0, 2.0], chosen=[False, True]))
-    gamma  chosen
-        1       -
-        2     yes
+    >>> import pandas as pd
+    >>> print(printed(pd.DataFrame({"gamma": [1.0, 2.0], "value": [0.5, 0.123456789]})))
+     gamma   value
+         1     0.5
+         2 0.12346
     """
-
-    def __init__(self, **columns: ArrayLike) -> None:
-        self._columns = {name: np.asarray(values) for name, values in columns.items()}
-        lengths = {name: len(values) for name, values in self._columns.items()}
-        if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns of a Table must have one length, not {lengths}.")
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._columns:
-            raise KeyError(f"no column {name!r}; the columns are {list(self._columns)}")
-        return self._columns[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._columns)
-
-    def __len__(self) -> int:
-        return len(self._columns)
-
-    @property
-    def n_rows(self) -> int:
-        """The number of rows."""
-        return len(next(iter(self._columns.values()), ()))
-
-    def to_pandas(self) -> DataFrame:
-        """Convert the table to pandas (extra ``io``).
-
-        Returns
-        -------
-        frame : pandas.DataFrame
-            The same columns; two-dimensional ones become columns of arrays.
-        """
-        pandas = require("pandas", "Table.to_pandas")
-        flat = {k: v if v.ndim == 1 else list(v) for k, v in self._columns.items()}
-        return pandas.DataFrame(flat)
-
-    def __repr__(self) -> str:
-        def cell(value: Any) -> str:
-            if isinstance(value, bool | np.bool_):
-                return "yes" if value else "-"
-            return f"{value:.5g}" if isinstance(value, float | np.floating) else str(value)
-
-        shown = {k: v for k, v in self._columns.items() if v.ndim == 1}
-        rows = [list(shown), *([cell(v[i]) for v in shown.values()] for i in range(self.n_rows))]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
-            for row in rows
-        )
+    return table.to_string(index=False, float_format="{:.5g}".format)
 
 
 def coordinates(name: str, shape: tuple[int, ...]) -> list[str]:

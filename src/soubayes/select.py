@@ -6,13 +6,13 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.model_selection import check_cv
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Splitter
-from soubayes.results import Table
 from soubayes.sparse.choice.weights import predictive_weights
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def select_confidence(
     if not np.any(np.isfinite(scores)):
         raise ValueError("no point of the grid has a finite score. Check the data and the score.")
     columns = {name: [point[name] for point in points] for name in grid}
-    table = Table(**columns, score=scores, standard_error=errors)
+    table = pd.DataFrame({**columns, "score": scores, "standard_error": errors})
     best = points[_choose(table, list(grid), rule)]
     if rule == "mixture":
         table, best, mixed = _mixed(engine, points, np.stack(by_row, axis=1), table)
@@ -140,8 +140,8 @@ def select_confidence(
 
 
 def _mixed(
-    engine: "_Engine", points: list[dict[str, float]], scores: np.ndarray, table: Table
-) -> tuple[Table, dict[str, float], Any]:
+    engine: "_Engine", points: list[dict[str, float]], scores: np.ndarray, table: pd.DataFrame
+) -> tuple[pd.DataFrame, dict[str, float], Any]:
     """The table with weights, the point of the largest one, and the mixture of the fits."""
     from soubayes.blackbox.mixture import MixturePosterior
 
@@ -149,7 +149,7 @@ def _mixed(
     kept = np.flatnonzero(weights)
     fits = tuple(engine.fit(points[k], None) for k in kept)
     best = points[int(np.argmax(weights))]
-    return Table(**table, weight=weights), best, MixturePosterior(weights[kept], fits)
+    return table.assign(weight=weights), best, MixturePosterior(weights[kept], fits)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Selection:
 
     Parameters
     ----------
-    table : Table
+    table : pandas.DataFrame
         A column for each confidence, ``score`` and ``standard_error``, and ``weight`` for a
         mixture.
     best : dict of str to float
@@ -184,12 +184,13 @@ class Selection:
 
     Examples
     --------
-    >>> table = Table(gamma=[0.1, 1.0], score=[-1.2, -1.0], standard_error=[0.1, 0.1])
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"gamma": [0.1, 1.0], "score": [-1.2, -1.0], "standard_error": 0.1})
     >>> Selection(table, {"gamma": 1.0}, None, "best").best
     {'gamma': 1.0}
     """
 
-    table: Table
+    table: pd.DataFrame
     best: dict[str, float]
     fitted: "SoUPosterior | MixturePosterior | Estimator | None"
     rule: str
@@ -211,7 +212,7 @@ class Selection:
         ax = pyplot.subplots()[1] if ax is None else ax
         first, *others = list(self.best)
         rest = list(zip(*(self.table[name] for name in others), strict=True))
-        rest = rest or [()] * self.table.n_rows
+        rest = rest or [()] * len(self.table)
         values = np.unique(self.table[first])
         logarithmic = values[0] > 0 and values[-1] > 10 * values[0]
         lines = list(dict.fromkeys(rest))
@@ -348,7 +349,7 @@ def _check_score(score: Score) -> None:
         raise ValueError(f"score is {score!r}, but it must be 'elpd', 'cv' or a function.")
 
 
-def _choose(table: Table, names: list[str], rule: str) -> int:
+def _choose(table: pd.DataFrame, names: list[str], rule: str) -> int:
     score = np.where(np.isfinite(table["score"]), table["score"], -np.inf)
     best = int(np.argmax(score))
     if rule != "one_se":

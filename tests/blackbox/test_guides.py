@@ -103,7 +103,7 @@ def test_auto_goes_on_to_a_flow_where_the_conditional_guide_is_too_small(capsys)
     assert flow.sd("rate") == pytest.approx(sd, rel=0.07)
     bar = capsys.readouterr().err
     assert "100%" in bar
-    assert f"J {flow.history['value'][-1]:.4f}" in bar
+    assert f"J {flow.history['value'].iloc[-1]:.4f}" in bar
 
 
 def test_the_bar_expects_the_plateaus_to_come():

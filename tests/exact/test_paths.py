@@ -25,8 +25,8 @@ def test_path_is_the_closed_form_along_gamma():
         assert path["value"][i] == pytest.approx(known.value)
         assert path["kl_mu"][i] == pytest.approx(known.kl["mu"], abs=1e-8)
         assert path["mean_mu"][i] == pytest.approx(known.mean["mu"])
-    assert path["kl_mu"][-1] == 0.0
-    assert len(path.to_pandas()) == 4
+    assert path["kl_mu"].iloc[-1] == 0.0
+    assert len(path) == 4
 
 
 def test_path_with_other_confidences_and_the_gaussian_engine():

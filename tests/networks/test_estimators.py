@@ -37,7 +37,7 @@ def classifier():
 
 def test_history_has_a_row_an_epoch_and_adds_up(regressor):
     history = regressor.history_
-    assert history.n_rows == 60
+    assert len(history) == 60
     names = ["objective", "loss", "kl_weights", "kl_local", "kl_global", "kl_noise"]
     layers = ["active_1", "active_2", "sparsity_1", "sparsity_2", "sparsity_3"]
     assert set(history) == {*names, *layers, "epoch", "validation_rmse", "seconds"}
@@ -45,8 +45,8 @@ def test_history_has_a_row_an_epoch_and_adds_up(regressor):
     np.testing.assert_allclose(
         history["objective"], history["loss"] + kl + 1e-9 * history["kl_local"], rtol=1e-9
     )
-    assert regressor.value_ == history["objective"][-1]
-    assert regressor.kl_["weights"] == history["kl_weights"][-1]
+    assert regressor.value_ == history["objective"].iloc[-1]
+    assert regressor.kl_["weights"] == history["kl_weights"].iloc[-1]
 
 
 def test_predictive_mean_and_parts_come_from_the_same_draws(regressor):
@@ -218,8 +218,8 @@ def test_counts_refer_to_the_widths_before_removal(regressor):
     )
     np.testing.assert_array_equal(regressor.weight_sparsity_(np.inf), 1.0)
     history = regressor.history_
-    assert [history[f"active_{i}"][-1] for i in (1, 2)] == regressor.active_units_.tolist()
-    last = [history[f"sparsity_{i}"][-1] for i in (1, 2, 3)]
+    assert [history[f"active_{i}"].iloc[-1] for i in (1, 2)] == regressor.active_units_.tolist()
+    last = [history[f"sparsity_{i}"].iloc[-1] for i in (1, 2, 3)]
     np.testing.assert_allclose(last, regressor.weight_sparsity_())
 
 
@@ -259,10 +259,10 @@ def test_rows_given_to_score_are_not_trained_on_and_may_hold_new_labels(monkeypa
     alone = SoUNetClassifier(**SMALL, random_state=0).fit(X, y)
     np.testing.assert_allclose(net.predict_proba(X), alone.predict_proba(X), atol=1e-6)
     right = np.mean(net.predict(X[:50], mode="mean") == y[:50])
-    np.testing.assert_allclose(net.history_["validation_accuracy"][-1], right)
+    np.testing.assert_allclose(net.history_["validation_accuracy"].iloc[-1], right)
     unseen = np.full(50, "never seen")
     scored = SoUNetClassifier(**SMALL | {"epochs": 2}).fit(X, y, X_val=X[:50], y_val=unseen)
-    assert scored.history_["validation_accuracy"][-1] == 0
+    assert scored.history_["validation_accuracy"].iloc[-1] == 0
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_many_batches_are_surveyed_whole():
     net = SoUNetClassifier(**SETTINGS).fit(batches)
     assert net.classes_.tolist() == ["down", "rare", "up"]
     np.testing.assert_allclose(net._x_scaler.shift, X.mean(axis=0), rtol=1e-12)
-    assert net.history_.n_rows == 3
+    assert len(net.history_) == 3
 
 
 def test_wrong_batches_are_named():

@@ -97,7 +97,7 @@ def test_a_convolution_may_have_a_confidence_of_its_own(pictures):
     parts = history["kl_global"] + 1e-9 * history["kl_local"]
     blocks = weights * (history["kl_weights"] + 2.0 * history["kl_conv_1"])
     np.testing.assert_allclose(history["objective"], history["loss"] + blocks + parts, rtol=1e-5)
-    assert pictures.kl_["conv_1"] == history["kl_conv_1"][-1]
+    assert pictures.kl_["conv_1"] == history["kl_conv_1"].iloc[-1]
 
 
 def test_the_first_stage_is_a_training_of_its_own(monkeypatch):

@@ -59,20 +59,22 @@ def test_every_position_of_the_path_shows_the_numbers_of_path_(page, linear, vis
     tab = visit(page)
     show_everything(tab)
     path, names = linear.path_, linear.feature_names_in_
+    coef, sd = linear.path_coef_.to_numpy(), linear.path_coef_sd_.to_numpy()
+    selected = coef != 0
     tab.focus("#confidence")
     tab.keyboard.press("Home")
-    for k in range(path.n_rows):
+    for k in range(len(path)):
         shown = tab.evaluate(READ)
         for j, name in enumerate(names):
-            if not path["selected"][:, j].any():
+            if not selected[:, j].any():
                 assert name not in shown
                 continue
             estimate, lower, upper = map(value, shown[name][:3])
-            assert estimate == pytest.approx(path["coef"][k, j], rel=1e-6, abs=1e-12)
-            assert np.isnan(lower) == ~path["selected"][k, j]
-            if path["selected"][k, j]:
+            assert estimate == pytest.approx(coef[k, j], rel=1e-6, abs=1e-12)
+            assert np.isnan(lower) == ~selected[k, j]
+            if selected[k, j]:
                 assert (lower + upper) / 2 == pytest.approx(estimate, rel=1e-6)
-                ratio = (upper - lower) / 2 / path["coef_sd"][k, j]
+                ratio = (upper - lower) / 2 / sd[k, j]
                 assert 1.645 < ratio < 1.70  # Student's quantile at 90 %
         said = tab.inner_text("#now")
         assert f"{path['n_selected'][k]} of 12 columns" in said
@@ -152,10 +154,10 @@ def test_classes_have_a_page_each(tmp_path, classes, check_page, visit):
         tab.select_option("#target", str(t))
         show_everything(tab)
         path = classes.path_[t]
-        k = path.n_rows // 2
+        k = len(path) // 2
         tab.evaluate(SET, ["confidence", k])
         for name, cells in tab.evaluate(READ).items():
-            expected = path["coef"][k, int(name[1:])]
+            expected = classes.path_coef_[t].iloc[k, int(name[1:])]
             assert value(cells[0]) == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 
@@ -170,10 +172,10 @@ def test_wide_data_keep_what_was_ever_selected(tmp_path, visit):
     assert tab.is_visible("#nothing-held")
     assert not tab.is_visible("#candidate")
     show_everything(tab)
-    assert len(tab.evaluate(READ)) == model.path_["selected"].any(axis=0).sum() < 100
+    assert len(tab.evaluate(READ)) == (model.path_coef_ != 0).any().sum() < 100
     tab.evaluate(SET, ["confidence", 0])
     shown = tab.evaluate(READ)
-    assert value(shown["x7"][0]) == pytest.approx(model.path_["coef"][0, 7], rel=1e-6)
+    assert value(shown["x7"][0]) == pytest.approx(model.path_coef_.iloc[0, 7], rel=1e-6)
 
 
 def test_two_hundred_columns_stay_below_a_megabyte():
@@ -189,10 +191,10 @@ def test_the_python_of_a_point_gives_that_point(data, linear):
     X, y = data
     target = explorer_data(linear)["targets"][0]
     space = {"X": pd.DataFrame(X, columns=linear.feature_names_in_), "y": y}
-    for k in (3, -1):
+    for k in (3, len(linear.path_) - 1):
         exec(target["path"]["code"][k], space)
-        np.testing.assert_array_equal(space["model"].selected_, linear.path_["selected"][k])
-        np.testing.assert_allclose(space["model"].coef_, linear.path_["coef"][k], rtol=0.02)
+        np.testing.assert_array_equal(space["model"].selected_, linear.path_coef_.loc[k] != 0)
+        np.testing.assert_allclose(space["model"].coef_, linear.path_coef_.loc[k], rtol=0.02)
     dial = target["dial"]
     k = next(k for k, estimate in enumerate(dial["estimate"]) if estimate)
     exec(dial["code"][k], space)

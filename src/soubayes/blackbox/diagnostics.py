@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from jax import random
 from numpyro.infer import Predictive
 from scipy import stats
@@ -15,7 +16,7 @@ from soubayes.blackbox.guides import GUIDE_KINDS
 from soubayes.blackbox.posterior import SoUPosterior, as_key, too_small
 from soubayes.blackbox.program import abstract_trace, double_precision
 from soubayes.exact.posterior import ExactPosterior
-from soubayes.results import Table, pareto_khat
+from soubayes.results import pareto_khat
 
 
 def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "Diagnosis":
@@ -89,7 +90,7 @@ def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "D
         mean = [np.max(np.abs(posterior.mean(n) - exact.mean(n)) / exact.sd(n)) for n in names]
         ratio = [np.ravel(posterior.sd(n) / exact.sd(n)) for n in names]
         sd = [float(r[np.argmax(abs(np.log(r)))]) for r in ratio]
-        table = Table(block=names, mean_error_in_sd=mean, sd_ratio=sd)
+        table = pd.DataFrame({"block": names, "mean_error_in_sd": mean, "sd_ratio": sd})
     return Diagnosis(khat, flatness, gap, table, tuple(notes))
 
 
@@ -116,7 +117,7 @@ class Diagnosis:
         Standard deviation of the integrand of J, in nats; 0 at the exact answer.
     gap : float
         The value minus the exact value.
-    moments : Table or None
+    moments : pandas.DataFrame or None
         Errors of means and standard deviations against the exact posterior.
     notes : tuple of str
         Why a diagnostic does not apply, and what to do.
@@ -139,7 +140,7 @@ class Diagnosis:
     khat: float
     flatness: float
     gap: float
-    moments: Table | None
+    moments: pd.DataFrame | None
     notes: tuple[str, ...]
 
 
@@ -152,7 +153,7 @@ def simulation_based_calibration(
     confidence: Mapping[str, float] | None = None,
     random_state: Key = 0,
     **settings: Any,
-) -> Table:
+) -> pd.DataFrame:
     """Rank prior draws among posterior draws of data that were simulated from them.
 
     Parameters
@@ -176,9 +177,9 @@ def simulation_based_calibration(
 
     Returns
     -------
-    table : Table
-        One row for each scalar: the chi-square p-value of uniform ranks, and the ranks (a
-        two-dimensional column).
+    table : pandas.DataFrame
+        One row for each scalar: the chi-square p-value of uniform ranks, and ``ranks``,
+        an array with the rank in each simulation.
 
     Notes
     -----
@@ -197,8 +198,8 @@ def simulation_based_calibration(
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
     ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
     >>> settings = {"observed": {"y": "y"}, "simulations": 5, "draws": 9, "restarts": 1}
-    >>> simulation_based_calibration(model, **settings)["ranks"].shape
-    (1, 5)
+    >>> simulation_based_calibration(model, **settings)["ranks"][0].shape
+    (5,)
     """
     if any(gamma != 1 for gamma in (confidence or {}).values()):
         raise ValueError(
@@ -226,7 +227,8 @@ def simulation_based_calibration(
         for j, column in enumerate(np.stack(ranks[name], axis=1)):
             labels.append(name if len(ranks[name][0]) == 1 else f"{name}[{j}]")
             rows.append(column)
-    return Table(block=labels, p_value=[_uniform(r, draws) for r in rows], ranks=np.stack(rows))
+    p_values = [_uniform(ranks, draws) for ranks in rows]
+    return pd.DataFrame({"block": labels, "p_value": p_values, "ranks": rows})
 
 
 _FIT_SETTINGS = set(fit.__annotations__) - {"model", "args", "kwargs", "return"}

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jax import random
 from jax.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
@@ -29,7 +30,6 @@ from soubayes.blackbox.program import (
     split_arguments,
 )
 from soubayes.blackbox.progress import DECAY, LAST_RATE, PATIENCE, WINDOW, Report, reporting
-from soubayes.results import Table
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
 #: location it surrounds, and a block is made an explicit point estimate.
@@ -229,7 +229,7 @@ def _solve(
         params, trouble = run.polished(params, random.fold_in(key, 3), polish)
     if trouble:
         warnings.warn(trouble, ConvergenceWarning, stacklevel=4)
-    history = Table(**{name: np.array(column) for name, column in run.history.items()})
+    history = pd.DataFrame(run.history)
     return evaluate(
         program,
         params,

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from soubayes._types import DataTree, Number, Seed
 from soubayes.blackbox.posterior import SoUPosterior
-from soubayes.results import Table, coordinates, to_inference_data
+from soubayes.results import coordinates, printed, to_inference_data
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,12 +168,12 @@ class MixturePosterior:
         """
         return to_inference_data(self.sample(n, random_state), engine="MixturePosterior")
 
-    def summary(self) -> Table:
+    def summary(self) -> pd.DataFrame:
         """Summarise the mixture in a table.
 
         Returns
         -------
-        table : Table
+        table : pandas.DataFrame
             One row for each coordinate: mean, sd, central 90 % interval.
         """
         rows = []
@@ -182,12 +183,12 @@ class MixturePosterior:
             labels = coordinates(name, values.shape[1:])
             rows += [(label, *part) for label, part in zip(labels, parts, strict=True)]
         titles = ("quantity", "mean", "sd", "lower", "upper")
-        return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+        return pd.DataFrame(rows, columns=list(titles))
 
     def __repr__(self) -> str:
         points = zip(self.weights, self.components, strict=True)
         head = ", ".join(f"{w:.2f} of {each.confidence}" for w, each in points)
-        return f"MixturePosterior({head})\n{self.summary()}"
+        return f"MixturePosterior({head})\n{printed(self.summary())}"
 
     def _average(self, of: Callable[[SoUPosterior], Any]) -> Any:
         return sum(w * of(each) for w, each in zip(self.weights, self.components, strict=True))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from blackjax.mcmc import random_walk
 from blackjax.smc import resampling, tempered
 from jax import random
@@ -19,7 +20,6 @@ from soubayes.blackbox.blocks import is_scanned
 from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.posterior import DrawnPosterior, as_key
 from soubayes.blackbox.program import abstract_trace, checked_confidence, double_precision
-from soubayes.results import Table
 
 KEPT = 8  # states kept of every outer chain
 THIN = 2  # moves between two of them
@@ -141,7 +141,7 @@ class NestedPosterior(DrawnPosterior):
         The block of each latent site.
     draws : dict of str to ndarray
         The draws.
-    error : Table
+    error : pandas.DataFrame
         For each block the standard deviation of one estimate of its log normaliser, the bias that
         was taken off, and effective sample size, R-hat and acceptance of the chains.
 
@@ -166,7 +166,7 @@ class NestedPosterior(DrawnPosterior):
     'sample'
     """
 
-    error: Table
+    error: pd.DataFrame
 
     def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         """Take some of the draws, with replacement if there are fewer.
@@ -430,13 +430,15 @@ class _Outer:
             confidence=dict(levels.gammas),
             owner=dict(levels.owner),
             draws={name: values[rows] for name, values in draws.items()},
-            error=Table(
-                block=blocks,
-                log_normaliser_sd=np.sqrt(variance),
-                value_bias=bias,
-                ess=[float(np.min(effective_sample_size(joined["u"]))), *rest],
-                rhat=[float(np.max(gelman_rubin(runs))), *rest],
-                accepted=[float(np.mean(self.accepted)), *rest],
+            error=pd.DataFrame(
+                {
+                    "block": blocks,
+                    "log_normaliser_sd": np.sqrt(variance),
+                    "value_bias": bias,
+                    "ess": [float(np.min(effective_sample_size(joined["u"]))), *rest],
+                    "rhat": [float(np.max(gelman_rubin(runs))), *rest],
+                    "accepted": [float(np.mean(self.accepted)), *rest],
+                }
             ),
         )
 

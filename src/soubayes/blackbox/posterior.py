@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pandas as pd
 from jax import random
 from numpy.typing import ArrayLike
 from numpyro.infer import Predictive
@@ -13,7 +14,7 @@ from numpyro.infer.util import log_likelihood
 
 from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.program import CHUNK, Program, double_precision
-from soubayes.results import Table, coordinates, to_inference_data
+from soubayes.results import coordinates, printed, to_inference_data
 
 LARGE_SPREAD = 0.2  # of a log weight: about where errors of sds reach a tenth
 ABSURD = 1e100  # no objective in nats is as large: squares overflow soon after
@@ -114,12 +115,12 @@ class DrawnPosterior:
         """
         return dict(self.kl)
 
-    def summary(self) -> Table:
+    def summary(self) -> pd.DataFrame:
         """Summarise the posterior in a table.
 
         Returns
         -------
-        table : Table
+        table : pandas.DataFrame
             One row for each coordinate: mean, sd, central 90 % interval, and the KL of its block.
             Deterministic sites come last, without a confidence or KL.
         """
@@ -133,7 +134,7 @@ class DrawnPosterior:
             for i, label in enumerate(coordinates(name, self.draws[name].shape[1:])):
                 rows.append((label, gamma, mean[i], sd[i], low[i], high[i], kl))
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
-        return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+        return pd.DataFrame(rows, columns=list(titles))
 
     def to_arviz(self) -> DataTree:
         """Export the draws to ArviZ (extra ``plot``).
@@ -155,7 +156,7 @@ class DrawnPosterior:
     def __repr__(self) -> str:
         head = f"value {self.value:.6g} ± {self.value_se:.2g}, "
         head += f"expected loss {self.expected_loss:.6g}{self._state()}"
-        return f"{type(self).__name__}({head})\n{self.summary()}"
+        return f"{type(self).__name__}({head})\n{printed(self.summary())}"
 
     def _state(self) -> str:
         return ""
@@ -196,7 +197,7 @@ class SoUPosterior(DrawnPosterior):
         The guide that was used.
     guide_reason : str
         Why it was used.
-    history : Table
+    history : pandas.DataFrame
         J while fitting.
     params : dict of str to ndarray
         Fitted parameters of the guide.
@@ -236,7 +237,7 @@ class SoUPosterior(DrawnPosterior):
     converged: bool
     guide: str
     guide_reason: str
-    history: Table
+    history: pd.DataFrame
     params: dict[str, np.ndarray]
     integrand: np.ndarray
     _program: Program

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
-
-from soubayes._optional import require
 
 TASKS = ("auto", "regression", "classification")
 MISSING = ("impute", "drop")
@@ -33,8 +32,7 @@ class Problem(NamedTuple):
 
 def read_table(path: Path) -> Any:
     """The data frame in a CSV or parquet file."""
-    pandas = require("pandas", "soubayes fit")
-    readers = {".csv": pandas.read_csv, ".parquet": pandas.read_parquet}
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
     if path.is_dir():
         inside = sorted(part.name for part in path.iterdir() if part.suffix.lower() in readers)
         hint = f"give one of its files, such as {inside[0]!r}" if inside else "give a file"
@@ -153,7 +151,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 coded[feature] = self._numbers(X[name]).fillna(self.medians_[name])
             else:
                 coded[feature] = (_as_text(X[name]) == level).astype(float)
-        return require("pandas", "TableEncoder").DataFrame(coded, index=X.index)
+        return pd.DataFrame(coded, index=X.index)
 
     def _numbers(self, column: Any) -> Any:
         if column.name in self.dates:
@@ -278,18 +276,16 @@ def _features(
 
 def _days(column: Any) -> Any:
     """Days since 1970-01-01 of a column of dates, as floats."""
-    pandas = require("pandas", "soubayes fit")
-    return (_time(column) - pandas.Timestamp(0, tz="UTC")) / pandas.Timedelta(days=1)
+    return (_time(column) - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
 
 
 def _time(column: Any) -> Any:
-    pandas = require("pandas", "soubayes fit")
     if _is_number(column):
         raise TableError("numbers, not dates.")
     try:
         with warnings.catch_warnings():  # about the order of day and month: the notes show it
             warnings.simplefilter("ignore")
-            return pandas.to_datetime(column, utc=True)
+            return pd.to_datetime(column, utc=True)
     except (TypeError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise TableError(f"{column.name!r} cannot be read as dates: {reason}.") from error
@@ -309,13 +305,11 @@ def _too_many(levels: int, rows: int) -> bool:
 
 
 def _is_date(column: Any) -> bool:
-    types = require("pandas", "soubayes fit").api.types
-    return bool(types.is_datetime64_any_dtype(column))
+    return bool(pd.api.types.is_datetime64_any_dtype(column))
 
 
 def _is_number(column: Any) -> bool:
-    types = require("pandas", "soubayes fit").api.types
-    return bool(types.is_numeric_dtype(column))
+    return bool(pd.api.types.is_numeric_dtype(column))
 
 
 def _levels(column: Any) -> list[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from soubayes._types import DataTree, DrawsOf, Number, Seed
@@ -12,7 +13,7 @@ from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
 from soubayes.draws.ratios import PER_FEATURE, polynomials, ratios
 from soubayes.draws.sensitivity import known_draws, standard_error
-from soubayes.results import Table, coordinates, pareto_khat, to_inference_data
+from soubayes.results import coordinates, pareto_khat, printed, to_inference_data
 from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
 MOST_KHAT = 0.7
@@ -161,7 +162,7 @@ class Reweighted:
     def __repr__(self) -> str:
         reach = f"{self.effective:.0f} of {len(self.weights)} draws effective"
         head = f"confidence {self.confidence}, {reach}, k-hat {self.khat:.2f}"
-        return f"Reweighted({head})\n{self.summary()}"
+        return f"Reweighted({head})\n{printed(self.summary())}"
 
     def mean(self, name: str) -> Number:
         """Posterior mean of a quantity.
@@ -272,12 +273,12 @@ class Reweighted:
         """
         return to_inference_data(self.sample(n, random_state), engine="reweight", khat=self.khat)
 
-    def summary(self) -> Table:
+    def summary(self) -> pd.DataFrame:
         """Summarise the posterior in a table.
 
         Returns
         -------
-        table : Table
+        table : pandas.DataFrame
             One row for each coordinate: mean with its standard error, sd, central 90 % interval.
         """
         rows: dict[str, list[Any]] = {
@@ -292,7 +293,7 @@ class Reweighted:
                     rows[title].append(part[i])
                 rows["lower"].append(low[i])
                 rows["upper"].append(high[i])
-        return Table(**rows)
+        return pd.DataFrame(rows)
 
     def _values(self, name: str) -> np.ndarray:
         if name not in self.draws:

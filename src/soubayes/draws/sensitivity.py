@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from soubayes._optional import explain_missing_extra, require
 from soubayes._types import Axes, DrawsOf
 from soubayes.draws.known import Draws, from_arviz
 from soubayes.draws.ratios import Ratios, ratios
-from soubayes.results import Table, coordinates
+from soubayes.results import coordinates, printed
 from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
@@ -92,8 +93,8 @@ def sensitivity_from_draws(
     >>> found = sensitivity_from_draws({"mu": mu, "x": x}, model, 3.0, quantities=["mu"])
     >>> found.derivatives["block"].tolist()
     ['mu', 'x']
-    >>> print(found.derivatives["mean"].round(1))  # more confidence in its prior lowers mu
-    [-0.8  0.4]
+    >>> found.derivatives["mean"].round(1).tolist()  # more confidence in its prior lowers mu
+    [-0.8, 0.4]
     """
     levels = tuple(np.ravel(quantiles))
     if not all(0 < p < 1 for p in levels):
@@ -112,11 +113,11 @@ class Sensitivity:
 
     Parameters
     ----------
-    derivatives : Table
+    derivatives : pandas.DataFrame
         A row for each quantity and block: derivatives of mean, sd and quantiles by the confidence
         of the block, in posterior standard deviations of the quantity, each with its standard
         error.
-    blocks : Table
+    blocks : pandas.DataFrame
         A row for each block: its KL in nats with its standard error (NaN where the draws do not
         give the density of the last block, or where its log prior is not normalised), the largest
         change of a mean or sd by its confidence and by the power of its prior, and a diagnosis.
@@ -136,16 +137,18 @@ class Sensitivity:
 
     Examples
     --------
-    >>> Sensitivity(Table(block=["mu"]), Table(block=["mu"])).blocks["block"].tolist()
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"block": ["mu"]})
+    >>> Sensitivity(table, table).blocks["block"].tolist()
     ['mu']
     """
 
-    derivatives: Table
-    blocks: Table
+    derivatives: pd.DataFrame
+    blocks: pd.DataFrame
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return "\n\n".join([str(self.blocks), *self.notes, str(self.derivatives)])
+        return "\n\n".join([printed(self.blocks), *self.notes, printed(self.derivatives)])
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the derivative of every mean by every confidence, with two standard errors.
@@ -230,7 +233,7 @@ def standard_error(draws: Draws, each: np.ndarray) -> np.ndarray:
 
 def _derivatives(
     draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], levels: tuple[float, ...]
-) -> Table:
+) -> pd.DataFrame:
     titles = ["mean", "sd", *(f"q{100 * p:g}" for p in levels)]
     values = np.stack(list(wanted.values()), axis=1)
     sd = values.std(axis=0)
@@ -255,7 +258,7 @@ def _derivatives(
                 value, error = parts[title, block]
                 columns[title].append(value[i])
                 columns[title + "_se"].append(error[i])
-    return Table(**columns)
+    return pd.DataFrame(columns)
 
 
 def derivative(
@@ -272,8 +275,8 @@ def derivative(
 
 
 def _blocks(
-    draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table: Table
-) -> tuple[Table, tuple[str, ...]]:
+    draws: Draws, estimate: Ratios, wanted: dict[str, np.ndarray], table: pd.DataFrame
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
     values = np.stack(list(wanted.values()), axis=1)
     standard = (values - values.mean(axis=0)) / values.std(axis=0)
     rows: dict[str, list[Any]] = {
@@ -304,7 +307,7 @@ def _blocks(
         unclear = _unclear(table["mean"][here], table["mean_se"][here])
         words = "too uncertain: draw more" if unclear else _diagnosis(confidence, prior)
         rows["diagnosis"].append(words)
-    return Table(**rows), tuple(notes)
+    return pd.DataFrame(rows), tuple(notes)
 
 
 def _kl(draws: Draws, estimate: Ratios, block: str) -> tuple[float, float]:

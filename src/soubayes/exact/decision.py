@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from soubayes._types import Distribution
@@ -13,7 +14,6 @@ from soubayes.confidence import check_confidence, check_gamma
 from soubayes.exact.model import Block, Model
 from soubayes.exact.solve import solve_exact
 from soubayes.exact.tree import Level, Solution, solve_tree
-from soubayes.results import Table
 
 Path = tuple[Hashable, ...]
 Act = Mapping[Path, float] | Callable[..., float]
@@ -210,7 +210,9 @@ class EventTree:
         probability = self.solve(act, confidence).probability[-1]
         return dict(zip(self.nodes[-1], probability.tolist(), strict=True))
 
-    def rank(self, acts: Mapping[str, Act], confidence: Mapping[str, float] | None = None) -> Table:
+    def rank(
+        self, acts: Mapping[str, Act], confidence: Mapping[str, float] | None = None
+    ) -> pd.DataFrame:
         """Rank acts by their value.
 
         Parameters
@@ -222,7 +224,7 @@ class EventTree:
 
         Returns
         -------
-        ranking : Table
+        ranking : pandas.DataFrame
             The columns ``act``, ``value`` and ``expected_utility`` (under the reference), best act
             first.
         """
@@ -233,7 +235,7 @@ class EventTree:
         ]
         rows.sort(key=lambda row: -row[0])
         values, expected, names = zip(*rows, strict=True)
-        return Table(act=list(names), value=list(values), expected_utility=list(expected))
+        return pd.DataFrame({"act": names, "value": values, "expected_utility": expected})
 
     def solve(self, act: Act, confidence: Mapping[str, float] | None = None) -> Solution:
         """The answer of the recursion at every node.

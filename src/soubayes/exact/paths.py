@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.optimize import brentq
 
-from soubayes._types import Number
 from soubayes.confidence import check_confidence, check_gamma
 from soubayes.exact.gaussian import GaussianModel
 from soubayes.exact.model import Model
 from soubayes.exact.posterior import ExactPosterior
 from soubayes.exact.solve import solve_exact
-from soubayes.results import Table
+from soubayes.results import coordinates
 
 Solver = Callable[[Any, Mapping[str, float]], ExactPosterior]
 SMALLEST, LARGEST = 1e-9, 1e9
@@ -25,7 +25,7 @@ def confidence_path(
     confidence: Mapping[str, float] | None = None,
     *,
     solve: Solver = solve_exact,
-) -> Table:
+) -> pd.DataFrame:
     r"""Solve a model along the confidence of one block.
 
     Parameters
@@ -43,10 +43,11 @@ def confidence_path(
 
     Returns
     -------
-    path : Table
+    path : pandas.DataFrame
         One row for each confidence, with the columns ``gamma``, ``value``, ``expected_loss`` and,
         for each block, ``kl_``, ``mean_``, ``sd_``, ``lower_`` and ``upper_`` (5 % and 95 %
-        quantiles) followed by its name. A block of several dimensions has two-dimensional columns.
+        quantiles) followed by its name. A block of several dimensions has a column for each
+        coordinate, such as ``mean_theta[0]``.
 
     Notes
     -----
@@ -64,26 +65,31 @@ def confidence_path(
     >>> from soubayes import Block, Model
     >>> model = Model([Block("mu", stats.norm(0, 1))], loss=lambda mu: (mu - 2) ** 2 / 2)
     >>> path = confidence_path(model, "mu", [0.1, 1.0, 10.0])
-    >>> path["mean_mu"].round(3)
-    array([1.818, 1.   , 0.182])
+    >>> path["mean_mu"].round(3).tolist()
+    [1.818, 1.0, 0.182]
     """
     if name not in model.names:
         raise ValueError(f"no block {name!r}; the blocks are {list(model.names)}.")
     rows = []
     for gamma in gammas:
         posterior = solve(model, {**(confidence or {}), name: check_gamma(name, gamma)})
-        row: dict[str, Number] = {
+        row: dict[str, float] = {
             "gamma": gamma,
             "value": posterior.value,
             "expected_loss": posterior.expected_loss,
         }
         for block in model.names:
             row[f"kl_{block}"] = posterior.kl[block]
-            row[f"mean_{block}"], row[f"sd_{block}"] = posterior.mean(block), posterior.sd(block)
-            row[f"lower_{block}"] = posterior.quantile(block, 0.05)
-            row[f"upper_{block}"] = posterior.quantile(block, 0.95)
+            for title, values in {
+                "mean": posterior.mean(block),
+                "sd": posterior.sd(block),
+                "lower": posterior.quantile(block, 0.05),
+                "upper": posterior.quantile(block, 0.95),
+            }.items():
+                names = coordinates(f"{title}_{block}", np.shape(values))
+                row |= dict(zip(names, np.ravel(values).tolist(), strict=True))
         rows.append(row)
-    return Table(**{title: np.array([row[title] for row in rows]) for title in rows[0]})
+    return pd.DataFrame(rows)
 
 
 def confidence_for_kl(

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from soubayes._types import DataTree, Distribution, Number, Seed
 from soubayes.exact.nodes import Engine, Placed
 from soubayes.exact.stages import Stage, block_values
 from soubayes.exact.tree import Solution, soft_minimum
-from soubayes.results import Table, to_inference_data
+from soubayes.results import printed, to_inference_data
 
 
 class ExactPosterior(ABC):
@@ -50,9 +51,9 @@ class ExactPosterior(ABC):
     >>> posterior = solve_exact(model)
     >>> isinstance(posterior, ExactPosterior)
     True
-    >>> print(posterior.summary())
-    block  confidence  mean       sd     lower   upper       kl
-       mu           1     1  0.70711  -0.1630...  2.1631  0.59657
+    >>> print(posterior.summary().round(4).to_string(index=False))
+    block  confidence  mean     sd   lower  upper     kl
+       mu         1.0   1.0 0.7071 -0.1631 2.1631 0.5966
     """
 
     confidence: dict[str, float]
@@ -155,12 +156,12 @@ class ExactPosterior(ABC):
         """
         return dict(self.kl)
 
-    def summary(self) -> Table:
+    def summary(self) -> pd.DataFrame:
         """Summarise the posterior in a table.
 
         Returns
         -------
-        table : Table
+        table : pandas.DataFrame
             One row for each coordinate: mean, sd, central 90 % interval, and the KL of its block.
         """
         rows: list[tuple[Any, ...]] = []
@@ -175,7 +176,7 @@ class ExactPosterior(ABC):
                 gamma, kl = self.confidence[name], self.kl[name]
                 rows.append((label, gamma, mean[i], sd[i], interval[0, i], interval[1, i], kl))
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
-        return Table(**dict(zip(titles, map(list, zip(*rows, strict=True)), strict=True)))
+        return pd.DataFrame(rows, columns=list(titles))
 
     def to_arviz(self, n: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).
@@ -201,7 +202,7 @@ class ExactPosterior(ABC):
 
     def __repr__(self) -> str:
         head = f"value {self.value:.6g}, expected loss {self.expected_loss:.6g}"
-        return f"{type(self).__name__}({head})\n{self.summary()}"
+        return f"{type(self).__name__}({head})\n{printed(self.summary())}"
 
 
 class NodePosterior(ExactPosterior):

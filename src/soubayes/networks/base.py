@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import check_random_state
@@ -45,7 +46,6 @@ from soubayes.networks.state import (
 )
 from soubayes.networks.structure import Architecture, Spec
 from soubayes.networks.training import train, train_together
-from soubayes.results import Table
 
 FREE_CONFIDENCE = 1e-2  # below it tau costs nothing, and what a unit knows is free of its scale
 FEW_ROWS = 300
@@ -222,8 +222,8 @@ class BaseNet(SelectorMixin, Intake):
         arrays, info = self._state()
         tree = {
             "ends": storage.ends_tree(self._ends),
-            "history": dict(self.history_),
-            "path": dict(self.path_),
+            "history": _columns(self.history_),
+            "path": _columns(self.path_),
             "x_shift": self._x_scaler.shift,
             "x_scale": self._x_scaler.scale,
             **arrays,
@@ -296,9 +296,9 @@ class BaseNet(SelectorMixin, Intake):
         storage.check_ends(spec, ends, min(lengths))
         net._check_params(ends)
         net._set_fitted(spec, ends, history)
-        net.path_ = Table(**tree["path"])
-        if net.path_.n_rows != len(ends) or not 0 <= info["chosen"] < len(ends):
-            raise ValueError(f"it has {len(ends)} networks and a path of {net.path_.n_rows}")
+        net.path_ = pd.DataFrame(tree["path"])
+        if len(net.path_) != len(ends) or not 0 <= info["chosen"] < len(ends):
+            raise ValueError(f"it has {len(ends)} networks and a path of {len(net.path_)}")
         net._use(info["chosen"])
         return net
 
@@ -526,7 +526,7 @@ class BaseNet(SelectorMixin, Intake):
                 means, errors = path.mean_and_error(losses, weight)
                 table |= {"validation_loss": means, "validation_error": errors}
                 chosen = path.smallest_good(losses, table["multiply_adds"], weight)
-        self.path_ = Table(**table, chosen=np.arange(len(ends)) == chosen)
+        self.path_ = pd.DataFrame(table | {"chosen": np.arange(len(ends)) == chosen})
         self._use(chosen)
 
     def _scores_of(self, number: int, rows: Chunk) -> tuple[dict[str, float], np.ndarray]:
@@ -539,7 +539,7 @@ class BaseNet(SelectorMixin, Intake):
 
     def _set_fitted(self, spec: Spec, ends: list[End], history: dict[str, Any]) -> None:
         self._ends, self._spec_fitted = ends, spec
-        self.history_ = Table(**history)
+        self.history_ = pd.DataFrame(history)
         self.n_iter_ = len(history.get("epoch", ()))
 
     def _use(self, number: int) -> None:
@@ -565,6 +565,11 @@ class BaseNet(SelectorMixin, Intake):
     def _n_draws(self, n_draws: int, mode: str) -> int | None:
         check_choice("mode", mode, ("draws", "mean"))
         return n_draws if mode == "draws" else None
+
+
+def _columns(table: pd.DataFrame) -> dict[str, np.ndarray]:
+    """A table as what a file holds."""
+    return {str(name): table[name].to_numpy() for name in table}
 
 
 def fit_together(nets: list[list[Any]], data: list[tuple[Any, Any, Any]]) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, ndtr
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
@@ -16,7 +17,6 @@ from soubayes.networks.base import fit_together
 from soubayes.networks.estimators import SoUNetRegressor
 from soubayes.networks.feeding import check_weight, minibatches
 from soubayes.networks.path import CONFIDENCES, ROUND
-from soubayes.results import Table
 
 BATCH, EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
 FACTORS = 2.0 ** np.arange(-4, 9)  # what may multiply the variance of an average of networks
@@ -91,7 +91,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     ----------
     networks_ : list of list of SoUNetRegressor
         The fitted networks: for every fold a list, one a confidence.
-    path_ : Table
+    path_ : pandas.DataFrame
         A row a confidence: its weight, the mean factor of its variance, and the mean number of
         units of every layer.
     noise_weights_ : ndarray
@@ -294,12 +294,13 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         total = self.noise_weights_.sum(axis=1)
         sizes = np.array([[m.architecture_.final for m in path] for path in self.networks_])
         units = sizes.mean(axis=0)[:, 1:-1].T
-        self.path_ = Table(
-            confidence=[m.confidence_weights for m in self.networks_[0]],
-            weight=total,
-            noise_factor=self.noise_weights_ @ FACTORS / np.where(total > 0, total, np.nan),
+        columns = {
+            "confidence": [m.confidence_weights for m in self.networks_[0]],
+            "weight": total,
+            "noise_factor": self.noise_weights_ @ FACTORS / np.where(total > 0, total, np.nan),
             **{f"units_{i}": column for i, column in enumerate(units, start=1)},
-        )
+        }
+        self.path_ = pd.DataFrame(columns)
 
     def _by_rows(self, X: Any, of: Any) -> np.ndarray:
         """A function of the mixture, applied to a few rows at a time."""

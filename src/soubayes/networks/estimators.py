@@ -92,7 +92,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     Attributes
     ----------
-    history_ : Table
+    history_ : pandas.DataFrame
         One row for each epoch.
     active_units_ : ndarray of int
         Units of every hidden layer whose scale is at least 1e-3.
@@ -100,7 +100,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         Sizes of all layers, multiply-adds of a row and parameters, before and after training.
     selected_inputs_ : ndarray of int
         Columns of X that the network reads.
-    path_ : Table
+    path_ : pandas.DataFrame
         One row for each confidence: units, multiply-adds, parameters, J (``value``) and held-out
         scores.
     value_ : float
@@ -425,7 +425,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, in the order of the columns of :meth:`predict_proba`.
-    history_ : Table
+    history_ : pandas.DataFrame
         One row for each epoch.
     active_units_ : ndarray of int
         Units of every hidden layer whose scale is at least 1e-3.
@@ -433,7 +433,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         Sizes of all layers, multiply-adds of a row and parameters, before and after training.
     selected_inputs_ : ndarray of int
         Columns of X that the network reads.
-    path_ : Table
+    path_ : pandas.DataFrame
         One row for each confidence, as in :class:`SoUNetRegressor`.
     value_ : float
         J after training.

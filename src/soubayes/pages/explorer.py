@@ -1,9 +1,10 @@
 """What the explorer shows of a fitted estimator: the path, the dial, held-out predictions."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
@@ -83,9 +84,9 @@ class _Code:
 
 
 def _target(estimator: Any, t: int, write: _Code) -> dict[str, Any]:
-    path = estimator.path_ if estimator._single else estimator.path_[t]
+    path = _PathFrames.of(estimator, t)
     selected = np.atleast_2d(estimator.selected_)[t]
-    kept = np.flatnonzero(path["selected"].any(axis=0) | selected)
+    kept = np.flatnonzero(path.selected.any(axis=0) | selected)
     names = estimator._feature_names()
     return {
         "columns": [str(names[j]) for j in kept],
@@ -99,7 +100,7 @@ def _target(estimator: Any, t: int, write: _Code) -> dict[str, Any]:
 
 
 def _reported(estimator: Any, t: int, kept: Array, selected: Array, write: _Code) -> dict[str, Any]:
-    """What `summary` says, which needs pandas, without it."""
+    """What `summary` says of a target."""
     lower, upper = (np.where(selected, end, np.nan) for end in estimator._interval(LEVEL, t))
     inclusion = None
     if hasattr(estimator, "support_posteriors_"):
@@ -119,10 +120,31 @@ def _reported(estimator: Any, t: int, kept: Array, selected: Array, write: _Code
     }
 
 
-def _path(path: Any, kept: Array, write: _Code) -> dict[str, Any]:
+class _PathFrames(NamedTuple):
+    """The path of a target: the table of its points, and (points, p) arrays."""
+
+    table: pd.DataFrame
+    coef: Array
+    coef_sd: Array
+
+    @classmethod
+    def of(cls, estimator: Any, t: int) -> Self:
+        """One target of a fitted estimator."""
+        frames = (estimator.path_, estimator.path_coef_, estimator.path_coef_sd_)
+        table, coef, sd = frames if estimator._single else (each[t] for each in frames)
+        return cls(table, coef.to_numpy(), sd.to_numpy())
+
+    @property
+    def selected(self) -> Array:
+        """A dropped column has the coefficient 0 and no standard deviation."""
+        return (self.coef != 0.0) | np.isfinite(self.coef_sd)
+
+
+def _path(points: _PathFrames, kept: Array, write: _Code) -> dict[str, Any]:
     """Every point; coefficients and half widths are lists a column, empty where never selected."""
-    degrees = path["degrees"] if "degrees" in path else np.full(path.n_rows, np.inf)
-    half = path["coef_sd"] * stats.t.ppf(0.5 + LEVEL / 2.0, degrees)[:, None]
+    path = points.table
+    degrees = path["degrees"] if "degrees" in path else np.full(len(path), np.inf)
+    half = points.coef_sd * stats.t.ppf(0.5 + LEVEL / 2.0, degrees)[:, None]
     noise = np.sqrt(path["noise_variance"]) if "noise_variance" in path else None
     return {
         "gamma": _numbers(path["gamma"]),
@@ -131,8 +153,8 @@ def _path(path: Any, kept: Array, write: _Code) -> dict[str, Any]:
         "value": _numbers(path["value"]),
         "intercept": _numbers(path["intercept"]),
         "noise": None if noise is None else _numbers(noise),
-        "selected": path["selected"][:, kept].T.astype(int).tolist(),
-        "coef": [_numbers(column) for column in path["coef"][:, kept].T],
+        "selected": points.selected[:, kept].T.astype(int).tolist(),
+        "coef": [_numbers(column) for column in points.coef[:, kept].T],
         "half": [_numbers(column) for column in half[:, kept].T],
         "code": [write(confidence_coef=float(f"{g:.6g}")) for g in path["gamma"]],
     }
@@ -205,7 +227,7 @@ def _held_out(estimator: Any, t: int) -> dict[str, Any] | None:
         return None
     table = estimator.out_of_fold_ if estimator._single else estimator.out_of_fold_[t]
     rows = np.flatnonzero(table["fold"] >= 0)
-    y, mean, sd = (table[name][rows] for name in ("y", "mean", "sd"))
+    y, mean, sd = (table[name].to_numpy()[rows] for name in ("y", "mean", "sd"))
     classes = hasattr(estimator, "classes_")
     shown = np.arange(len(rows))
     if len(rows) > MOST_POINTS:

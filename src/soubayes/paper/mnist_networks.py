@@ -74,7 +74,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
         **{f"active_{i + 1}": int(net.active_units_[i]) for i in range(2)},
         **{f"sparsity_{i + 1}": float(sparsity[i]) for i in range(2)},
         "epochs_done": int(net.n_iter_),
-        "history": {name: np.round(history[name], 5) for name in shown},
+        "history": {name: history[name].to_numpy().round(5) for name in shown},
     }
 
 

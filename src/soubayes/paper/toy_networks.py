@@ -79,7 +79,9 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
         **{f"active_{i + 1}": int(net.active_units_[i]) for i in range(2)},
         "mean": np.asarray(mean)[::2].round(4),
         "total": np.asarray(parts.total)[::2].round(4),
-        "history": {name: history[name][kept] for name in ("epoch", "sparsity_1", "sparsity_2")},
+        "history": {
+            name: history[name].to_numpy()[kept] for name in ("epoch", "sparsity_1", "sparsity_2")
+        },
     }
 
 

@@ -91,7 +91,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
         "coverage": float(np.mean((low <= y[test]) & (y[test] <= high))),
         "units": float(path["weight"] @ path["units_1"]),
         "confidence": float(path["confidence"][np.argmax(path["weight"])]),
-        "weights": path["weight"].round(4),
+        "weights": path["weight"].to_numpy().round(4),
     }
 
 

@@ -50,7 +50,9 @@ def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) 
     table, selected, gamma = _of_target(estimator, target)
     ax = _axes(ax)
     units = getattr(estimator, "_coef_units", None)
-    coef = table["coef"] if units is None else table["coef"] / units[target]
+    frames = estimator.path_coef_
+    coef = (frames if estimator._single else frames[target]).to_numpy()
+    coef = coef if units is None else coef / units[target]
     for j in np.flatnonzero(~selected & (coef != 0).any(axis=0)):
         ax.plot(table["gamma"], coef[:, j], color="0.75", lw=0.8, zorder=1)
     at = int(np.argmax(table["chosen"]))
@@ -128,14 +130,13 @@ def plot_confidences(estimator: Estimator, *, target: int = 0, ax: Axes | None =
         )
     table = tables[target] if isinstance(tables, list) else tables
     ax = _axes(ax)
-    shown = np.isfinite(table["effective_columns"])
-    size, score = table["effective_columns"][shown], table["score"][shown]
-    behind, weight = score - score.max(), table["weight"][shown]
-    ax.errorbar(size, behind, table["score_se"][shown], fmt="none", ecolor="0.8", zorder=1)
-    for i, (label, w) in enumerate(zip(table["candidate"][shown], weight, strict=True)):
-        ax.scatter(
-            size[i], behind[i], 20.0 + 300.0 * w, color=f"C{i}", zorder=2, label=f"{label}: {w:.2f}"
-        )
+    table = table[np.isfinite(table["effective_columns"])]
+    behind = table["score"] - table["score"].max()
+    size = table["effective_columns"]
+    columns = (size, behind, table["weight"], table["candidate"])
+    ax.errorbar(size, behind, table["score_se"], fmt="none", ecolor="0.8", zorder=1)
+    for i, (x, y, w, label) in enumerate(zip(*columns, strict=True)):
+        ax.scatter(x, y, 20.0 + 300.0 * w, color=f"C{i}", zorder=2, label=f"{label}: {w:.2f}")
     legend = ax.legend(
         title="candidate: weight",
         fontsize=8,

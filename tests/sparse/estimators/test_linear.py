@@ -48,12 +48,12 @@ def test_attributes_are_consistent(fitted):
     assert np.all(fitted.coef_sd_ > 0)
     path = fitted.path_
     assert path["gamma"][0] == 1.0
-    assert path["gamma"][-1] == pytest.approx(3 * np.log(50))
-    np.testing.assert_array_equal(path["n_selected"], path["selected"].sum(axis=1))
-    np.testing.assert_array_equal(path["coef"] != 0, path["selected"])
-    assert fitted.confidence_coef_ in path["gamma"]
+    assert path["gamma"].iloc[-1] == pytest.approx(3 * np.log(50))
+    np.testing.assert_array_equal(path["n_selected"], (fitted.path_coef_ != 0).sum(axis=1))
+    np.testing.assert_array_equal(fitted.path_coef_ != 0, fitted.path_coef_sd_.notna())
+    assert fitted.confidence_coef_ in path["gamma"].tolist()
     chosen = np.flatnonzero(path["gamma"] == fitted.confidence_coef_)[0]
-    np.testing.assert_array_equal(path["selected"][chosen], fitted.selected_)
+    np.testing.assert_array_equal(fitted.path_coef_.loc[chosen] != 0, fitted.selected_)
 
 
 def test_covariance_is_the_posterior_of_the_active_columns(fitted):
@@ -76,8 +76,8 @@ def test_covariance_is_the_posterior_of_the_active_columns(fitted):
 
 def test_a_number_means_that_confidence_without_refit():
     model = SoULinearRegression(confidence_coef=3.0).fit(DATA.X, DATA.y)
-    assert model.path_["gamma"][-1] == pytest.approx(3.0)
-    np.testing.assert_allclose(model.path_["coef"][-1], model.coef_, atol=0.02)
+    assert model.path_["gamma"].iloc[-1] == pytest.approx(3.0)
+    np.testing.assert_allclose(model.path_coef_.iloc[-1], model.coef_, atol=0.02)
     assert model.confidence_coef_ == 3.0
 
 

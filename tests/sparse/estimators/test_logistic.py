@@ -440,19 +440,20 @@ def test_auto_follows_the_path_and_refits_its_point():
     path = model.path_
     assert path["gamma"][0] == 1.0
     assert np.all(np.diff(path["gamma"]) > 0)
-    assert path["n_selected"][0] > path["n_selected"][-1]
+    assert path["n_selected"].iloc[0] > path["n_selected"].iloc[-1]
     chosen = int(np.argmin(path["score"]))
     assert model.confidence_coef_ == path["gamma"][chosen]
-    np.testing.assert_array_equal(path["selected"][chosen], model.selected_[0])
+    np.testing.assert_array_equal(model.path_coef_.loc[chosen] != 0, model.selected_[0])
     np.testing.assert_array_equal(
         np.flatnonzero(model.coef_[0]), np.flatnonzero(model.selected_[0])
     )
-    np.testing.assert_allclose(path["refit_coef"][chosen], model.coef_[0], rtol=0.05, atol=1e-6)
+    again = model.path_refit_coef_.loc[chosen]
+    np.testing.assert_allclose(again, model.coef_[0], rtol=0.05, atol=1e-6)
     # the refit undoes the shrinkage of a high confidence
-    assert np.abs(model.coef_[0]).sum() > np.abs(path["coef"][chosen]).sum()
+    assert np.abs(model.coef_[0]).sum() > np.abs(model.path_coef_.loc[chosen]).sum()
     # the score, recomputed
-    coef, intercept = path["refit_coef"][chosen], path["refit_intercept"][chosen]
-    eta = X @ coef + intercept
+    coef, intercept = again, path["refit_intercept"][chosen]
+    eta = X @ coef.to_numpy() + intercept
     k = int(model.selected_.sum()) + 1
     score = 2.0 * np.sum(np.logaddexp(0, eta) - y * eta) + 2.0 * k * 300 / (300 - k - 1)
     score += 2.0 * (k - 1) * (np.log(30) - 1)
@@ -464,8 +465,8 @@ def test_auto_follows_the_path_and_refits_its_point():
 def test_a_number_is_reached_by_the_path_and_reported_there():
     X, y = data(n=300, p=30)
     model = SoULogisticRegression(confidence_coef=4.0).fit(X, y)
-    assert model.path_["gamma"][-1] == pytest.approx(4.0)
-    np.testing.assert_allclose(model.path_["coef"][-1], model.coef_[0], rtol=1e-10)
+    assert model.path_["gamma"].iloc[-1] == pytest.approx(4.0)
+    np.testing.assert_allclose(model.path_coef_.iloc[-1], model.coef_[0], rtol=1e-10)
     loose = SoULogisticRegression(confidence_coef=0.5).fit(X, y)
     assert loose.selected_.sum() > model.selected_.sum()
 

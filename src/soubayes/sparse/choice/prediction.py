@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed
 
-from soubayes.results import Table
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring
 
@@ -66,8 +66,8 @@ class Choice(NamedTuple):
     """The result for one target."""
 
     mixture: Mixture
-    candidates: Table
-    out_of_fold: Table | None  # None: rows that were not kept
+    candidates: pd.DataFrame
+    out_of_fold: pd.DataFrame | None  # None: rows that were not kept
 
 
 def choose(
@@ -182,25 +182,26 @@ class _Race:
             for part in fits.components[t].get(label, ())
         ]
         error, beside = self._errors(t, scored)
-        table = Table(
-            candidate=list(self.labels),
-            prior=[candidate.prior for candidate in self.candidates],
-            confidence_local=[candidate.local for candidate in self.candidates],
-            confidence_coef=[candidate.coef for candidate in self.candidates],
-            score=placed(totals),
-            score_se=placed(np.sqrt(len(off)) * off.std(axis=0) if by_row else np.nan),
-            error=error,
-            mixture_error=beside,
-            weight=weights,
-            effective_columns=[fits.effective[t].get(label, np.nan) for label in self.labels],
-            coverage=placed(scored.coverage),
-            coverage_recalibrated=placed(scored.recalibrated),
-        )
+        columns = {
+            "candidate": list(self.labels),
+            "prior": [candidate.prior for candidate in self.candidates],
+            "confidence_local": [candidate.local for candidate in self.candidates],
+            "confidence_coef": [candidate.coef for candidate in self.candidates],
+            "score": placed(totals),
+            "score_se": placed(np.sqrt(len(off)) * off.std(axis=0) if by_row else np.nan),
+            "error": error,
+            "mixture_error": beside,
+            "weight": weights,
+            "effective_columns": [fits.effective[t].get(label, np.nan) for label in self.labels],
+            "coverage": placed(scored.coverage),
+            "coverage_recalibrated": placed(scored.recalibrated),
+        }
         y, rows = self.task.targets[t], self.seen
         mean, variance = np.full((2, len(y)), np.nan)
         mean[rows], variance[rows] = scored.mean, scored.variance
-        held = Table(y=y, mean=mean, sd=np.sqrt(variance), fold=self.fold) if by_row else None
-        return Choice(Mixture(tuple(parts), scored.power), table, held)
+        rows_seen = {"y": y, "mean": mean, "sd": np.sqrt(variance), "fold": self.fold}
+        held = pd.DataFrame(rows_seen) if by_row else None
+        return Choice(Mixture(tuple(parts), scored.power), pd.DataFrame(columns), held)
 
     def _errors(self, t: int, scored: Scored) -> tuple[Array, Array]:
         """Of every candidate on the rows it saw held out, and of the mixture on the same rows."""

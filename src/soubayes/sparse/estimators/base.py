@@ -3,9 +3,10 @@
 import os
 import warnings
 from numbers import Real
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy import stats
@@ -16,14 +17,22 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes._files import atomic_path
-from soubayes._optional import require
-from soubayes._types import DataFrame, DataTree, Seed
+from soubayes._types import DataTree, Seed
 from soubayes.confidence import check_gamma, shown
 from soubayes.results import to_inference_data
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.posterior import Posterior
 
 Array = np.ndarray
+
+
+class PathPoints(NamedTuple):
+    """The path of one target in the user's units, a row for each point."""
+
+    columns: dict[str, Any]  # name -> a number for each point
+    coef: Array  # (points, p) 0 where dropped
+    coef_sd: Array  # (points, p) NaN where dropped or not known
+    refit_coef: Array | None = None  # (points, p) at confidence 1, if the path chose its point
 
 
 class SparseEstimator(BaseEstimator):
@@ -51,7 +60,7 @@ class SparseEstimator(BaseEstimator):
         p = len(self.posteriors_[0].mean)
         return self._squeeze([mixture.covariance()[:p, :p] for mixture in self.mixtures_])
 
-    def summary(self, level: float = 0.9) -> DataFrame:
+    def summary(self, level: float = 0.9) -> pd.DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
@@ -78,7 +87,6 @@ class SparseEstimator(BaseEstimator):
         check_is_fitted(self)
         if not 0.0 < level < 1.0:
             raise ValueError(f"level is {level}, but it must lie between 0 and 1.")
-        pandas = require("pandas", "summary")
         names = self._feature_names()
         frames = []
         for t, q in enumerate(self.posteriors_):
@@ -90,7 +98,7 @@ class SparseEstimator(BaseEstimator):
                 lower, upper = supports.interval(level)
                 more = {"inclusion": supports.probability, "set": supports.set_numbers()}
             frames.append(
-                pandas.DataFrame(
+                pd.DataFrame(
                     {
                         "estimate": q.mean,
                         "sd": q.sd,
@@ -99,12 +107,12 @@ class SparseEstimator(BaseEstimator):
                         "selected": selected,
                         **more,
                     },
-                    index=pandas.Index(names, name="feature"),
+                    index=pd.Index(names, name="feature"),
                 )
             )
         table = frames[0]
         if not self._single:
-            table = pandas.concat(frames, keys=self._target_names(), names=["target"])
+            table = pd.concat(frames, keys=self._target_names(), names=["target"])
         if hasattr(self, "sparsity_"):
             table.attrs["sparsity"] = self.sparsity_
         return table
@@ -222,6 +230,24 @@ class SparseEstimator(BaseEstimator):
         return (
             names if names is not None else np.array([f"x{i}" for i in range(self.n_features_in_)])
         )
+
+    def _set_paths(self, paths: list[PathPoints]) -> None:
+        """``path_`` and the coefficients along it: frames, or lists of them if several targets."""
+        names = pd.Index(self._feature_names().tolist())
+        frames: dict[str, list[pd.DataFrame]] = {
+            "path_": [pd.DataFrame(path.columns) for path in paths],
+            "path_coef_": [pd.DataFrame(path.coef, columns=names) for path in paths],
+            "path_coef_sd_": [pd.DataFrame(path.coef_sd, columns=names) for path in paths],
+            "path_refit_coef_": [
+                pd.DataFrame(path.refit_coef, columns=names)
+                for path in paths
+                if path.refit_coef is not None
+            ],
+        }
+        for name, found in frames.items():
+            self.__dict__.pop(name, None)
+            if len(found) == len(paths):
+                setattr(self, name, found[0] if self._single else found)
 
     def _squeeze(self, parts: list[Any]) -> Any:
         """One target: its value; several: an array (or list of dicts) with a target axis."""

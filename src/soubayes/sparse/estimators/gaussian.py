@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from soubayes.results import Table
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.standardise import check_units
 from soubayes.sparse.estimators.base import (
+    PathPoints,
     SparseEstimator,
     check_choice,
     check_confidence_coef,
@@ -187,11 +187,11 @@ class GaussianEstimator(SparseEstimator):
         )
         self.n_iter_ = max(fit.solution.n_iter for fit in fits)
         self.converged_ = all(fit.solution.converged for fit in fits)
-        tables = [
-            self._table(design, fit, units, t)
+        paths = [
+            self._path(design, fit, units, t)
             for t, (design, fit) in enumerate(zip(designs, fits, strict=True))
         ]
-        self.path_ = tables[0] if self._single else tables
+        self._set_paths(paths)
         self.objective_ = self._histories(designs, fits, units)
         self._set_intercept(designs, fits, units)
         for name in ("candidates_", "out_of_fold_", "sparsity_"):
@@ -267,7 +267,7 @@ class GaussianEstimator(SparseEstimator):
         self._intercept_spread = np.array(spreads)
         self.intercept_, self.intercept_sd_ = self._squeeze(values), self._squeeze(sds)
 
-    def _table(self, design: LeastSquares, fit: TargetFit, units: TargetUnits, t: int) -> Table:
+    def _path(self, design: LeastSquares, fit: TargetFit, units: TargetUnits, t: int) -> PathPoints:
         """The path in the user's units; a coordinate fit is a path of one point."""
         scale = float(units.y_scale[t])
         s = fit.solution
@@ -290,19 +290,17 @@ class GaussianEstimator(SparseEstimator):
             ]
         coef, sd = coef * (scale / units.x_scale), sd * (scale / units.x_scale)
         gamma, noise, value, guarded, degrees = map(np.array, rest)
-        return Table(
-            gamma=gamma,
-            chosen=chosen_row(gamma, fit.gamma),
-            n_selected=selected.sum(axis=1),
-            noise_variance=noise * scale**2,
-            value=value + design.n * math.log(scale),
-            guarded=guarded,
-            degrees=degrees,
-            intercept=units.y_mean[t] - coef @ units.x_mean,
-            selected=selected,
-            coef=coef,
-            coef_sd=np.where(selected, sd, np.nan),
-        )
+        points = {
+            "gamma": gamma,
+            "chosen": chosen_row(gamma, fit.gamma),
+            "n_selected": selected.sum(axis=1),
+            "noise_variance": noise * scale**2,
+            "value": value + design.n * math.log(scale),
+            "guarded": guarded,
+            "degrees": degrees,
+            "intercept": units.y_mean[t] - coef @ units.x_mean,
+        }
+        return PathPoints(points, coef, np.where(selected, sd, np.nan))
 
     def _degrees_of_freedom(self) -> Array:
         return 2.0 * self._noise_shape

@@ -100,8 +100,12 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         What it cost each block to leave its prior, in nats, nuisance parameters included.
     objective_ : ndarray
         J after every step at the reported confidence.
-    path_ : Table
+    path_ : pandas.DataFrame
         The path, as in :class:`SoULogisticRegression`.
+    path_coef_ : pandas.DataFrame
+        The coefficients along the path; 0 where one is dropped.
+    path_coef_sd_ : pandas.DataFrame
+        Their posterior standard deviations; NaN where one is dropped.
     likelihood_ : RowLikelihood or CoupledLikelihood
         The likelihood with its nuisance parameters as fitted.
     n_iter_ : int

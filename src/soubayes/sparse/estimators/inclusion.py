@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from soubayes._optional import require
-from soubayes._types import DataFrame
 from soubayes.sparse.estimators.base import SparseEstimator, warn_unconverged
 from soubayes.sparse.inclusion.supports import SupportPosterior
 
@@ -24,7 +23,7 @@ class InclusionReports(SparseEstimator):
 
     def credible_sets(
         self, level: float = 0.95, *, purity: float = 0.5, presence: float = 0.9
-    ) -> DataFrame:
+    ) -> pd.DataFrame:
         """Sets of columns of which one carries an effect.
 
         Parameters
@@ -50,10 +49,9 @@ class InclusionReports(SparseEstimator):
         check_level("presence", presence)
         if not 0.0 <= purity <= 1.0:
             raise ValueError(f"purity is {purity}, but a correlation lies in [0, 1], signs apart.")
-        pandas = require("pandas", "credible_sets")
         names = self._feature_names()
         frames = [
-            pandas.DataFrame(
+            pd.DataFrame(
                 [
                     {
                         "features": [str(name) for name in names[one.columns]],
@@ -67,13 +65,13 @@ class InclusionReports(SparseEstimator):
                     for one in found
                 ],
                 columns=list(_SET_COLUMNS),
-                index=pandas.RangeIndex(1, len(found) + 1, name="set"),
+                index=pd.RangeIndex(1, len(found) + 1, name="set"),
             )
             for found in (each.credible_sets(level, purity, presence) for each in posteriors)
         ]
         if len(frames) == 1:
             return frames[0]
-        return pandas.concat(frames, keys=self._target_names(), names=["target"])
+        return pd.concat(frames, keys=self._target_names(), names=["target"])
 
     def discoveries(self, fdr: float = 0.1) -> Array:
         """Columns with an effect, at a false discovery rate.

@@ -142,18 +142,22 @@ class SoULinearRegression(
         J after every step of the last descent.
     confidence_coef_ : float
         Confidence of the point that is reported.
-    path_ : Table
-        The path: ``gamma``, ``chosen``, ``n_selected``, ``selected``, ``coef``, ``coef_sd``,
-        ``intercept``, ``noise_variance``, ``degrees`` (of freedom of the noise), ``value`` (J) and
-        ``guarded``.
+    path_ : pandas.DataFrame
+        The path, a row for each point: ``gamma``, ``chosen``, ``n_selected``, ``noise_variance``,
+        ``value`` (J), ``guarded``, ``degrees`` (of freedom of the noise) and ``intercept``. A list
+        of them if there are several targets, as for the other attributes of the path.
+    path_coef_ : pandas.DataFrame
+        The coefficients along the path, a column for each feature; 0 where it is dropped.
+    path_coef_sd_ : pandas.DataFrame
+        Their posterior standard deviations; NaN where the feature is dropped.
     inclusion_ : ndarray
         Probability of each column to carry an effect (``inclusion=True``).
     mass_held_ : float
         Posterior probability of supports without an effect besides the listed ones.
-    candidates_ : Table
+    candidates_ : pandas.DataFrame
         Candidates of a choice by prediction, with their held-out scores and weights.
-    out_of_fold_ : ndarray
-        Held-out predictions of the training rows.
+    out_of_fold_ : pandas.DataFrame
+        Held-out predictions of the training rows: ``y``, ``mean``, ``sd`` and ``fold``.
     sparsity_ : str
         What it costs to keep only the selected columns.
     mixtures_ : list

@@ -131,8 +131,8 @@ class LinearChoice(ChoosingEstimator, GaussianEstimator):
             if wanted[t] & {PATH.label, PATH_AVERAGE.label}:
                 if known:
                     own = self._sparse_mixtures[t].components[0]
-                    tables: Any = [self.path_] if self._single else self.path_
-                    coefs = tables[t]["coef"]
+                    frames: Any = [self.path_coef_] if self._single else self.path_coef_
+                    coefs = frames[t].to_numpy()
                     size = float(np.ravel(self.effective_parameters_)[t])
                 else:
                     coefs, fit = path_fit(design, model, free, max_iter=int(self.max_iter))

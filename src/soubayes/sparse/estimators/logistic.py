@@ -150,17 +150,23 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         What it cost each block to leave its prior, in nats.
     objective_ : ndarray, or a list of them
         J after every step at the reported confidence.
-    path_ : Table, or a list of them
-        The path: ``gamma``, ``chosen``, ``n_selected``, ``value`` (J), ``score``, ``selected``,
-        ``coef``, ``coef_sd``, ``intercept``, ``refit_coef`` and ``refit_intercept``.
+    path_ : pandas.DataFrame, or a list of them
+        The path, a row for each point: ``gamma``, ``chosen``, ``n_selected``, ``value`` (J),
+        ``score``, ``intercept`` and, if the path chose its point, ``refit_intercept``.
+    path_coef_ : pandas.DataFrame, or a list of them
+        The coefficients along the path, a column for each feature; 0 where it is dropped.
+    path_coef_sd_ : pandas.DataFrame, or a list of them
+        Their posterior standard deviations; NaN where the feature is dropped.
+    path_refit_coef_ : pandas.DataFrame, or a list of them
+        The coefficients of every point's columns at confidence 1, which the score is of.
     inclusion_ : ndarray of the shape of ``coef_``
         Probability of each column to carry an effect (``inclusion=True``).
     mass_held_ : ndarray of shape (1,) or (n_classes,)
         Posterior probability of supports without an effect besides the listed ones.
-    candidates_ : Table, or a list of them
+    candidates_ : pandas.DataFrame, or a list of them
         Candidates of a choice by prediction, with their held-out scores and weights.
-    out_of_fold_ : ndarray
-        Held-out probabilities of the training rows.
+    out_of_fold_ : pandas.DataFrame, or a list of them
+        Held-out probabilities of the training rows: ``y``, ``mean``, ``sd`` and ``fold``.
     sparsity_ : str, or a list of them
         What it costs to keep only the selected columns.
     mixtures_ : list

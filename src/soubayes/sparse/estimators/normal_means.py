@@ -69,8 +69,12 @@ class SoUNormalMeans(GaussianEstimator):
         What it cost each block to leave its prior, in nats.
     objective_ : ndarray
         J after every step of the last descent.
-    path_ : Table
+    path_ : pandas.DataFrame
         The path, as in :class:`SoULinearRegression`.
+    path_coef_ : pandas.DataFrame
+        The coefficients along the path; 0 where one is dropped.
+    path_coef_sd_ : pandas.DataFrame
+        Their posterior standard deviations; NaN where one is dropped.
     confidence_coef_ : float
         Confidence of the point that is reported.
     solver_ : str

@@ -275,10 +275,10 @@ class RowwiseEstimator(InclusionReports):
         lists: dict[str, list[Any]] = {
             "kl_": [report.kl for report in reports],
             "objective_": [outcome.history for outcome in outcomes],
-            "path_": [report.path for report in reports],
         }
         for name, parts in lists.items():
             setattr(self, name, parts[0] if self._single else parts)
+        self._set_paths([report.path for report in reports])
         for name in ("candidates_", "out_of_fold_", "sparsity_"):
             self.__dict__.pop(name, None)
         self.mixtures_ = self._sparse_mixtures = [

@@ -4,12 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.results import Table
 from soubayes.sparse.designs.base import RowDesign
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.designs.triangles import cholesky, invert
 from soubayes.sparse.designs.woodbury import Woodbury
-from soubayes.sparse.estimators.base import chosen_row
+from soubayes.sparse.estimators.base import PathPoints, chosen_row
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.solvers import ordered
 from soubayes.sparse.solvers.costs import coefficient_kl, log_prior_variance, source_costs
@@ -30,7 +29,7 @@ class Report(NamedTuple):
     local_scale: Array  # NaN where the prior is normal
     global_scale: float
     kl: dict[str, float]
-    path: Table
+    path: PathPoints
 
 
 class _Spread(NamedTuple):
@@ -63,7 +62,7 @@ def report_on(design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: 
     )
 
 
-def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> Table:
+def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
     """The path in the user's units and column order."""
     p = len(back)
 
@@ -83,14 +82,13 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> Table:
         "value": [point.value for point in outcome.points],
         "score": [point.score for point in outcome.points],
         "intercept": intercept,
-        "selected": selected[:, back],
-        "coef": coef,
-        "coef_sd": np.array([point.sd for point in outcome.points])[:, :p][:, back] / units.scale,
     }
+    sd = np.array([point.sd for point in outcome.points])[:, :p][:, back] / units.scale
+    refit = None
     if np.isfinite(columns["score"]).any():
-        refit = coefficients([point.refit for point in outcome.points])
-        columns["refit_coef"], columns["refit_intercept"] = refit
-    return Table(**columns)
+        again = [point.refit for point in outcome.points]
+        refit, columns["refit_intercept"] = coefficients(again)
+    return PathPoints(columns, coef, sd, refit)
 
 
 def _dense(outcome: RowOutcome, p: int) -> _Spread:
