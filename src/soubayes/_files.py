@@ -21,9 +21,11 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{uuid4().hex}.part")
-    temporary.touch(exist_ok=False)  # with the permissions of any new file
+    temporary.touch(exist_ok=False)
+    mode = temporary.stat().st_mode  # of any new file: what the umask leaves
     try:
         yield temporary
+        temporary.chmod(mode)  # a writer may have made a file of its own, for its owner alone
         with open(temporary, "rb") as written:
             os.fsync(written.fileno())
         os.replace(temporary, target)
