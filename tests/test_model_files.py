@@ -6,9 +6,11 @@ import json
 import pickle
 import pkgutil
 import random
+import subprocess
 import sys
 import zipfile
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -77,6 +79,9 @@ MODELS = {
     "table": lambda: make_pipeline(TableEncoder(), SoULinearRegression(choice="path")).fit(
         FRAME, Y
     ),
+    "generator": lambda: SoULinearRegression(
+        choice="path", random_state=np.random.RandomState(0)
+    ).fit(X, Y),
     "not fitted": lambda: SoULinearRegression(confidence_coef=2.0),
 }
 
@@ -87,6 +92,8 @@ def same(one, two):
         return False
     if isinstance(one, pd.DataFrame):
         return one.equals(two) and one.columns.equals(two.columns)
+    if isinstance(one, np.random.RandomState):
+        return same(one.get_state(), two.get_state())
     if isinstance(one, np.ndarray) and one.dtype != object:
         return one.tobytes("A") == two.tobytes("A") and one.dtype == two.dtype
     if isinstance(one, np.ndarray | list | tuple):
@@ -368,6 +375,72 @@ def test_a_hostile_depth_or_size_is_one_sentence(tmp_path):
     heads = [["<f8", [1], "C"], ["<i4", [1], "C"], ["<i4", [2], "C"]]
     raw = np.array([1.0]).tobytes() + np.array([10**6, 0, 1], "<i4").tobytes()
     refused(file_of(beyond, heads, raw), tmp_path / "beyond")
+
+
+def state(place=624, has_gauss=0, name="MT19937", gauss=0.0):
+    """A file with a generator at some place of its 624 words, as an attribute of a model."""
+    node = {"random state": {"tuple": [name, {"array": 0}, place, has_gauss, gauss]}}
+    node = {"object": ["SoULinearRegression", {"random_state": node}]}
+    return file_of(node, [["<u4", [624], "C"]], bytes(4 * 624))
+
+
+def test_a_generator_outside_its_words_is_refused(tmp_path):
+    """NumPy takes any place and reads foreign memory there."""
+    for place in (10**9, 700, 625, -1, -3, True, 3.0, "3", None):
+        refused(state(place), tmp_path / "generator")
+    refused(state(has_gauss=2), tmp_path / "generator")
+    refused(state(name="PCG64"), tmp_path / "generator")
+    refused(state(gauss="0"), tmp_path / "generator")
+    (tmp_path / "generator").write_bytes(state(624))
+    assert 0.0 <= load_model(tmp_path / "generator").random_state.uniform() <= 1.0
+
+
+@pytest.mark.parametrize("dtype", ["|S0", "<U0"])
+def test_arrays_of_nothing_take_no_memory(dtype, tmp_path):
+    node = {"object": ["SoULinearRegression", {"coef_": {"array": 0}}]}
+    refused(file_of(node, [[dtype, [2**30], "C"]]), tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("kind", ["set", "frozenset", "dict"])
+def test_keys_of_one_hash_are_refused(kind, tmp_path):
+    keys = [k * (2**61 - 1) for k in range(20_000)]
+    content = keys if kind != "dict" else [[key, None] for key in keys]
+    node = {"object": ["SoULinearRegression", {"feature_blocks": {kind: content}}]}
+    assert "made to look alike" in refused(file_of(node), tmp_path / "slow")
+
+
+def test_one_array_in_many_tables_is_refused(tmp_path):
+    heads, raw = [["<f8", [1000, 1], "C"], ["<i4", [1001], "C"]], bytes(12004)
+    table = {"frame": [["a"], [{"array": 0}]]}
+    matrix = {"sparse": ["csr_array", {"tuple": [1000, 1]}, *({"array": 1},) * 3]}
+    for node in (table, matrix):
+        held = {"object": ["SoULinearRegression", {"path_": {"list": [node] * 1000}}]}
+        refused(file_of(held, heads, raw), tmp_path / "many")
+    again = {"object": ["SoULinearRegression", {"path_": table}]}
+    (tmp_path / "one").write_bytes(file_of(again, heads, raw))
+    assert load_model(tmp_path / "one").path_.shape == (1000, 1)
+
+
+@pytest.mark.parametrize("value", [None, 3, "model", [1], {"a": 1}, np.zeros(3)])
+def test_only_estimators_are_saved_and_loaded(value, tmp_path):
+    with pytest.raises(TypeError, match="which a model file cannot hold"):
+        save_model(value, tmp_path / "model")
+    assert "not an estimator" in refused(_to_bytes(value), tmp_path / "model")
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(5000, marks=pytest.mark.slow)])
+def test_changed_structures_are_refused_or_harmless(count, tmp_path):
+    """With right checksums, under limits of memory and CPU time, and used if they load."""
+    files = [tmp_path / str(number) for number in range(len(MODELS))]
+    for file, make in zip(files, MODELS.values(), strict=True):
+        save_model(make(), file)
+    program = [sys.executable, str(Path(__file__).with_name("mutations.py")), str(count)]
+    done = subprocess.run([*program, *map(str, files)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert said["other"] == said["greedy"] == []
+    assert said["loaded"] + said["refused"] == count
+    assert min(said["loaded"], said["refused"]) > count // 20
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,6 +11,10 @@ In ``model``, None, booleans, numbers and text stand for themselves and everythi
 ``{kind: content}`` with one of the kinds of `_Reader`. An object is the name of its class and its
 attributes. Names are looked up in `_OURS` or among the public estimators of scikit-learn, and
 nothing of the class is called: so no file can run code, and classes may move between modules.
+
+A file may come from anyone. Every field is checked before it is used. Reading takes memory and time
+in proportion to the file: arrays lie in its bytes, what is copied is counted (`_Reader.copied`) and
+keys that were made to have one hash are refused (`_hashable`).
 """
 
 import hashlib
@@ -59,12 +63,15 @@ _SKLEARN = {
     *("sklearn.preprocessing", "sklearn.random_projection"),
 }
 _PLAIN = (type(None), bool, int, float, str)
-_SEQUENCES: dict[str, Callable] = {t.__name__: t for t in (list, tuple, set, frozenset)}
+_SEQUENCES = {t.__name__: t for t in (list, tuple, set, frozenset)}
 _TYPES: dict[str, type] = {t.__name__: t for t in (bool, int, float, str, object)}
 _TYPES |= {f"numpy.{t.__name__}": t for t in np.sctypeDict.values()}
 _UFUNCS = {name: value for name, value in vars(np).items() if type(value) is np.ufunc}
 _SPARSE = {c.__name__: c for c in (sp.csr_array, sp.csc_array, sp.csr_matrix, sp.csc_matrix)}
 _ARRAY_KINDS = "biufcSUmM"
+_COPIES = 4  # bytes of tables and matrices for each byte of a file; its own models copy less than 1
+_ALIKE = 8  # keys of one dict that may have the same hash, as 1, 1.0 and True have
+_TWISTER = 624  # words of the state of a Mersenne twister
 
 
 def save_model(model: Estimator, path: File) -> None:
@@ -103,6 +110,8 @@ def save_model(model: Estimator, path: File) -> None:
     >>> load_model(file).coef_ == model.coef_
     array([ True])
     """
+    if not isinstance(model, BaseEstimator):
+        _refuse(model, "model")
     data = _to_bytes(model)
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
@@ -141,6 +150,8 @@ def load_model(path: File) -> Estimator:
         data = file.read()
     try:
         model, wrote = _from_bytes(data)
+        if not isinstance(model, BaseEstimator):
+            raise ValueError(f"it holds a {type(model).__name__}, not an estimator")
     except Exception as error:  # whatever a hostile file provokes ends here
         reason = str(error) or type(error).__name__
         raise ValueError(f"{os.fspath(path)!r} is not loaded: {reason}.") from error
@@ -181,7 +192,7 @@ def _from_bytes(data: bytes) -> tuple[Any, str | None]:
         raise ValueError("it is damaged (its content does not match its checksum)")
     text, _, raw = body.partition(b"\n")
     head = json.loads(text)
-    reader = _Reader(_read_arrays(head["arrays"], raw))
+    reader = _Reader(_read_arrays(head["arrays"], raw), len(data))
     model = reader.node(head["model"])
     return model, str(head["versions"]["scikit-learn"]) if reader.sklearn else None
 
@@ -255,23 +266,28 @@ class _Writer:
 class _Reader:
     """JSON nodes to Python objects: the only things that a file can become."""
 
-    def __init__(self, arrays: list[np.ndarray]) -> None:
+    def __init__(self, arrays: list[np.ndarray], size: int) -> None:
         self.arrays = arrays
+        self.left = _COPIES * size  # bytes that may still be copied
         self.sklearn = False  # whether a class of scikit-learn was among the objects
         self._kinds: dict[str, Callable[[Any], Any]] = {
-            "dict": lambda content: dict(map(self.nodes, content)),
+            "dict": self.pairs,
             "array": self.array,
             "frame": self.frame,
-            "scalar": lambda content: self.node(content)[()],
+            "scalar": self.scalar,
             "objects": self.objects,
-            "slice": lambda content: slice(*self.nodes(content)),
+            "slice": self.span,
             "dtype": _dtype,
             "ufunc": _UFUNCS.__getitem__,
             "type": _TYPES.__getitem__,
             "sparse": self.sparse,
             "random state": self.random_state,
             "object": self.object,
-        } | {name: self.sequence(make) for name, make in _SEQUENCES.items()}
+            "list": self.nodes,
+            "tuple": lambda content: tuple(self.nodes(content)),
+            "set": lambda content: set(_hashable(self.nodes(content))),
+            "frozenset": lambda content: frozenset(_hashable(self.nodes(content))),
+        }
 
     def node(self, node: Any) -> Any:
         if isinstance(node, dict):
@@ -286,21 +302,47 @@ class _Reader:
     def nodes(self, content: list[Any]) -> list[Any]:
         return [self.node(part) for part in content]
 
-    def sequence(self, make: Callable) -> Callable[[Any], Any]:
-        return lambda content: make(self.nodes(content))
+    def pairs(self, content: list[Any]) -> dict[Any, Any]:
+        found = [self.nodes(pair) for pair in content]
+        _hashable([key for key, _ in found])
+        return dict(found)
 
     def array(self, place: int) -> np.ndarray:
-        return self.arrays[place]
+        return self.arrays[_whole(place, len(self.arrays) - 1)]
+
+    def scalar(self, content: Any) -> Any:
+        value = self.node(content)
+        if not isinstance(value, np.ndarray) or value.ndim:
+            raise ValueError("it holds a scalar that is no array of dimension 0")
+        return value[()]
+
+    def span(self, content: Any) -> slice:
+        ends = self.nodes(content)
+        if not all(end is None or type(end) in (int, str) for end in ends):
+            raise ValueError("it holds a slice whose ends are no numbers")
+        return slice(*ends)
+
+    def copied(self, *arrays: np.ndarray) -> None:
+        """Arrays that are about to be copied; one array may be named many times."""
+        if not all(isinstance(array, np.ndarray) for array in arrays):
+            raise ValueError("it holds a value where an array must be")
+        self.left -= sum(array.nbytes for array in arrays)
+        if self.left < 0:
+            raise ValueError("its tables and matrices are larger than the file")
 
     def objects(self, content: Any) -> np.ndarray:
         shape, parts = content
         values = np.empty(len(parts), dtype=object)
-        values[:] = self.nodes(parts)
-        return values.reshape(shape)
+        for i, part in enumerate(parts):  # at once, arrays among them would be taken apart
+            values[i] = self.node(part)
+        return values.reshape(_shape(shape))
 
     def frame(self, content: Any) -> pd.DataFrame:
         names, parts = content
         columns = self.nodes(parts)
+        self.copied(*columns)
+        if not all(type(name) is str for name in names):
+            raise ValueError("it holds a table whose names are no text")
         if len(columns) == 1 and columns[0].ndim == 2:
             return pd.DataFrame(columns[0], columns=names)
         found = [x.tolist() if x.dtype == object else x for x in columns]  # text, as it was made
@@ -310,14 +352,26 @@ class _Reader:
 
     def sparse(self, content: Any) -> Any:
         name, *parts = content
-        shape, *arrays = self.nodes(parts)
-        matrix = _SPARSE[name](tuple(arrays), shape=shape)
+        shape, data, indices, indptr = self.nodes(parts)
+        self.copied(data, indices, indptr)
+        if {indices.dtype.kind, indptr.dtype.kind} != {"i"} or data.dtype.kind not in "biufc":
+            raise ValueError("it holds a matrix of wrong types")
+        if not len(indptr):
+            raise ValueError("it holds a matrix without rows")
+        matrix = _SPARSE[name]((data, indices, indptr), shape=_shape(shape))
         matrix.check_format(full_check=True)
         return matrix
 
     def random_state(self, content: Any) -> np.random.RandomState:
+        name, key, place, has_gauss, gauss = self.node(content)
+        self.copied(key)
+        if name != "MT19937" or key.dtype != np.uint32 or key.shape != (_TWISTER,):
+            raise ValueError("it holds a random state of another kind")
+        if type(gauss) is not float:
+            raise ValueError("it holds a random state whose last draw is no number")
         generator = np.random.RandomState(0)
-        generator.set_state(self.node(content))
+        where = _whole(place, _TWISTER), _whole(has_gauss, 1)  # NumPy does not check them
+        generator.set_state((name, key, *where, gauss))
         return generator
 
     def object(self, content: Any) -> Any:
@@ -358,9 +412,9 @@ def _read_arrays(heads: list[Any], raw: bytes) -> list[np.ndarray]:
     arrays, at = [], 0
     for dtype, shape, order in heads:
         kind = _dtype(dtype)
-        if kind.kind not in _ARRAY_KINDS:
-            raise ValueError(f"it holds an array of {dtype!r}")
-        array = np.ndarray(tuple(shape), kind, raw, at, order=order)
+        if kind.kind not in _ARRAY_KINDS or kind.itemsize == 0 or order not in ("C", "F"):
+            raise ValueError(f"it holds an array of {str(dtype)[:20]!r}, order {str(order)[:20]!r}")
+        array = np.ndarray(_shape(shape), kind, raw, at, order=order)
         at += array.nbytes
         arrays.append(array.copy(order))
     if at != len(raw):
@@ -368,11 +422,35 @@ def _read_arrays(heads: list[Any], raw: bytes) -> list[np.ndarray]:
     return arrays
 
 
-def _dtype(text: str) -> np.dtype:
-    found = np.dtype(text)
-    if found.str != text:
-        raise ValueError(f"it names a dtype {text!r}")
+def _dtype(text: Any) -> np.dtype:
+    found = np.dtype(text) if type(text) is str and len(text) < 40 else None
+    if found is None or found.str != text:
+        raise ValueError(f"it names a dtype {str(text)[:40]!r}")
     return found
+
+
+def _whole(value: Any, most: int) -> int:
+    """A whole number from 0 to ``most``."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"it holds {str(value)[:40]} where a number from 0 to {most} must be")
+    return value
+
+
+def _shape(sizes: Any) -> tuple[int, ...]:
+    if not isinstance(sizes, list | tuple) or len(sizes) > 32:
+        raise ValueError("it holds an array without a shape")
+    return tuple(_whole(size, 2**62) for size in sizes)
+
+
+def _hashable(keys: list[Any]) -> list[Any]:
+    """Keys of a set or dict, if they do not share a hash: such keys take quadratic time.
+
+    Hashes of numbers can be computed by anyone: those of 2**61 - 1 and its multiples are 0.
+    """
+    hashes = np.sort([hash(key) for key in keys])
+    if np.any(hashes[_ALIKE:] == hashes[:-_ALIKE]):
+        raise ValueError("it holds keys that were made to look alike")
+    return keys
 
 
 def _order(array: np.ndarray) -> Literal["C", "F"]:
@@ -384,6 +462,6 @@ def _refuse(value: Any, where: str) -> Any:
     kind = type(value)
     raise TypeError(
         f"{where} is a {kind.__module__}.{kind.__qualname__}, which a model file cannot hold: it "
-        "holds numbers, text, arrays, the sparse estimators of soubayes and estimators of "
-        "scikit-learn (a network has a method save)."
+        "holds SoULinearRegression, SoULogisticRegression, SoUNormalMeans and estimators of "
+        "scikit-learn around them, made of numbers, text and arrays. A network has a method save."
     )
