@@ -26,7 +26,7 @@ from soubayes.sparse.estimators.base import SparseEstimator, as_dense, check_cho
 
 Array = np.ndarray
 
-LARGE = 10_000  # rows from which moments take the place of rows, and a classifier needs no choice
+LARGE = 10_000  # rows from which moments, or losses and degrees of freedom, take the place of rows
 SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
 DENSE_BYTES = 2**28  # the same of a dense X
 FEWEST = 20  # rows below which folds would say nothing
@@ -117,28 +117,25 @@ class ChoosingEstimator(SparseEstimator):
         scoring: Scoring,
     ) -> None:
         jobs = effective_n_jobs(self.n_jobs)
-        choices: list[Choice] = choose_by_prediction(task, candidates, splits, scoring, jobs)
+        self._set_choices(choose_by_prediction(task, candidates, splits, scoring, jobs))
+
+    def _set_choices(self, choices: list[Choice], judged_by: str = "held-out rows") -> None:
         self.mixtures_ = [each.mixture for each in choices]
         tables = [each.candidates for each in choices]
         held = [each.out_of_fold for each in choices]
-        said = [self._sparsity(t, each) for t, each in enumerate(choices)]
+        said = [self._sparsity(t, each, judged_by) for t, each in enumerate(choices)]
         self.sparsity_ = said[0] if self._single else said
         self.candidates_ = tables[0] if self._single else tables
-        if scoring.by_row:
+        if held[0] is not None:
             self.out_of_fold_ = held[0] if self._single else held
 
-    def _sparsity(self, target: int, choice: Choice) -> str:
-        """What keeping only the selected columns costs on held-out rows, in words."""
+    def _sparsity(self, target: int, choice: Choice, judged_by: str) -> str:
+        """What keeping only the selected columns costs, in words."""
         selected = np.atleast_2d(self.selected_)[target]
         table = choice.candidates
         row = list(table["candidate"]).index(PATH.label)
         path, whole = float(table["error"][row]), float(table["mixture_error"][row])
-        cost = path / whole - 1.0 if whole > 0 else 0.0
-        if abs(cost) < 0.005:
-            says = "predict held-out rows as well as all columns"
-        else:
-            says = f"predict held-out rows {abs(cost):.0%} {'worse' if cost > 0 else 'better'}"
-            says += f" than all columns ({self._error_name} {path:.3g} against {whole:.3g})"
+        says = f"predict {judged_by} " + compared(path, whole, self._error_name)
         return f"{int(selected.sum()):,} of {len(selected):,} columns; alone they {says}."
 
     def _auto_folds(self, n: int, p: int) -> int:
@@ -169,6 +166,23 @@ class ChoosingEstimator(SparseEstimator):
                 cv = KFold(min(int(cv), n), **shuffled)
         splits = list(check_cv(cv, y, classifier=self._stratified).split(np.zeros(n), y))
         return splits[:1] if n >= self._one_part and isinstance(self.cv, str) else splits
+
+
+def compared(path: float, whole: float, name: str) -> str:
+    """The error of the selected columns beside that of all columns, in words.
+
+    A ratio says nothing where the smaller error is near 0, so that more than twice is two numbers.
+
+    >>> compared(1.1, 1.0, "RMSE")
+    '10% worse than all columns (RMSE 1.1 against 1)'
+    >>> compared(0.02, 0.003, "log loss")
+    'worse than all columns (log loss 0.02 against 0.003)'
+    """
+    if abs(path - whole) <= 0.005 * whole:
+        return "as well as all columns"
+    share = f"{abs(path / whole - 1.0):.0%} " if max(path, whole) <= 2.0 * min(path, whole) else ""
+    sign = "worse" if path > whole else "better"
+    return f"{share}{sign} than all columns ({name} {path:.3g} against {whole:.3g})"
 
 
 class InMemory(ChoiceTask):

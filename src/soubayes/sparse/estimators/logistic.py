@@ -14,6 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes.confidence import shown
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -22,15 +23,17 @@ from soubayes.data.streams import (
     row_weights,
     walked_again,
 )
+from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
 from soubayes.sparse.choice.mixture import Component, Mixture
-from soubayes.sparse.choice.prediction import Candidate, Fits
+from soubayes.sparse.choice.prediction import Candidate, Choice, Fits
 from soubayes.sparse.choice.row_dial import ROW_DIAL, fit_rows_at
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
+from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.designs.streamed import StreamedTarget
 from soubayes.sparse.estimators.base import FeatureSelection, check_choice, set_columns
 from soubayes.sparse.estimators.choosing import LARGE, PATH, ChoosingEstimator
 from soubayes.sparse.estimators.classes import one_against_rest, survey, weigh_block
-from soubayes.sparse.estimators.rowwise import RowwiseEstimator
+from soubayes.sparse.estimators.rowwise import STRIDE, RowPlan, RowwiseEstimator
 from soubayes.sparse.estimators.rowwise_report import report_on
 from soubayes.sparse.likelihoods.base import RowLikelihood
 from soubayes.sparse.likelihoods.bernoulli import Bernoulli, JaakkolaBernoulli
@@ -39,13 +42,19 @@ from soubayes.sparse.likelihoods.probits import (
     mean_probability,
     probability_sd,
 )
-from soubayes.sparse.solvers.rowwise_path import Limits, SharedRows, solve_rows
+from soubayes.sparse.solvers.rowwise_path import (
+    Limits,
+    RowOutcome,
+    SharedRows,
+    plug_in_loss,
+    solve_rows,
+)
 from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
 
-STRIDE = 4  # a fold's path visits every fourth point
-FOLD_TOL = 1e-4  # and stops there when J falls by less than this, relative
+FAR_MORE = 10  # rows for each column at which losses of new rows are estimated in the fitted ones
+FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
 
 _BOUNDS: dict[str | None, type[RowLikelihood]] = {None: Bernoulli, "jaakkola": JaakkolaBernoulli}
 
@@ -73,10 +82,10 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
     choice : {"prediction", "path"}, default="prediction"
         How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
-        scores on held-out rows and predicts from their mixture; from 10,000 rows on, and for
-        streamed rows, it is ``confidence_coef=1``. ``"path"`` follows ``confidence_coef`` from 1
-        upwards, chooses a point for each class by an information criterion and refits its columns
-        at confidence 1.
+        scores on held-out rows and predicts from their mixture; from 10,000 rows on
+        the scores are estimated without holding rows out. ``"path"`` follows ``confidence_coef``
+        from 1 upwards, chooses a point for each class by an information criterion and refits its
+        columns at confidence 1.
     cv : "auto", int, splitter, list of (train, test) or None, default="auto"
         Folds of ``choice="prediction"``. ``"auto"`` is 5 stratified folds, of which only one is
         held out from 2,000 rows on. None means the path alone.
@@ -325,7 +334,8 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         shared, plan, units = self._shared(X, weight)
         self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
         self._include(X, weight, targets)
-        if len(y) < LARGE and self._by_prediction() and self._enough(len(y)):
+        folds = self._by_prediction() and not self._estimates(*X.shape)
+        if folds and self._enough(len(y)):
             with solver_threads(int(min(X.shape)), effective_n_jobs(self.n_jobs)):
                 if self._choose(X, targets, weight, y, CLASSES):
                     self._set_mixture_attributes()
@@ -447,12 +457,65 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
 
     # ---- confidences chosen by prediction ---------------------------------------------------
 
-    def _asked(self, shared: SharedRows) -> float | None:
-        """1 for many rows or rows from somewhere else: the data decide, and a path is dear."""
-        many = shared.weight is None or shared.design.n_rows >= LARGE
-        if self.confidence_coef == "auto" and self.choice == "prediction" and many:
-            return 1.0
-        return super()._asked(shared)
+    def _estimates(self, rows: int, columns: int) -> bool:
+        """Whether there are so many rows that no fold is held out."""
+        many = rows >= max(LARGE, FAR_MORE * columns)
+        return self._by_prediction() and self.cv == "auto" and many
+
+    def _solve(
+        self,
+        shared: SharedRows,
+        targets: Sequence[Any],
+        plan: RowPlan,
+        units: ColumnUnits,
+        jobs: int,
+    ) -> list[RowOutcome]:
+        outcomes = super()._solve(shared, targets, plan, units, jobs)
+        streamed = shared.weight is None
+        if streamed and self._by_prediction() and not self._estimates(LARGE, 0):
+            self._say(f"cv is {shown(self.cv)}, but streamed rows cannot be held out")
+        estimates = self._estimates(shared.design.n_rows, 0 if streamed else len(plan.order))
+        if estimates and all(outcome.first is not None for outcome in outcomes):
+            found = [
+                mix_ends(self._ends(t, shared, y, outcome, units, plan), shared.n)
+                for t, (y, outcome) in enumerate(zip(targets, outcomes, strict=True))
+            ]
+            choices = [Choice(mixture, table, None) for mixture, table in found]
+            self._set_choices(choices, "new rows, by an estimate,")
+            self._set_mixture_attributes()
+        return outcomes
+
+    def _ends(
+        self,
+        t: int,
+        shared: SharedRows,
+        y: Any,
+        outcome: RowOutcome,
+        units: ColumnUnits,
+        plan: RowPlan,
+    ) -> list[End]:
+        """The sparse point, and where its path began."""
+        assert outcome.first is not None
+        begin = outcome._replace(fit=outcome.first)
+        first = report_on(shared.design, begin, units, np.argsort(plan.order))
+        kappa = self.shrinkage_[t]
+        searched = float(self.confidence_coef_[t])
+        return [
+            End(
+                PATH.label,
+                self._sparse_mixtures[t].components[0],
+                plug_in_loss(shared, y, outcome.fit),
+                degrees_of_freedom(kappa, searched),
+                float(np.sum(1.0 - kappa)),
+            ),
+            End(
+                "confidence 1",
+                self._component(first),
+                plug_in_loss(shared, y, outcome.first),
+                degrees_of_freedom(first.shrinkage),
+                float(np.sum(1.0 - first.shrinkage)),
+            ),
+        ]
 
     _candidates = (PATH, *(Candidate(point.label, *point) for point in ROW_DIAL))
     _stratified = True

@@ -45,6 +45,7 @@ class Limits(NamedTuple):
     tol: float
     report: Report = lambda *_: None
     stride: int = 1  # every how many-th point of a path that chooses is visited
+    refine: bool = False  # whether then those beside the best
 
     def solver(self) -> dict[str, Any]:
         """What a solver of one point is told."""
@@ -73,6 +74,15 @@ class RowOutcome(NamedTuple):
     n_iter: int
     points: list[RowPoint]
     gamma: float  # confidence in the coefficients of the reported point
+    first: RowFit | None = None  # where a path that chooses began, at confidence 1
+
+
+class _Visit(NamedTuple):
+    """A point of a path that chooses: the fit there, and the refit of its support."""
+
+    point: RowPoint
+    fit: RowFit
+    refit: RowFit
 
 
 def share_rows(likelihood: Likelihood, design: RowDesign, weight: Array, solver: str) -> SharedRows:
@@ -109,28 +119,62 @@ def solve_rows(
         return _sweeps(shared, y, model.at(asked, free), free, asked, limits)
     run = partial(_minimise, shared, y)
     grid = confidence_grid(int(free.sum()), None if auto else asked) if selects else [asked]
-    grid = grid[:: limits.stride] if auto else grid
     loose = limits._replace(tol=max(_LOOSE, limits.tol))
+    if auto:
+        return _choose(shared, y, model, free, np.asarray(grid), limits, loose)
     points: list[RowPoint] = []
-    refits: list[RowFit] = []
     way: RowFit | None = None
     for gamma in map(float, grid):
-        last = not auto and gamma == grid[-1]
-        fit = way = run(model.at(gamma, free), way, limits if last else loose)
-        if auto:
-            same = refits and np.array_equal(refits[-1].state.active, fit.state.active)
-            one = model.at(1.0, free)
-            refits.append(refits[-1] if same else run(one, fit, loose, readmit=False))
-        points.append(_point(shared, y, fit, gamma, free, refits[-1] if auto else None))
-        if auto and not free[fit.state.active].any():
-            break
-    if not auto:
-        gamma = points[-1].gamma
-        return _outcome(model.at(gamma, free), fit, points, gamma)
-    chosen = int(np.argmin([point.score for point in points]))
-    fit = run(model.at(1.0, free), refits[chosen], limits, readmit=False)
+        way = run(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
+        points.append(_point(shared, y, way, gamma, free, None))
+    assert way is not None
+    return _outcome(model.at(gamma, free), way, points, gamma)
+
+
+def _choose(
+    shared: SharedRows,
+    y: Any,
+    model: RowModel,
+    free: Array,
+    grid: Array,
+    limits: Limits,
+    loose: Limits,
+) -> RowOutcome:
+    """Along the path, to the refit of the support of least score."""
+    one = model.at(1.0, free)
+
+    def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
+        visits: list[_Visit] = []
+        for gamma in map(float, gammas):
+            start = before and before.fit
+            fit = _minimise(shared, y, model.at(gamma, free), start, loose)
+            same = before and np.array_equal(before.refit.state.active, fit.state.active)
+            if before and same:
+                refit = before.refit
+            else:
+                refit = _minimise(shared, y, one, fit, loose, readmit=False)
+            known = before.point.score if before and same else None
+            before = _Visit(_point(shared, y, fit, gamma, free, refit, known), fit, refit)
+            visits.append(before)
+            if not free[fit.state.active].any():
+                break
+        return visits
+
+    def best(visits: list[_Visit]) -> int:
+        return int(np.argmin([visit.point.score for visit in visits]))
+
+    visits = walk(grid[:: limits.stride], None)
+    first = visits[0].fit
+    if limits.refine:
+        at = best(visits) * limits.stride
+        inside = np.arange(max(at - limits.stride, 0) + 1, min(at + limits.stride, len(grid)))
+        inside = inside[inside % limits.stride > 0]
+        below = visits[max(best(visits) - 1, 0)]
+        visits = sorted(visits + walk(grid[inside], below), key=lambda visit: visit.point.gamma)
+    chosen, points = visits[best(visits)], [visit.point for visit in visits]
+    fit = _minimise(shared, y, one, chosen.refit, limits, readmit=False)
     fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
-    return _outcome(model.at(1.0, free), fit, points, points[chosen].gamma)
+    return _outcome(one, fit, points, chosen.point.gamma)._replace(first=first)
 
 
 def _sweeps(
@@ -223,7 +267,13 @@ def _from(
 
 
 def _point(
-    shared: SharedRows, y: Any, fit: RowFit, gamma: float, free: Array, refit: RowFit | None
+    shared: SharedRows,
+    y: Any,
+    fit: RowFit,
+    gamma: float,
+    free: Array,
+    refit: RowFit | None,
+    known: float | None = None,  # the score, if another point has this support
 ) -> RowPoint:
     p, active = shared.design.n_columns, fit.state.active
     mean, again, score = np.zeros(p), np.full(p, np.nan), np.nan
@@ -234,12 +284,22 @@ def _point(
     if refit is not None:
         again = np.zeros(p)
         again[refit.state.active] = refit.state.mean
-        n, k = shared.n, len(active)
-        price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
-        risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
-        loss, _ = shared.problem(y, refit).take(refit.state.active).plug_in(refit.state.mean)
-        score = 2.0 * loss + risk + price
+        score = _score(shared, y, refit, free) if known is None else known
     return RowPoint(gamma, active, mean, sd, fit.history[-1], score, again, fit.converged)
+
+
+def _score(shared: SharedRows, y: Any, refit: RowFit, free: Array) -> float:
+    """What `solve_rows` minimises along the path."""
+    active, n = refit.state.active, shared.n
+    k = len(active)
+    price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
+    risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
+    return 2.0 * plug_in_loss(shared, y, refit) + risk + price
+
+
+def plug_in_loss(shared: SharedRows, y: Any, fit: RowFit) -> float:
+    """The loss of the rows at the posterior mean, one pass."""
+    return float(shared.problem(y, fit).take(fit.state.active).plug_in(fit.state.mean)[0])
 
 
 def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
