@@ -53,9 +53,10 @@ _OURS = {
     "FoldedMoments": "soubayes.sparse.designs.moments",
     "Moments": "soubayes.sparse.designs.moments",
 }
-# public modules whose estimators prepare columns for ours or combine several of ours
+# public modules whose estimators prepare columns for ours or combine several of ours; not
+# sklearn.cluster, whose compiled loops take the shapes and thread counts of attributes on trust
 _SKLEARN = {
-    *("sklearn.cluster", "sklearn.compose", "sklearn.cross_decomposition"),
+    *("sklearn.compose", "sklearn.cross_decomposition"),
     *("sklearn.decomposition", "sklearn.discriminant_analysis", "sklearn.ensemble"),
     *("sklearn.feature_extraction", "sklearn.feature_extraction.text"),
     *("sklearn.feature_selection", "sklearn.impute", "sklearn.kernel_approximation"),
