@@ -1,7 +1,9 @@
 """The explorer in a real browser: its numbers are those of the fit, at every position."""
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes
 
 from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.pages.explorer import explorer_data, explorer_page
@@ -35,8 +37,6 @@ def data():
 
 @pytest.fixture(scope="module")
 def linear(data):
-    import pandas as pd
-
     X, y = data
     names = ["<script>alert(1)</script>", "</script><b>", *(f"column {j}" for j in range(10))]
     return SoULinearRegression(inclusion=True).fit(pd.DataFrame(X, columns=names), y)
@@ -81,7 +81,7 @@ def test_every_position_of_the_path_shows_the_numbers_of_path_(page, linear, vis
         assert f"confidence {path['gamma'][k]:.4g}," in tab.get_attribute(
             "#confidence", "aria-valuetext"
         )
-        assert f"confidence_coef={path['gamma'][k]:.6g}" in tab.inner_text("#code")
+        assert f"path_.loc[{k}]" in tab.inner_text("#code")
         tab.keyboard.press("ArrowRight")
     assert tab.is_checked("input[value=path]")
 
@@ -185,16 +185,46 @@ def test_two_hundred_columns_stay_below_a_megabyte():
     assert len(explorer_page(model).encode()) < 1e6
 
 
-def test_the_python_of_a_point_gives_that_point(data, linear):
-    import pandas as pd
+def fits(name):
+    """Estimators and their data: one target, two classes, several classes."""
+    if name == "breast cancer":
+        X, y = load_breast_cancer(return_X_y=True, as_frame=True)
+        return SoULogisticRegression(choice="path", confidence_coef="auto"), X, y
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    if name == "diabetes":
+        return SoULinearRegression(), X, y
+    return SoULogisticRegression(choice="path"), X, np.digitize(y, [100.0, 200.0])
 
+
+@pytest.mark.parametrize("name", ["breast cancer", "diabetes", "three classes"])
+def test_the_python_of_every_point_of_a_path_gives_what_is_shown(name):
+    model, X, y = fits(name)
+    for t, target in enumerate(explorer_data(model.fit(X, y))["targets"]):
+        path = target["path"]
+        fit, _, _ = path["code"][0].rpartition("\npath = ")
+        space = {"X": X, "y": y, "print": lambda *_, **__: None}
+        if t == 0:
+            exec(fit, space)  # the same for all points
+            again = space["model"]
+        space["model"] = again
+        for k, code in enumerate(path["code"]):
+            assert code.startswith(fit)
+            exec(code.removeprefix(fit), space)
+            coef, half = space["coef"], space["coef_sd"]
+            selected = np.array([row[k] for row in path["selected"]], bool)
+            shown = np.array([row[k] for row in path["coef"]], float)
+            assert path["count"][k] == (coef != 0).sum() == selected.sum()
+            assert set(coef.index[coef != 0]) == set(np.array(target["columns"])[selected])
+            np.testing.assert_allclose(coef[target["columns"]], shown, rtol=1e-8)
+            assert half[np.array(target["columns"])[selected]].notna().all()
+            assert space["path"]["gamma"] == pytest.approx(path["gamma"][k])
+            assert space["path"]["intercept"] == pytest.approx(path["intercept"][k])
+
+
+def test_the_python_of_a_candidate_gives_that_candidate(data, linear):
     X, y = data
     target = explorer_data(linear)["targets"][0]
     space = {"X": pd.DataFrame(X, columns=linear.feature_names_in_), "y": y}
-    for k in (3, len(linear.path_) - 1):
-        exec(target["path"]["code"][k], space)
-        np.testing.assert_array_equal(space["model"].selected_, linear.path_coef_.loc[k] != 0)
-        np.testing.assert_allclose(space["model"].coef_, linear.path_coef_.loc[k], rtol=0.02)
     dial = target["dial"]
     k = next(k for k, estimate in enumerate(dial["estimate"]) if estimate)
     exec(dial["code"][k], space)

@@ -60,7 +60,7 @@ def explorer_data(
 
 
 class _Code:
-    """Python that fits a point again."""
+    """Python that gives the numbers that are shown."""
 
     def __init__(self, estimator: Any, code: str, fitted: str) -> None:
         self.estimator, self.code, self.fitted = estimator, code, fitted
@@ -71,6 +71,16 @@ class _Code:
         first = "import numpy as np\n" if "np.array(" in text else ""
         first += f"from soubayes import {type(new).__name__}\n"
         return first + self.code.replace("{estimator}", text)
+
+    def point(self, k: int, target: int) -> str:
+        """A point is a row of the path: a fit at its confidence alone could keep other columns."""
+        which = "" if self.estimator._single else f"[{target}]"
+        return (
+            f"{self()}\npath = {self.fitted}.path_{which}.loc[{k}]\n"
+            f"coef = {self.fitted}.path_coef_{which}.loc[{k}]\n"
+            f"coef_sd = {self.fitted}.path_coef_sd_{which}.loc[{k}]\n"
+            'print(path["gamma"], path["intercept"], coef[coef != 0], sep="\\n")\n'
+        )
 
     def candidate(self, label: str, target: int) -> str:
         """A candidate is a part of the mixture."""
@@ -93,7 +103,7 @@ def _target(estimator: Any, t: int, write: _Code) -> dict[str, Any]:
         "units": _numbers(estimator.posteriors_[t].scale[kept]),
         "total": len(selected),
         "reported": _reported(estimator, t, kept, selected, write),
-        "path": _path(path, kept, write),
+        "path": _path(path, kept, t, write),
         "dial": _dial(estimator, t, kept, write),
         "held": _held_out(estimator, t),
     }
@@ -140,7 +150,7 @@ class _PathFrames(NamedTuple):
         return (self.coef != 0.0) | np.isfinite(self.coef_sd)
 
 
-def _path(points: _PathFrames, kept: Array, write: _Code) -> dict[str, Any]:
+def _path(points: _PathFrames, kept: Array, t: int, write: _Code) -> dict[str, Any]:
     """Every point; coefficients and half widths are lists a column, empty where never selected."""
     path = points.table
     degrees = path["degrees"] if "degrees" in path else np.full(len(path), np.inf)
@@ -156,7 +166,7 @@ def _path(points: _PathFrames, kept: Array, write: _Code) -> dict[str, Any]:
         "selected": points.selected[:, kept].T.astype(int).tolist(),
         "coef": [_numbers(column) for column in points.coef[:, kept].T],
         "half": [_numbers(column) for column in half[:, kept].T],
-        "code": [write(confidence_coef=float(f"{g:.6g}")) for g in path["gamma"]],
+        "code": [write.point(k, t) for k in range(len(path))],
     }
 
 
