@@ -33,12 +33,13 @@ app = typer.Typer(
 console = Console()
 
 
-File = Annotated[Path, typer.Argument(help="A .csv or .parquet file with a header.")]
+File = Annotated[Path, typer.Argument(help="A .csv, .tsv, .txt or .parquet file with a header.")]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
 Task = Annotated[str, typer.Option(help="auto, regression or classification.")]
 Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
 Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]
+Decimal = Annotated[str, typer.Option(help="The decimal mark of a text file: auto, . or ,")]
 
 
 @app.command()
@@ -49,6 +50,7 @@ def fit(
     missing: Missing = "impute",
     drop: Drop = None,
     date: Date = None,
+    decimal: Decimal = "auto",
     out: Annotated[Path, typer.Option(help="Where the model and its page go.")] = Path("fit"),
 ) -> None:
     """Sparse regression or classification of a table: which columns matter, and how much.
@@ -60,7 +62,7 @@ def fit(
 
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
     with one_line_errors(TableError, OSError, ImportError):
-        problem, fitted = _fitted(file, target, settings)
+        problem, fitted = _fitted(file, target, decimal, settings)
         columns, rows = summary_cells(fitted)
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows[:MOST_PRINTED]:
@@ -82,6 +84,7 @@ def explore(
     missing: Missing = "impute",
     drop: Drop = None,
     date: Date = None,
+    decimal: Decimal = "auto",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("explorer.html"),
 ) -> None:
     """Fit a table and write a page to explore the fit: one file, no server, no network.
@@ -94,20 +97,20 @@ def explore(
 
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
     with one_line_errors(TableError, OSError, ImportError):
-        problem, fitted = _fitted(file, target, settings)
+        problem, fitted = _fitted(file, target, decimal, settings)
         given = {"task": problem.task, **{k: v for k, v in settings.items() if k != "task"}}
         read = ", ".join([repr(target), *(f"{name}={value!r}" for name, value in given.items())])
         say(f"{len(fitted.summary)} of {fitted.n_features} coefficients selected. {fitted.score}")
-        written = write_explorer(fitted, problem, file, target, read, out)
+        written = write_explorer(fitted, problem, file, target, decimal, read, out)
     say(f"Wrote {written}. Open it in a browser.")
 
 
-def _fitted(file: Path, target: str, settings: dict[str, Any]) -> tuple[Any, Any]:
+def _fitted(file: Path, target: str, decimal: str, settings: dict[str, Any]) -> tuple[Any, Any]:
     """The problem that a file and the options pose, and its fit; decisions are said."""
     from soubayes.data.tabular import pose_problem, read_table
     from soubayes.fitting import fit_table
 
-    problem = pose_problem(read_table(file), target, **settings)
+    problem = pose_problem(read_table(file, decimal), target, **settings)
     for note in problem.notes:
         say(note)
     with progress_bar() as progress:

@@ -93,16 +93,17 @@ def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[
 
 
 def write_explorer(
-    fitted: Fitted, problem: Problem, file: Path, target: str, read: str, out: Path
+    fitted: Fitted, problem: Problem, file: Path, target: str, decimal: str, read: str, out: Path
 ) -> Path:
     """Write the explorer of a table's fit; ``read`` is how `pose_problem` was called."""
+    given = repr(str(file)) + ")" + ("" if decimal == "auto" else f", decimal={decimal!r}")
     from soubayes.pages.explorer import explorer_page
 
     code = (
         "from pathlib import Path\n"
         "from sklearn.pipeline import make_pipeline\n"
         "from soubayes.data.tabular import TableEncoder, pose_problem, read_table\n\n"
-        f"problem = pose_problem(read_table(Path({str(file)!r})), {read})\n"
+        f"problem = pose_problem(read_table(Path({given}), {read})\n"
         "model = make_pipeline(TableEncoder(problem.dates), {estimator})\n"
         "model.fit(problem.X, problem.y)\n"
     )

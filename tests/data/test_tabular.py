@@ -1,5 +1,8 @@
 """Files people have: what becomes of their columns, and one clear line when they cannot be used."""
 
+from datetime import date
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -187,12 +190,13 @@ def test_files_that_cannot_be_used(tmp_path):
     for name, content, message in [
         ("none.csv", None, "there is no file"),
         (".", None, "is a folder without tables: give a file"),
-        ("data.xlsx", b"x", "not .csv or .parquet"),
+        ("data.xlsx", b"x", "not .csv, .tsv, .txt, .parquet"),
         ("empty.csv", b"", "empty.csv cannot be read: No columns"),
         ("head.csv", b"a,b\n", "head.csv has no rows"),
         ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "ragged.csv cannot be read"),
         ("broken.parquet", b"not parquet", "broken.parquet cannot be read"),
-        ("binary.csv", b"\xff\xfe\x00\x01", "binary.csv cannot be read"),
+        ("binary.csv", b"\xff\xfe\x00\xd8x", "binary.csv cannot be read"),
+        ("twice.csv", b"a,b,a\n1,2,3\n", "several columns are called 'a'"),
     ]:
         if content is not None:
             (tmp_path / name).write_bytes(content)
@@ -201,3 +205,145 @@ def test_files_that_cannot_be_used(tmp_path):
         assert "\n" not in str(caught.value)
     with pytest.raises(TableError, match=r"give one of its files, such as 'binary\.csv'"):
         read_table(tmp_path)
+
+
+# ---- what columns are --------------------------------------------------------------------------
+
+
+def test_decimals_of_a_database_are_numbers(tmp_path):
+    exact = [Decimal("-1.50"), Decimal("2.25"), None, Decimal("3.00"), Decimal("4.5"), Decimal(0)]
+    thirds = [Decimal(k) / 3 for k in range(6)]
+    frame = FRAME.assign(age=exact, y=[value.quantize(Decimal("0.000001")) for value in thirds])
+    frame.to_parquet(tmp_path / "data.parquet")
+    problem = pose_problem(read_table(tmp_path / "data.parquet"), "y")
+    assert problem.task == "regression"
+    np.testing.assert_allclose(problem.y, np.arange(6) / 3, atol=1e-6)
+    coded = TableEncoder().fit_transform(problem.X)
+    assert coded["age"].tolist() == [-1.5, 2.25, 2.25, 3.0, 4.5, 0.0]
+    new = pd.DataFrame({"age": [Decimal("7.5")], "kind": ["dog"], "flag": [True]})
+    assert TableEncoder().fit(problem.X).transform(new)["age"].tolist() == [7.5]
+
+
+@pytest.mark.parametrize(
+    "days",
+    [
+        ["2026-03-01", "2026-03-02"],
+        ["2026-03-01 10:00", "2026-03-02 11:30"],
+        ["01.03.2026", "02.03.2026"],
+        ["3/1/2026", "3/2/2026"],
+        [date(2026, 3, 1), date(2026, 3, 2)],
+    ],
+)
+def test_days_are_not_made_categories_in_silence(days):
+    frame = pd.concat([FRAME] * 5, ignore_index=True).assign(day=(days * 15))
+    with pytest.raises(TableError, match=r"'day' \(dates\); --date day uses the days"):
+        pose_problem(frame, "y")
+
+
+@pytest.mark.parametrize("words", [["may", "june"], ["10", "2"], ["1-2", "3-4"], ["A1", "B2"]])
+def test_words_that_could_be_dates_stay_categories(words):
+    frame = pd.concat([FRAME] * 5, ignore_index=True).assign(kind=(words * 15))
+    assert "categories as 0/1 columns: 'kind'" in " ".join(pose_problem(frame, "y").notes)
+
+
+def test_lists_are_named(tmp_path):
+    frame = FRAME.assign(several=[[1, 2], [3], None, [4], [5], [6]])
+    frame.to_parquet(tmp_path / "data.parquet")
+    frame = read_table(tmp_path / "data.parquet")
+    said = r"'several' \(lists, not numbers or text\); --drop several"
+    with pytest.raises(TableError, match=said):
+        pose_problem(frame, "y")
+    with pytest.raises(TableError, match="'several' holds lists"):
+        pose_problem(frame.dropna(), "several")
+
+
+@pytest.mark.parametrize(
+    ("y", "labels"),
+    [
+        ([0.5, 1.5] * 3, ["0.5", "1.5"]),
+        ([1.0, 2.0] * 3, [1.0, 2.0]),
+        ([0.25, 0.5, 2.0] * 2, ["0.25", "0.5", "2.0"]),
+    ],
+)
+def test_classes_that_are_no_whole_numbers_are_text(y, labels):
+    problem = pose_problem(FRAME.assign(y=y), "y", task="classification")
+    assert sorted(set(problem.y.tolist())) == labels
+    if len(labels) == 2:
+        assert pose_problem(FRAME.assign(y=y), "y").task == "classification"
+
+
+# ---- text files as people have them ------------------------------------------------------------
+
+GERMAN = [
+    ("größe", "preis", "anteil", "sorte", "y"),
+    ("1,5", "1.234,50", "12,5 %", "süß", "3,25"),
+    ("2,25", "987,00", "7 %", "sauer", "4,5"),
+    ("-3", "12.000,75", "0,5 %", "süß", "5,75"),
+    ("", "1.000", "100 %", "sauer", "-6,125"),
+]
+AMERICAN = [
+    ("größe", "preis", "anteil", "sorte", "y"),
+    ("1.5", "1,234.50", "12.5%", "süß", "3.25"),
+    ("2.25", "987.00", "7%", "sauer", "4.5"),
+    ("-3", "12,000.75", "0.5%", "süß", "5.75"),
+    ("", "1,000", "100%", "sauer", "-6.125"),
+]
+NUMBERS = {
+    "größe": [1.5, 2.25, -3.0, np.nan],
+    "preis": [1234.5, 987.0, 12000.75, 1000.0],
+    "anteil": [12.5, 7.0, 0.5, 100.0],
+    "y": [3.25, 4.5, 5.75, -6.125],
+}
+
+
+def text_of(rows, separator):
+    quoted = [[f'"{cell}"' if separator in cell else cell for cell in row] for row in rows]
+    return "\n".join(separator.join(row) for row in quoted) + "\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+@pytest.mark.parametrize("rows", [GERMAN, AMERICAN], ids=["comma", "point"])
+def test_text_files_of_all_countries(rows, separator, encoding, tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_bytes(text_of(rows, separator).encode(encoding))
+    frame = read_table(path)
+    assert list(frame) == list(GERMAN[0])
+    for name, values in NUMBERS.items():
+        np.testing.assert_allclose(frame[name].astype(float), values, err_msg=name)
+    assert frame["sorte"].tolist() == ["süß", "sauer"] * 2
+    notes = " ".join(pose_problem(frame, "y").notes)
+    assert "read as numbers with percent signs: 'anteil'." in notes
+    assert "read as numbers with separated thousands: 'preis'." in notes
+    assert ("decimal comma (--decimal . to change)" in notes) == (rows is GERMAN)
+    assert ("Windows-1252" in notes) == (encoding == "cp1252")
+    assert ("columns are separated by" in notes) == (separator != ",")
+
+
+def test_thousands_with_one_mark_follow_the_rest_of_the_file(tmp_path):
+    """1,234 alone can be both: the other columns, the separator or the option decide."""
+    for text, value in [
+        ('a,y\n"1,234",1.5\n"2,345",2.5\n', 1234.0),
+        ("a;y\n1,234;1,5\n2,345;2,5\n", 1.234),
+        ("a;y\n1,234;1.5\n2,345;2.5\n", 1234.0),
+        ("a;y\n1,234;1\n2,345;2\n", 1.234),
+        ("a;y\n1.234;1\n2.345;2\n", 1.234),
+        ("a;y\n1.234;1,5\n2.345;2,5\n", 1234.0),
+        ("a;y\n1 234;1,5\n2 345;2,5\n", 1234.0),
+        ("a;y\n1'234.5;1\n2'345.5;2\n", 1234.5),
+    ]:
+        (tmp_path / "data.csv").write_text(text)
+        assert read_table(tmp_path / "data.csv")["a"][0] == value, text
+    (tmp_path / "data.csv").write_text("a;y\n1,234;1\n2,345;2\n")
+    assert read_table(tmp_path / "data.csv", decimal=".")["a"][0] == 1234.0
+    with pytest.raises(TableError, match="decimal is '!', but it must be one of auto"):
+        read_table(tmp_path / "data.csv", decimal="!")
+
+
+def test_text_that_is_no_number_stays_text(tmp_path):
+    cells = ["1.2.3", "1,2,3", "e5", "12-3", "%", "1,23,456", "5 kg", "0x1F"]
+    lines = [f"{cell};{k}" for k, cell in enumerate(cells)]
+    (tmp_path / "data.csv").write_text("\n".join(["a;y", *lines]))
+    assert read_table(tmp_path / "data.csv")["a"].tolist() == cells
+    (tmp_path / "data.csv").write_text("a;y\n" + "".join(f"e{k};{k}\n" for k in range(4)))
+    assert read_table(tmp_path / "data.csv")["a"].tolist() == ["e0", "e1", "e2", "e3"]

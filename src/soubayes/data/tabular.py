@@ -3,13 +3,17 @@
 import shlex
 import warnings
 from collections.abc import Sequence
+from decimal import Decimal
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
+
+from soubayes.data.text_tables import read_csv
 
 TASKS = ("auto", "regression", "classification")
 MISSING = ("impute", "drop")
@@ -30,9 +34,10 @@ class Problem(NamedTuple):
     dates: list[str]
 
 
-def read_table(path: Path) -> Any:
-    """The data frame in a CSV or parquet file."""
-    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
+def read_table(path: Path, decimal: str = "auto") -> Any:
+    """The data frame in a CSV or parquet file; ``decimal`` is the decimal mark of a CSV file."""
+    text = partial(read_csv, decimal=decimal)
+    readers = {".csv": text, ".tsv": text, ".txt": text, ".parquet": pd.read_parquet}
     if path.is_dir():
         inside = sorted(part.name for part in path.iterdir() if part.suffix.lower() in readers)
         hint = f"give one of its files, such as {inside[0]!r}" if inside else "give a file"
@@ -40,7 +45,8 @@ def read_table(path: Path) -> Any:
     if not path.is_file():
         raise TableError(f"there is no file {str(path)!r}.")
     if path.suffix.lower() not in readers:
-        raise TableError(f"{path.name} is not .csv or .parquet: convert it to one of them.")
+        allowed = ", ".join(readers)
+        raise TableError(f"{path.name} is not {allowed}: convert it to one of them.")
     try:
         frame = readers[path.suffix.lower()](path)
     except ImportError:
@@ -76,7 +82,8 @@ def pose_problem(
     for option, value, allowed in [("task", task, TASKS), ("missing", missing, MISSING)]:
         if value not in allowed:
             raise TableError(f"{option} is {value!r}, but it must be one of {', '.join(allowed)}.")
-    frame = frame.rename(columns=str)
+    notes = list(frame.attrs.get("notes", ()))  # of how the file was read
+    frame = _plain(frame.rename(columns=str))
     doubled = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
     if doubled:
         raise TableError(f"several columns are called {_quoted(doubled)}: give each its own name.")
@@ -86,7 +93,6 @@ def pose_problem(
     for name in dates:
         if name in (target, *drop):
             raise TableError(f"--date {name} names a column that is not a feature.")
-    notes = []
     known = frame[target].notna().to_numpy()
     if not known.all():
         notes.append(f"{np.sum(~known)} rows without {target!r} left out.")
@@ -165,8 +171,28 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return hasattr(self, "columns_")
 
 
+def _plain(frame: Any) -> Any:
+    """Columns of decimal numbers, as databases have them, become floats."""
+    numbers = {Decimal, int, float}
+    exact = [
+        name
+        for name in frame
+        if _holds(frame[name], Decimal) and set(map(type, frame[name].dropna())) <= numbers
+    ]
+    return frame.astype(dict.fromkeys(exact, float)) if exact else frame
+
+
+def _holds(column: Any, kinds: Any) -> bool:
+    """Whether a column of Python objects holds any of these, beside missing values."""
+    if not pd.api.types.is_object_dtype(column):
+        return False
+    return any(isinstance(value, kinds) for value in column)
+
+
 def _task_of(y: Any, task: str) -> tuple[str, str]:
     numeric = _is_number(y)
+    if _holds(y, _NESTED):
+        raise TableError(f"{y.name!r} holds lists: a target needs one value in a row.")
     values = y.nunique()
     if _is_date(y):
         raise TableError(f"{y.name!r} holds dates: make them numbers to predict them.")
@@ -177,7 +203,7 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
         raise TableError(f"{y.name!r} has one value only ({only!r}): nothing to predict.")
     if task != "auto":
         return task, "as asked"
-    if numeric and values > 2:
+    if numeric and (values > 2 or values == len(y)):
         return "regression", f"since {y.name!r} holds numbers (--task classification to change)"
     if _too_many(values, len(y)):
         raise TableError(
@@ -194,7 +220,8 @@ def _target_values(y: Any, task: str) -> np.ndarray:
         if not np.isfinite(values).all():
             raise TableError(f"{y.name!r} holds infinite values: replace or leave them out.")
         return values
-    return y.to_numpy() if _is_number(y) else y.map(str).to_numpy(dtype=str)
+    whole = _is_number(y) and (y.astype(float) % 1 == 0).all()
+    return y.to_numpy() if whole else y.map(str).to_numpy(dtype=str)
 
 
 def _refuse_unusable(X: Any, dates: Sequence[str]) -> None:
@@ -214,6 +241,8 @@ def _refuse_unusable(X: Any, dates: Sequence[str]) -> None:
 
 
 _DATES = "dates"
+_DAY = r"(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{4})([T ].*)?"
+_NESTED = (list, tuple, set, dict, np.ndarray)
 
 
 def _why_unusable(column: Any, parse: bool) -> str:
@@ -227,8 +256,10 @@ def _why_unusable(column: Any, parse: bool) -> str:
         return ""
     if _is_number(column):
         return "infinite values" if np.isinf(column.astype(float)).any() else ""
-    if _is_date(column):
+    if _is_date(column) or _looks_like_dates(column):
         return _DATES
+    if _holds(column, _NESTED):
+        return "lists, not numbers or text"
     levels = column.nunique()
     if not _too_many(levels, len(column)):
         return ""
@@ -289,6 +320,12 @@ def _time(column: Any) -> Any:
     except (TypeError, ValueError, OverflowError) as error:
         reason = " ".join(str(error).split())
         raise TableError(f"{column.name!r} cannot be read as dates: {reason}.") from error
+
+
+def _looks_like_dates(column: Any) -> bool:
+    """Whether all values are written as days, such as 2026-11-17 or 17.11.2026."""
+    shown = column.dropna().map(str).str.strip()
+    return bool(shown.str.fullmatch(_DAY).all()) and _reads_as_dates(column)
 
 
 def _reads_as_dates(column: Any) -> bool:
