@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone, is_classifier
-from sklearn.model_selection import check_cv
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Splitter
+from soubayes.sparse.choice.folds import check_folds, check_groups, make_folds
 from soubayes.sparse.choice.weights import predictive_weights
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def select_confidence(
     score: Score = "elpd",
     *,
     cv: int | Splitter = 5,
+    groups: ArrayLike | None = None,
     rule: str = "best",
     random_state: int = 0,
     progress: bool = False,
@@ -52,6 +53,8 @@ def select_confidence(
         returns a number, or one for each row. Larger is better.
     cv : int or splitter, default=5
         Number of folds, or a scikit-learn splitter.
+    groups : array-like, optional
+        Which rows belong together; folds hold out whole groups.
     rule : {"best", "one_se", "mixture"}, default="best"
         ``"one_se"`` takes the largest confidences within one standard error of the best score.
         ``"mixture"``, for a NumPyro model with ``score="elpd"``, returns a
@@ -103,6 +106,7 @@ def select_confidence(
             "rule='mixture' is for NumPyro models with score='elpd', whose weights come from the "
             "density of held-out rows. The estimators of this library mix by themselves."
         )
+    check_folds(cv)
     if not grid or any(len(values) == 0 for values in grid.values()):
         raise ValueError("grid must name at least one confidence, each with at least one value.")
     engine: _Engine
@@ -112,12 +116,9 @@ def select_confidence(
         engine = _NumPyroEngine(
             model, data, grid, score, {"random_state": random_state, **settings}
         )
-    n = len(np.asarray(data[-1]))
-    target = data[-1] if engine.stratified else np.zeros(n)
-    splitter = check_cv(cv, target, classifier=engine.stratified)
-    if isinstance(cv, int):
-        splitter.shuffle, splitter.random_state = True, 0
-    folds = list(splitter.split(np.zeros(n), target))
+    target = np.asarray(data[-1]) if engine.stratified else np.zeros(len(np.asarray(data[-1])))
+    labels = check_groups(groups, target)
+    folds = make_folds(cv, target, labels, engine.stratified, 0)
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
     scores, errors, by_row = [], [], []
     for point in points:

@@ -63,6 +63,7 @@ def as_rows(X: Any, y: Any, sample_weight: Any) -> RowSource | None:
     3
     """
     check_eager(X)
+    check_masks(X=X, y=y, sample_weight=sample_weight)
     if _is_dask(X):
         return _from_dask(X, y, sample_weight)
     if isinstance(X, str | os.PathLike) and Path(X).suffix != ".npy":
@@ -112,6 +113,7 @@ def block_by_block(method: Callable[..., Any]) -> Callable[..., Any]:
 def check_in_memory(X: Any, method: str) -> None:
     """Refuse what only ``fit`` of a regression reads: a path, or a query that has not run."""
     check_eager(X)
+    check_masks(X=X)
     if isinstance(X, str | os.PathLike):
         raise TypeError(
             f"X is the path {os.fspath(X)!r}, but {method} takes the rows themselves: read the "
@@ -126,6 +128,16 @@ def check_eager(X: Any) -> None:
             f"X is a {type(X).__name__}, a query that has not run: pass X.collect(), or write it "
             "to parquet and pass that path to fit."
         )
+
+
+def check_masks(**arrays: Any) -> None:
+    """Refuse masked values: NumPy would put what is behind the mask in their place."""
+    for name, array in arrays.items():
+        if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+            raise ValueError(
+                f"{name} is a masked array with {int(np.ma.count_masked(array))} masked values, "
+                "which are missing values: remove those rows, or fill them in."
+            )
 
 
 def row_weights(weight: Any, rows: int) -> Array:
@@ -267,6 +279,7 @@ def _check_block(item: Any, names: tuple[Array | None, Array | None] = (None, No
     ``names`` are those of the columns of X and y, by which the columns are put in order.
     """
     X, y, weight = _parts(item)
+    check_masks(X=X, y=y, weight=weight)
     X, y = _ordered("X", X, names[0]), _ordered("y", y, names[1])
     X = check_array(
         X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=0, input_name="X"

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
+from soubayes.data.streams import check_masks
 from soubayes.networks.base import fit_together
 from soubayes.networks.estimators import SoUNetRegressor
 from soubayes.networks.feeding import check_weight, minibatches
@@ -156,6 +157,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         SoUNetEnsemble
             The fitted estimator itself.
         """
+        check_masks(X=X, y=y, sample_weight=sample_weight)
         X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_min_samples=6)
         weight = check_weight(sample_weight, X)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
@@ -305,6 +307,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
     def _by_rows(self, X: Any, of: Any) -> np.ndarray:
         """A function of the mixture, applied to a few rows at a time."""
         check_is_fitted(self)
+        check_masks(X=X)
         X = validate_data(self, X, reset=False, dtype="numeric")
         return np.concatenate(
             [of(self._mixture(part)) for part in np.array_split(X, _pieces(len(X)))]

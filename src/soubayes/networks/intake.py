@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
+from soubayes.data.streams import check_masks
 from soubayes.networks import path
 from soubayes.networks.feeding import (
     RESIDENT_BYTES,
@@ -40,6 +41,7 @@ class Intake(BaseEstimator):
                 f"X is a {type(X).__name__}, but a network is trained on an array, a memory map "
                 "(numpy.load with mmap_mode='r') or an iterable of (X, y) batches."
             )
+        check_masks(y=y, sample_weight=sample_weight)
         X = self._flattened(X, reset=True)
         regression = hasattr(self, "noise_prior")
         checked, target = validate_data(
@@ -70,6 +72,7 @@ class Intake(BaseEstimator):
 
         The shape of a row that is columns and no more is ().
         """
+        check_masks(X=X)
         shape = tuple(np.shape(X)[1:]) if hasattr(X, "shape") else ()
         if reset:
             self._rows_are_images = len(shape) > 1

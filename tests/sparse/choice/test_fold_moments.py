@@ -100,8 +100,23 @@ def test_chunks_of_partial_fit_keep_the_folds():
         many.partial_fit(X[rows], y[rows])
     np.testing.assert_allclose(many.coef_, one.coef_, rtol=1e-8)
     assert one.candidates_["weight"].sum() == pytest.approx(1.0)
-    whole = SoULinearRegression().fit(X, y)  # other folds, and variances by row
+    whole = SoULinearRegression().fit(X, y)  # other folds, and scores by row
     np.testing.assert_allclose(one.predict(X), whole.predict(X), atol=0.1 * y.std())
+    np.testing.assert_array_equal(many.selected_, whole.selected_)  # the same sparse point
+    np.testing.assert_allclose(many.posteriors_[0].mean, whole.posteriors_[0].mean, rtol=1e-8)
+    assert many.confidence_coef_ == pytest.approx(whole.confidence_coef_)
+
+
+def test_many_rows_in_chunks_are_fitted_as_in_one_call(monkeypatch):
+    monkeypatch.setattr("soubayes.sparse.estimators.linear.LARGE", 200)
+    X, y = simulated(300)
+    whole, chunks = SoULinearRegression().fit(X, y), SoULinearRegression()
+    for rows in np.split(np.arange(300), [60, 151]):
+        chunks.partial_fit(X[rows], y[rows])
+    np.testing.assert_allclose(chunks.coef_, whole.coef_, rtol=1e-8)
+    np.testing.assert_allclose(chunks.candidates_["weight"], whole.candidates_["weight"], atol=1e-8)
+    _, sd = chunks.predict(X[:5], return_std=True)
+    np.testing.assert_allclose(sd, whole.predict(X[:5], return_std=True)[1], rtol=1e-8)
 
 
 def test_a_splitter_needs_rows():

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from scipy import stats
-from sklearn.model_selection import GroupKFold, KFold, TimeSeriesSplit
+from sklearn.model_selection import KFold, TimeSeriesSplit
 
 from soubayes import (
     SoULinearRegression,
@@ -140,14 +140,6 @@ def test_splitters():
     for cv in (KFold(3), TimeSeriesSplit(3)):
         model = SoULinearRegression(cv=cv).fit(data.X, data.y)
         assert model.out_of_fold_["fold"].max() == 2
-    groups = np.repeat(np.arange(12), 5)
-    splits = list(GroupKFold(3).split(data.X, data.y, groups))
-    model = SoULinearRegression(cv=splits).fit(data.X, data.y)
-    held = model.out_of_fold_["fold"]
-    assert all(len(set(held[groups == g])) == 1 for g in range(12))
-    for cv, message in ((1, "at least 2"), ("many", "cv is 'many'")):
-        with pytest.raises(ValueError, match=message):
-            SoULinearRegression(cv=cv).fit(data.X, data.y)
     with pytest.raises(ValueError, match="choice is 'best'"):
         SoULinearRegression(choice="best").fit(data.X, data.y)
     with pytest.raises(ValueError, match="confidence_local is 'small'"):

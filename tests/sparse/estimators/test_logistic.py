@@ -534,3 +534,30 @@ def test_bad_data_say_what_is_wrong():
         SoULogisticRegression(confidence_coef=1.0).fit([(X * 1e200, y)])
     with pytest.raises(ValueError, match="divide the column by a constant"):
         SoULogisticRegression(confidence_coef=1.0).fit(X * 1e300, y)
+
+
+@pytest.mark.parametrize("choice", ["prediction", "path"])
+@pytest.mark.parametrize("columns", [np.ones((60, 2)), np.zeros((60, 1))])
+def test_constant_columns_alone_are_not_selected(choice, columns):
+    y = np.random.default_rng(0).integers(0, 2, 60)
+    model = SoULogisticRegression(choice=choice).fit(columns, y)
+    assert not model.selected_.any()
+    assert model.path_["n_selected"].eq(0).all()
+    np.testing.assert_array_equal(model.coef_, 0.0)
+    assert model.predict_proba(columns)[0, 1] == pytest.approx(y.mean(), abs=0.02)
+
+
+@pytest.mark.parametrize("labels", [2, 3])
+def test_probabilities_far_away_are_those_of_the_limit(labels):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    y = np.digitize(X[:, 0] + rng.logistic(size=200), [-1.0, 1.0][: labels - 1])
+    for choice in ("prediction", "path"):
+        model = SoULogisticRegression(choice=choice).fit(X, y)
+        near = model.predict_proba(X * 1e12)
+        for size in (1e150, 1e300):
+            far, sd = model.predict_proba(X * size, return_std=True)
+            np.testing.assert_allclose(far, near, atol=1e-6)
+            assert np.isfinite(sd).all()
+            assert not np.isnan(model.decision_function(X * size)).any()
+            np.testing.assert_array_equal(model.predict(X * size), model.predict(X * 1e12))

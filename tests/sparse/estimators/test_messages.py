@@ -4,7 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from soubayes import SoULinearRegression, SoULogisticRegression, SoUNormalMeans
+from soubayes import (
+    SoUGeneralizedRegression,
+    SoULinearRegression,
+    SoULogisticRegression,
+    SoUNormalMeans,
+)
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 4))
@@ -145,3 +151,46 @@ def test_a_dropped_coefficient_has_no_interval(model):
     kept = table[selected]
     assert (kept["lower"] < kept["estimate"]).all()
     assert (kept["estimate"] < kept["upper"]).all()
+
+
+@pytest.mark.parametrize("where", ["X", "y"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        SoULinearRegression(choice="path"),
+        SoULogisticRegression(choice="path"),
+        SoUGeneralizedRegression(Bernoulli()),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_masked_values_are_missing_values(model, where):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 3)), rng.integers(0, 2, 40).astype(float)
+    masked = {"X": np.ma.array(X, mask=X > 2.0), "y": np.ma.array(y, mask=np.arange(40) == 3)}
+    with pytest.raises(ValueError, match=f"{where} is a masked array with [1-9]"):
+        model.fit(masked["X"] if where == "X" else X, masked["y"] if where == "y" else y)
+    unmasked = model.fit(np.ma.array(X), np.ma.array(y))  # nothing is masked
+    with pytest.raises(ValueError, match="X is a masked array"):
+        unmasked.predict(masked["X"])
+    with pytest.raises(ValueError, match="sample_weight is a masked array"):
+        model.fit(X, y, np.ma.array(np.ones(40), mask=np.arange(40) == 0))
+
+
+def test_masked_values_of_other_doors():
+    rng = np.random.default_rng(0)
+    X = np.ma.array(rng.normal(size=(40, 3)))
+    X[0, 0] = np.ma.masked
+    with pytest.raises(ValueError, match="1 masked values"):
+        SoUNormalMeans().fit(X)
+    with pytest.raises(ValueError, match="1 masked values"):
+        SoULinearRegression().partial_fit(X, np.zeros(40))
+    with pytest.raises(ValueError, match="1 masked values"):
+        SoULinearRegression().fit([(X, np.zeros(40))])
+
+
+def test_a_standard_deviation_or_quantiles():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    model = SoULinearRegression(choice="path").fit(X, X[:, 0] + rng.normal(size=30))
+    with pytest.raises(ValueError, match="return_std and quantiles were both given"):
+        model.predict(X, return_std=True, quantiles=[0.5])

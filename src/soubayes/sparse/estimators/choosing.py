@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from joblib import effective_n_jobs
-from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
 from soubayes.confidence import shown
+from soubayes.sparse.choice.folds import check_folds, make_folds
 from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.prediction import (
     Candidate,
@@ -61,6 +61,7 @@ class ChoosingEstimator(SparseEstimator):
 
     def _check_choosing(self) -> None:
         check_choice("choice", self.choice, ("prediction", "path"))
+        check_folds(self.cv, "auto", None)
         for name in ("confidence_coef", "confidence_local"):
             value = getattr(self, name)
             if isinstance(value, str) and value != "auto":
@@ -88,6 +89,14 @@ class ChoosingEstimator(SparseEstimator):
             self._say(f"{rows} rows are too few to choose the confidences by prediction")
         return rows >= FEWEST
 
+    def _refuse_groups(self, groups: Any) -> None:
+        """Rows from somewhere else have no folds of groups."""
+        if groups is not None:
+            raise ValueError(
+                "groups were given, but X is streamed: groups can only be held out of rows in "
+                "memory. Pass X and y as arrays, or leave groups out."
+            )
+
     def _keep(self) -> int:
         """Rows of a stream below which they are fitted in memory, with the same folds."""
         return LARGE if self._by_prediction() else 0
@@ -97,13 +106,19 @@ class ChoosingEstimator(SparseEstimator):
         warnings.warn(text, UserWarning, stacklevel=2)
 
     def _choose(
-        self, X: Any, targets: list[Array], weight: Array, labels: Array, scoring: Scoring
+        self,
+        X: Any,
+        targets: list[Array],
+        weight: Array,
+        labels: Array,
+        scoring: Scoring,
+        groups: Array | None,
     ) -> bool:
         """Set the attributes of the mixtures; False if the rows allow no folds.
 
         Those of the sparse point, which was fitted before, stay.
         """
-        splits = self._splits(X, labels)
+        splits = self._splits(X, labels, groups)
         if splits is None:
             return False
         self._choose_among(InMemory(self, X, targets, weight), self._candidates, splits, scoring)
@@ -142,30 +157,22 @@ class ChoosingEstimator(SparseEstimator):
         more = [folds for rows, folds in FOLDS if p <= n < rows and not self._stratified]
         return more[0] if more else 5
 
-    def _splits(self, X: Any, y: Array) -> list[tuple[Array, Array]] | None:
+    def _splits(self, X: Any, y: Array, groups: Array | None) -> list[tuple[Array, Array]] | None:
         """Training and test rows of every fold; one held-out part of large data."""
         n, p = X.shape
         if 8 * n * p > (SPARSE_BYTES if sp.issparse(X) else DENSE_BYTES):
             self._say(f"dense candidates would each need {n:,} x {p:,} numbers in memory")
             return None
-        cv = self.cv
-        if isinstance(cv, str):
-            check_choice("cv", cv, ("auto",))
-            cv = self._auto_folds(n, p)
-        if isinstance(cv, Integral):
-            if cv < 2:
-                raise ValueError(f"cv is {cv}, but it must be at least 2, a splitter, or None.")
-            shuffled: Any = {"shuffle": True, "random_state": self.random_state}
-            if self._stratified:
-                rarest = int(np.unique(y, return_counts=True)[1].min())
-                if rarest < 2:
-                    self._say("a class has one row, which cannot be held out")
-                    return None
-                cv = StratifiedKFold(min(int(cv), rarest), **shuffled)
-            else:
-                cv = KFold(min(int(cv), n), **shuffled)
-        splits = list(check_cv(cv, y, classifier=self._stratified).split(np.zeros(n), y))
-        return splits[:1] if n >= self._one_part and isinstance(self.cv, str) else splits
+        auto = isinstance(self.cv, str)
+        cv = self._auto_folds(n, p) if auto else self.cv
+        if isinstance(cv, Integral) and self._stratified:
+            rarest = int(np.unique(y, return_counts=True)[1].min())
+            if rarest < 2:
+                self._say("a class has one row, which cannot be held out")
+                return None
+            cv = min(int(cv), rarest) if cv <= n else cv
+        splits = make_folds(cv, y, groups, self._stratified, self.random_state, auto)
+        return splits[:1] if n >= self._one_part and auto else splits
 
 
 def compared(path: float, whole: float, name: str) -> str:

@@ -10,7 +10,15 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Matrix, Rows, Targets
-from soubayes.data.streams import RowSource, as_rows, block_by_block, check_weights, row_weights
+from soubayes.data.streams import (
+    RowSource,
+    as_rows,
+    block_by_block,
+    check_masks,
+    check_weights,
+    row_weights,
+)
+from soubayes.sparse.choice.folds import check_groups
 from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
@@ -260,7 +268,11 @@ class SoULinearRegression(
         self.verbose = verbose
 
     def fit(
-        self, X: Rows, y: Targets | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Rows,
+        y: Targets | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -275,6 +287,8 @@ class SoULinearRegression(
             of blocks.
         sample_weight : array-like of shape (n,), optional
             A weight of 2 counts a row twice.
+        groups : array-like of shape (n,), optional
+            Which rows belong together, such as those of one patient. Folds hold out whole groups.
 
         Returns
         -------
@@ -285,31 +299,41 @@ class SoULinearRegression(
         self._check_parameters()
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
+            self._refuse_groups(groups)
             return self._fit_rows(rows)
         X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=2)
         self._single = y.ndim == 1
         Y = y.reshape(len(y), -1)
-        return self._fit_memory(X, Y, weight)
+        return self._fit_memory(X, Y, weight, check_groups(groups, X))
 
-    def _fit_memory(self, X: Any, Y: Array, weight: Array | None) -> Self:
+    def _fit_memory(
+        self, X: Any, Y: Array, weight: Array | None, groups: Array | None = None
+    ) -> Self:
         if weight is not None and not weight.all():
-            X, Y, weight = X[weight > 0], Y[weight > 0], weight[weight > 0]
+            keep = weight > 0
+            X, Y, weight = X[keep], Y[keep], weight[keep]
+            groups = None if groups is None else groups[keep]
         choosing = self._by_prediction()
         designs, units, found = self._designs(X, Y, weight, self._n_folds() if choosing else 1)
         self._moments = found if units.plain else None
         self._solve(designs, units)
         if choosing and self._enough(len(Y)):
-            if self._moments is not None and len(Y) >= LARGE and self.cv == "auto":
+            by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
+            if self._moments is not None and by_moments:
                 self._choose_moments()
             else:
-                self._choose_numbers(X, Y, weight, self._clearly_sparse(designs, units))
+                path_alone = self._clearly_sparse(designs, units)
+                self._choose_numbers(X, Y, weight, groups, path_alone)
         return self
 
     def partial_fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows and fit again.
 
         Any number of chunks gives the same fit as one call with all rows. The estimator keeps the p
-        x p sufficient statistics of each fold.
+        x p sufficient statistics of each fold and no rows, so that groups cannot be held out. The
+        sparse point is that of :meth:`fit`. With fewer than 10,000 rows the weights of the mixture
+        are not: here row i is in fold i mod 5 and folds are scored by their moments, while
+        :meth:`fit` shuffles the rows and scores every row.
 
         Parameters
         ----------
@@ -345,7 +369,7 @@ class SoULinearRegression(
             self._single = y.ndim == 1
         if self._moments.rows >= 2:
             self._solve(*self._moment_designs(self._moments.total()))
-            if choosing and self._moments.rows >= FEWEST:
+            if choosing and self._moments.rows >= max(FEWEST, folds):
                 self._choose_moments()
         return self
 
@@ -385,6 +409,11 @@ class SoULinearRegression(
             Only with ``return_std=True``.
         """
         check_is_fitted(self)
+        if return_std and quantiles is not None:
+            raise ValueError(
+                "return_std and quantiles were both given: predict returns either the mean with "
+                "its standard deviation or the quantiles. Call it twice."
+            )
         X = validate_data(self, X, reset=False, accept_sparse=["csr", "csc"], dtype=np.float64)
         if quantiles is not None:
             return self._quantiles(X, np.atleast_1d(np.asarray(quantiles, float)))
@@ -421,6 +450,7 @@ class SoULinearRegression(
     def _check_data(
         self, X: Any, y: Any, sample_weight: ArrayLike | None, reset: bool, least: int
     ) -> tuple[Any, Array, Array | None]:
+        check_masks(X=X, y=y, sample_weight=sample_weight)
         kind = np.asarray(y).dtype.kind if y is not None else "f"
         if kind not in "biufcO":  # scikit-learn refuses complex numbers itself
             raise ValueError(f"y has dtype {np.asarray(y).dtype}, but it must hold numbers.")

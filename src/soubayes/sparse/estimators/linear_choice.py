@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from soubayes.confidence import shown
 from soubayes.sparse.choice.fold_moments import FoldMoments
+from soubayes.sparse.choice.folds import make_folds
 from soubayes.sparse.choice.least_squares_dial import LEAST_SQUARES_DIAL, LeastSquaresDial
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import Candidate, Fits
@@ -61,16 +62,27 @@ class LinearChoice(ChoosingEstimator, GaussianEstimator):
             return STREAM_FOLDS
         return max(int(self.cv), 2) if isinstance(self.cv, Integral) else 1
 
-    def _choose_numbers(self, X: Any, Y: Array, weight: Array | None, path_alone: bool) -> None:
+    def _choose_numbers(
+        self,
+        X: Any,
+        Y: Array,
+        weight: Array | None,
+        groups: Array | None,
+        path_alone: bool,
+    ) -> None:
         counts = np.ones(len(Y)) if weight is None else weight
         targets = [np.ascontiguousarray(y) for y in Y.T]
         with solver_threads(int(min(X.shape)), effective_n_jobs(self.n_jobs)):
             if path_alone:
                 n, p = X.shape
-                splits = few_at_a_time(n, p, self.random_state)
+                if groups is None:
+                    splits = few_at_a_time(n, p, self.random_state)
+                else:
+                    folds = self._auto_folds(n, p)
+                    splits = make_folds(folds, Y[:, 0], groups, False, self.random_state, True)
                 task = InMemory(self, X, targets, counts)
                 self._choose_among(task, (PATH,), splits, NUMBERS)
-            elif not self._choose(X, targets, counts, Y[:, 0], NUMBERS):
+            elif not self._choose(X, targets, counts, Y[:, 0], NUMBERS, groups):
                 return
         self._set_mixture_attributes()
 
@@ -101,6 +113,10 @@ class LinearChoice(ChoosingEstimator, GaussianEstimator):
             raise TypeError(
                 f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
                 "use 'auto', an int, or None."
+            )
+        if folds.rows < len(folds.folds):
+            raise ValueError(
+                f"cv is {shown(self.cv)}, but there are {folds.rows} rows: every fold needs one."
             )
         task = FoldMoments(folds, len(self._candidates), self._fit_moments)
         with solver_threads(self.n_features_in_, effective_n_jobs(self.n_jobs)):

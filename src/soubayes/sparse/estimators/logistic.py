@@ -24,6 +24,7 @@ from soubayes.data.streams import (
     walked_again,
 )
 from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
+from soubayes.sparse.choice.folds import check_groups
 from soubayes.sparse.choice.mixture import Component, Mixture
 from soubayes.sparse.choice.prediction import Candidate, Choice, Fits
 from soubayes.sparse.choice.row_dial import ROW_DIAL, fit_rows_at
@@ -53,6 +54,7 @@ from soubayes.sparse.solvers.threads import solver_threads
 
 Array = np.ndarray
 
+NEARER = 1e-160  # times a row whose predictor overflows: above 1e308 it is still above 1e148
 FAR_MORE = 10  # rows for each column at which losses of new rows are estimated in the fitted ones
 FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
 
@@ -276,7 +278,11 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         self.verbose = verbose
 
     def fit(
-        self, X: Rows, y: Targets | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Rows,
+        y: Targets | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -291,6 +297,8 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
             iterable of blocks.
         sample_weight : array-like of shape (n,), optional
             A weight of 2 counts a row twice.
+        groups : array-like of shape (n,), optional
+            Which rows belong together, such as those of one patient. Folds hold out whole groups.
 
         Returns
         -------
@@ -300,6 +308,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         self._check_parameters()
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
+            self._refuse_groups(groups)
             return self._fit_rows(rows)
         X, labels = validate_data(
             self,
@@ -309,7 +318,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
             dtype=[np.float64, np.float32],
             ensure_min_samples=2,
         )
-        return self._fit_memory(X, labels, sample_weight)
+        return self._fit_memory(X, labels, sample_weight, check_groups(groups, X))
 
     def _fit_rows(self, rows: RowSource) -> Self:
         walked_again(rows, type(self).__name__)
@@ -327,17 +336,25 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         weigh = partial(weigh_block, found.weights)
         return self._solve_streamed(rows, found.gathered, targets, weigh)
 
-    def _fit_memory(self, X: Any, y: Array, sample_weight: Any) -> Self:
+    def _fit_memory(
+        self, X: Any, y: Array, sample_weight: Any, groups: Array | None = None
+    ) -> Self:
+        check_classification_targets(y)
+        sample_weight = self._with_classes(y, sample_weight)
+        groups = None if groups is None else groups[sample_weight > 0]
         X, y, weight = self._weigh(X, y, sample_weight)
         self._set_classes(np.unique(y))
         targets = [one_against_rest(label, y) for label in self._targets()]
         shared, plan, units = self._shared(X, weight)
-        self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
+        outcomes = self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
         self._include(X, weight, targets)
-        folds = self._by_prediction() and not self._estimates(*X.shape)
-        if folds and self._enough(len(y)):
+        if not (self._by_prediction() and self._enough(len(y))):
+            return self
+        if groups is None and self._estimates(*X.shape):
+            self._choose_by_estimate(shared, targets, outcomes, plan, units)
+        else:
             with solver_threads(int(min(X.shape)), effective_n_jobs(self.n_jobs)):
-                if self._choose(X, targets, weight, y, CLASSES):
+                if self._choose(X, targets, weight, y, CLASSES, groups):
                     self._set_mixture_attributes()
         return self
 
@@ -447,6 +464,24 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
             axis=1,
         )
 
+    def _block_predictors(self, block: Array) -> list[tuple[Array, Array]]:
+        """Rows that overflow are brought nearer, where their probabilities have their limits.
+
+        Far out the probability is Phi(mean/sd), which does not depend on the distance.
+        """
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = super()._block_predictors(block)
+            finite = [np.isfinite(mean) & np.isfinite(variance) for mean, variance in found]
+            if all(each.all() for each in finite):
+                return found
+            near = super()._block_predictors(NEARER * block)
+        return [
+            (np.where(fine, mean, mean_near), np.where(fine, variance, variance_near))
+            for fine, (mean, variance), (mean_near, variance_near) in zip(
+                finite, found, near, strict=True
+            )
+        ]
+
     def _probability_sd(self, X: Any) -> Array:
         found = []
         for mixture, (means, variances) in zip(self.mixtures_, self._predictors(X), strict=True):
@@ -459,31 +494,41 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
 
     def _estimates(self, rows: int, columns: int) -> bool:
         """Whether there are so many rows that no fold is held out."""
-        many = rows >= max(LARGE, FAR_MORE * columns)
-        return self._by_prediction() and self.cv == "auto" and many
+        return self.cv == "auto" and rows >= max(LARGE, FAR_MORE * columns)
 
-    def _solve(
+    def _choose_streamed(
         self,
         shared: SharedRows,
         targets: Sequence[Any],
+        outcomes: list[RowOutcome],
         plan: RowPlan,
         units: ColumnUnits,
-        jobs: int,
-    ) -> list[RowOutcome]:
-        outcomes = super()._solve(shared, targets, plan, units, jobs)
-        streamed = shared.weight is None
-        if streamed and self._by_prediction() and not self._estimates(LARGE, 0):
+    ) -> None:
+        if not self._by_prediction():
+            return
+        if self.cv == "auto":
+            self._choose_by_estimate(shared, targets, outcomes, plan, units)
+        else:
             self._say(f"cv is {shown(self.cv)}, but streamed rows cannot be held out")
-        estimates = self._estimates(shared.design.n_rows, 0 if streamed else len(plan.order))
-        if estimates and all(outcome.first is not None for outcome in outcomes):
-            found = [
-                mix_ends(self._ends(t, shared, y, outcome, units, plan), shared.n)
-                for t, (y, outcome) in enumerate(zip(targets, outcomes, strict=True))
-            ]
-            choices = [Choice(mixture, table, None) for mixture, table in found]
-            self._set_choices(choices, "new rows, by an estimate,")
-            self._set_mixture_attributes()
-        return outcomes
+
+    def _choose_by_estimate(
+        self,
+        shared: SharedRows,
+        targets: Sequence[Any],
+        outcomes: list[RowOutcome],
+        plan: RowPlan,
+        units: ColumnUnits,
+    ) -> None:
+        """A mixture of both ends of the path, where the model has one."""
+        if any(outcome.first is None for outcome in outcomes):
+            return
+        found = [
+            mix_ends(self._ends(t, shared, y, outcome, units, plan), shared.n)
+            for t, (y, outcome) in enumerate(zip(targets, outcomes, strict=True))
+        ]
+        choices = [Choice(mixture, table, None) for mixture, table in found]
+        self._set_choices(choices, "new rows, by an estimate,")
+        self._set_mixture_attributes()
 
     def _ends(
         self,
@@ -565,13 +610,12 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         check_choice("bound", self.bound, tuple(_BOUNDS))
         super()._check_parameters()
 
-    def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
-        """Rows of positive weight; labels as the user gave them."""
-        check_classification_targets(y)
-        weight = row_weights(sample_weight, X.shape[0])
-        if self.class_weight is not None:
-            weight = weight * compute_sample_weight(self.class_weight, y)
-        return super()._weigh(X, y, weight)
+    def _with_classes(self, y: Array, sample_weight: Any) -> Array:
+        """The weights of the rows, those of their classes included."""
+        weight = row_weights(sample_weight, len(y))
+        if self.class_weight is None:
+            return weight
+        return weight * compute_sample_weight(self.class_weight, y)
 
     def _set_classes(self, classes: Array) -> None:
         self.classes_ = classes

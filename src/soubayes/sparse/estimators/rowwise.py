@@ -214,8 +214,19 @@ class RowwiseEstimator(InclusionReports):
         )
         shared = SharedRows(self._likelihood(), design, None, gram, use.n)
         # blocks from somewhere else are walked by one problem at a time
-        self._solve(shared, targets, plan, units, 1)
+        outcomes = self._solve(shared, targets, plan, units, 1)
+        self._choose_streamed(shared, targets, outcomes, plan, units)
         return self
+
+    def _choose_streamed(
+        self,
+        shared: SharedRows,
+        targets: Sequence[Any],
+        outcomes: list[RowOutcome],
+        plan: RowPlan,
+        units: ColumnUnits,
+    ) -> None:
+        """Confidences chosen by prediction, where an estimator has that."""
 
     def _solve(
         self,

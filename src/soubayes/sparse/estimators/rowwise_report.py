@@ -12,6 +12,7 @@ from soubayes.sparse.estimators.base import PathPoints, chosen_row
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.solvers import ordered
 from soubayes.sparse.solvers.costs import coefficient_kl, log_prior_variance, source_costs
+from soubayes.sparse.solvers.row_state import RowModel
 from soubayes.sparse.solvers.rowwise_path import RowOutcome
 from soubayes.sparse.solvers.wide import source_spread
 
@@ -48,6 +49,7 @@ def report_on(design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: 
     spread = _dense(outcome, p) if outcome.fit.rows is None else _wide(design, outcome)
     selected = np.zeros(p, bool)
     selected[state.active[state.active < p]] = True
+    selected &= _selectable(model, units, back)
     shrinkage = np.minimum(state.precision * spread.variance, 1.0)
     return Report(
         posterior=spread.posterior.moved(back, 1.0 / units.scale),
@@ -60,6 +62,11 @@ def report_on(design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: 
         kl=_costs(outcome, mean, spread),
         path=_path(outcome, units, back),
     )
+
+
+def _selectable(model: RowModel, units: ColumnUnits, back: Array) -> Array:
+    """Not the constant columns that may be dropped: in the solver nothing tells them to leave."""
+    return ~(units.constant[np.argsort(back)] & model.sparse[: len(back)])
 
 
 def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
@@ -75,6 +82,8 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
     selected = np.zeros((len(outcome.points), p), bool)
     for row, point in zip(selected, outcome.points, strict=True):
         row[point.active[point.active < p]] = True
+    may = _selectable(outcome.model, units, back)
+    selected &= may
     columns = {
         "gamma": [point.gamma for point in outcome.points],
         "chosen": chosen_row([point.gamma for point in outcome.points], outcome.gamma),
@@ -83,7 +92,8 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
         "score": [point.score for point in outcome.points],
         "intercept": intercept,
     }
-    sd = np.array([point.sd for point in outcome.points])[:, :p][:, back] / units.scale
+    each = np.array([point.sd[:p] for point in outcome.points])
+    sd = np.where(may, each, np.nan)[:, back] / units.scale
     refit = None
     if np.isfinite(columns["score"]).any():
         again = [point.refit for point in outcome.points]
