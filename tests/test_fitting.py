@@ -198,3 +198,22 @@ def test_the_explorer_reads_the_file_in_the_same_way(tmp_path):
     assert result.exit_code == 0, result.output
     assert "separated thousands: 'a'" in result.stdout
     assert "decimal='.')" in out.read_text().replace("\\u0027", "'")
+
+
+def test_the_words_over_credible_sets_hold_for_all_of_them():
+    """Sets are shown from 90 % on, and the words do not promise more."""
+    rng = np.random.default_rng(0)
+    seen = []
+    for effect in (0.0, 0.35, 0.4, 0.45, 2.0):
+        frame = pd.DataFrame(rng.normal(size=(100, 4)), columns=list("abcd"))
+        problem = pose_problem(frame.assign(y=effect * frame["a"] + rng.normal(size=100)), "y")
+        fitted = fit_table(problem)
+        posterior, sets = fitted.estimator.support_posteriors_[0], fitted.estimator.credible_sets()
+        said = summary_page(fitted, problem, "y")
+        assert "95" not in re.search(r"<p[^>]*>([^<]*carries an effect[^<]*)<", said)[1]
+        assert ("less than 90% probable have no set" in said) == bool(len(sets))
+        assert ("carries an effect that is 90% probable" in said) == (not len(sets))
+        assert all(posterior.probability[list("abcd").index(f)] > 0.5 for (f,) in sets["features"])
+        seen.append(len(sets))
+    assert min(seen) == 0
+    assert max(seen) > 0

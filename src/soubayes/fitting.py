@@ -1,5 +1,6 @@
 """`soubayes fit` and `explore`: a sparse regression or classification of a table, and its pages."""
 
+import inspect
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -153,13 +154,16 @@ def _credible_sets(fitted: Fitted) -> dict[str, Any] | None:
     """Which columns could take each other's place, a row a set."""
     if not hasattr(fitted.estimator, "inclusion_"):
         return None
-    frame = fitted.estimator.credible_sets().reset_index()
+    sets = fitted.estimator.credible_sets
+    least = f"{inspect.signature(sets).parameters['presence'].default:.0%}"
+    frame = sets().reset_index()
     said = (
-        "One column of each set carries an effect, with at least 95 % probability; the columns of "
-        "a set look alike. The effect is that of one standard deviation of the column."
+        "One column of each set carries an effect, with the probability shown; the columns of a "
+        f"set look alike. Effects that are less than {least} probable have no set. The effect is "
+        "that of one standard deviation of the column."
     )
     if not len(frame):
-        said = "No column or group of columns carries an effect with 95 % probability."
+        said = f"No column or group of columns carries an effect that is {least} probable."
     names = [name for name in ("target",) if name in frame]
     rows = [
         [

@@ -94,7 +94,7 @@ class MixturePosterior:
 
         Returns
         -------
-        quantile : ndarray
+        quantile : float or ndarray
             The quantiles on the first axes, the coordinates of the site on the last.
         """
         parts = [each._values(name) for each in self.components]

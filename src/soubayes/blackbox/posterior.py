@@ -99,7 +99,7 @@ class DrawnPosterior:
 
         Returns
         -------
-        quantile : ndarray
+        quantile : float or ndarray
             The quantiles on the first axes, the coordinates of the site on the last.
         """
         return np.quantile(self._values(name), np.asarray(p, float), axis=0)

@@ -228,7 +228,7 @@ class Reweighted:
 
         Returns
         -------
-        quantile : ndarray
+        quantile : float or ndarray
             The quantiles on the first axes, the coordinates on the last.
         """
         values = self._values(name)

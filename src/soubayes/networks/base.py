@@ -353,18 +353,18 @@ class BaseNet(SelectorMixin, Intake):
         """
         return _plots().plot_inputs(self, ax)
 
-    def plot_history(self, ax: Axes | None = None) -> Axes:
+    def plot_history(self, ax: Sequence[Axes] | None = None) -> np.ndarray:
         """Draw objective, active units and weight sparsity by epoch.
 
         Parameters
         ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
+        ax : sequence of matplotlib.axes.Axes, optional
+            The three axes to draw on; a new figure by default.
 
         Returns
         -------
-        ax : matplotlib.axes.Axes
-            The drawing.
+        ax : ndarray of matplotlib.axes.Axes
+            The three drawings.
         """
         return _plots().plot_history(self, ax)
 

@@ -133,40 +133,40 @@ class SoULinearRegression(
         Estimated noise variance.
     covariance_ : ndarray of shape (p, p) or (targets, p, p)
         Posterior covariance of the coefficients, computed when it is asked for.
-    selected_ : ndarray of bool
+    selected_ : ndarray of bool, of the shape of ``coef_``
         Which columns the sparse point keeps.
-    shrinkage_ : ndarray
+    shrinkage_ : ndarray of the shape of ``coef_``
         Shrinkage factors :math:`\kappa_j` of the sparse point, between 0 and 1; 1 for a dropped
         column.
-    effective_parameters_ : float
+    effective_parameters_ : float or ndarray of shape (targets,)
         The sum of :math:`1 - \kappa_j`.
-    local_scale_ : ndarray
+    local_scale_ : ndarray of the shape of ``coef_``
         Fitted local scales, :math:`E[1/\tau_j^2]^{-1/2}`.
-    global_scale_ : float
+    global_scale_ : float or ndarray of shape (targets,)
         Fitted global scale, :math:`E[1/\nu^2]^{-1/2}`.
-    kl_ : dict of str to float
+    kl_ : dict of str to float, or a list of them
         What it cost each block to leave its prior, in nats.
-    objective_ : ndarray
+    objective_ : ndarray, or a list of them
         J after every step of the last descent.
-    confidence_coef_ : float
+    confidence_coef_ : float or ndarray of shape (targets,)
         Confidence of the point that is reported.
-    path_ : pandas.DataFrame
+    path_ : pandas.DataFrame, or a list of them
         The path, a row for each point: ``gamma``, ``chosen``, ``n_selected``, ``noise_variance``,
         ``value`` (J), ``guarded``, ``degrees`` (of freedom of the noise) and ``intercept``. A list
-        of them if there are several targets, as for the other attributes of the path.
-    path_coef_ : pandas.DataFrame
+        has one entry for each target.
+    path_coef_ : pandas.DataFrame, or a list of them
         The coefficients along the path, a column for each feature; 0 where it is dropped.
-    path_coef_sd_ : pandas.DataFrame
+    path_coef_sd_ : pandas.DataFrame, or a list of them
         Their posterior standard deviations; NaN where the feature is dropped.
-    inclusion_ : ndarray
+    inclusion_ : ndarray of the shape of ``coef_``
         Probability of each column to carry an effect (``inclusion=True``).
-    mass_held_ : float
+    mass_held_ : float or ndarray of shape (targets,)
         Posterior probability of supports without an effect besides the listed ones.
-    candidates_ : pandas.DataFrame
+    candidates_ : pandas.DataFrame, or a list of them
         Candidates of a choice by prediction, with their held-out scores and weights.
-    out_of_fold_ : pandas.DataFrame
+    out_of_fold_ : pandas.DataFrame, or a list of them
         Held-out predictions of the training rows: ``y``, ``mean``, ``sd`` and ``fold``.
-    sparsity_ : str
+    sparsity_ : str, or a list of them
         What it costs to keep only the selected columns.
     mixtures_ : list
         What predictions are made from, one mixture for each target.
