@@ -328,6 +328,7 @@ CANNOT = {
 @pytest.mark.parametrize("name", CLASSES)
 def test_attributes_and_results_are_of_the_type_that_is_stated(name):
     kind = getattr(soubayes, name)
+    assert all(isinstance(one, kind) for one in made(name))
     wrong = list(wrong_attributes(kind, made(name)))
     for method, function in methods(kind):
         if returns := FunctionDoc(function)["Returns"]:
@@ -386,16 +387,19 @@ def results():
         "plot_shrinkage": lambda: soubayes.plot_shrinkage(linear),
         "plot_confidences": lambda: soubayes.plot_confidences(linear),
         "plot_credible_sets": lambda: soubayes.plot_credible_sets(linear),
-        "select_confidence": lambda: made("Selection")[0],
         "horseshoe_gibbs": lambda: soubayes.horseshoe_gibbs(X, Y, draws=20, warmup=10, chains=1),
-        "fit": fitted,
-        "diagnose": lambda: made("Diagnosis")[0],
-        "sample_sou": lambda: made("NestedPosterior")[0],
-        "reweight": lambda: made("Reweighted")[0],
-        "sensitivity_from_draws": lambda: made("Sensitivity")[0],
     }
 
 
+# functions that `made` calls, and the class of what they return
+MAKERS = {
+    "fit": "SoUPosterior",
+    "diagnose": "Diagnosis",
+    "sample_sou": "NestedPosterior",
+    "reweight": "Reweighted",
+    "sensitivity_from_draws": "Sensitivity",
+    "select_confidence": "Selection",
+}
 # files and data have tests of their own; losses and calibration run in their doctests
 ELSEWHERE = {"load_mnist", "load_model", "save_model", "simulation_based_calibration"} | {
     f"{name}_loss" for name in ("beta", "gamma", "hinge", "huber", "quantile")
@@ -405,7 +409,9 @@ ELSEWHERE = {"load_mnist", "load_model", "save_model", "simulation_based_calibra
 def test_results_of_functions_are_of_the_type_that_is_stated():
     functions = set(soubayes.__all__) - set(CLASSES) - ELSEWHERE
     calls = results()
-    assert functions == set(calls)
+    assert functions == {*calls, *MAKERS}
+    for name, kind in MAKERS.items():
+        assert FunctionDoc(getattr(soubayes, name))["Returns"][0].type == kind
     for name, call in calls.items():
         value = call()
         (entry,) = FunctionDoc(getattr(soubayes, name))["Returns"]
