@@ -178,3 +178,43 @@ def test_data_that_a_column_explains_entirely():
     assert constant.inclusion_.max() < 0.5
     apart = SoULogisticRegression(choice="path", inclusion=True).fit(X, X[:, 2] > 0)
     assert apart.inclusion_[0, 2] > 0.9
+
+
+@pytest.mark.parametrize("p", [2, 3, 4, 5, 10])
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 0.01])
+def test_a_strong_effect_has_a_set_where_columns_are_few(p, noise):
+    """With few columns a second effect in a copy is probable a priori; it takes nothing away."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(200, p))
+        X[:, 1] = X[:, 0] + noise * rng.normal(size=200)
+        y = X[:, 0] + rng.normal(size=200)
+        sets = SoULinearRegression(inclusion=True, choice="path").fit(X, y).credible_sets()
+        assert any({"x0", "x1"} <= set(features) for features in sets["features"]), seed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("p", range(2, 11))
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 0.01])
+def test_a_strong_effect_has_a_set_in_19_of_20(p, noise):
+    found = 0
+    for seed in range(100, 120):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(200, p))
+        X[:, 1] = X[:, 0] + noise * rng.normal(size=200)
+        y = X[:, 0] + rng.normal(size=200)
+        sets = SoULinearRegression(inclusion=True, choice="path").fit(X, y).credible_sets()
+        found += any({"x0", "x1"} & set(features) for features in sets["features"])
+    assert found >= 19
+
+
+@pytest.mark.parametrize("estimator", [SoULinearRegression, SoULogisticRegression])
+@pytest.mark.parametrize("k", [2, 20])
+def test_a_set_holds_all_copies_of_a_column(estimator, k):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 40))
+    X[:, 1:k] = X[:, [0]] * np.where(np.arange(1, k) % 2, 1.0, -2.0)
+    y = 2.0 * X[:, 0] + rng.logistic(size=150)
+    y = y if estimator is SoULinearRegression else y > 0
+    sets = estimator(inclusion=True, choice="path").fit(X, y).credible_sets()
+    assert set(sets["features"].iloc[0]) == {f"x{j}" for j in range(k)}

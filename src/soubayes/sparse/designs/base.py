@@ -48,6 +48,16 @@ class LeastSquares(Protocol):
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         """s and q of the columns ``others`` when the columns ``index`` have precisions w."""
 
+    @property
+    def closest(self) -> float:
+        """The largest absolute correlation of two columns, or 1 where it is dear to know."""
+
+    def correlations(self, columns: Array) -> Array:
+        """Of some columns (ascending) with each other; 0 with a column of zeros."""
+
+    def first_copies(self) -> Array:
+        """For every column the first that equals it, its sign apart."""
+
     def inverse(self, w: Array) -> Array:
         """A^-1."""
 

@@ -144,17 +144,6 @@ class StandardColumns(NamedTuple):
             found[:p][chunk] = np.einsum("i,ij,ij->j", weight, X, X)
         return found
 
-    def first_copies(self) -> Array:
-        """For every column the first that equals it, its sign apart.
-
-        Told by one random projection; by chance two of 1e6 different columns agree in it about
-        once in a hundred designs.
-        """
-        seen = np.abs(self.left(np.random.default_rng(0).standard_normal(len(self.root))))
-        step = 1e-12 * len(self.root)
-        _, first, group = np.unique(np.round(seen / step), return_index=True, return_inverse=True)
-        return first[group]
-
     def _sparse_squares(self, T: Array) -> Array:
         """x_j' T'T x_j from the nonzeros of x_j alone, columns with as many of them together."""
         assert self.mean is not None

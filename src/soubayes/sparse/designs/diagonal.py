@@ -26,6 +26,14 @@ class Diagonal:
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         return self.norms[others], self.scores[others]
 
+    closest = 0.0
+
+    def correlations(self, columns: Array) -> Array:
+        return np.eye(len(columns))
+
+    def first_copies(self) -> Array:
+        return np.arange(len(self.norms))
+
     def inverse(self, w: Array) -> Array:
         return np.diag(1.0 / (self.norms + w))
 

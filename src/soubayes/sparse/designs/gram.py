@@ -1,9 +1,12 @@
 """Least squares from X'X and X'y: for n >= p, and for every active set that fits."""
 
+from functools import cached_property
+
 import numpy as np
 from scipy.linalg import lapack
 
 from soubayes.sparse.designs.base import Ridge
+from soubayes.sparse.designs.copies import EQUAL, first_in_gram
 from soubayes.sparse.designs.triangles import (
     cholesky,
     invert_triangle,
@@ -51,6 +54,21 @@ class Gram:
         half, fitted = half[:, :-1], half[:, -1]
         s = self.norms[others] - np.einsum("ij,ij->j", half, half)
         return np.maximum(s, FLOOR * self.n), self.scores[others] - fitted @ half
+
+    @cached_property
+    def closest(self) -> float:
+        r = np.abs(self.correlations(np.arange(len(self.norms))))
+        np.fill_diagonal(r, 0.0)
+        return float(r.max(initial=0.0))
+
+    def correlations(self, columns: Array) -> Array:
+        root = np.sqrt(np.maximum(self.norms[columns], 1e-300))
+        return self.gram[columns[:, None], columns] / root[:, None] / root
+
+    def first_copies(self) -> Array:
+        if self.closest < 1.0 - EQUAL:
+            return np.arange(len(self.norms))
+        return first_in_gram(self.gram)
 
     def inverse(self, w: Array) -> Array:
         inverse = invert_triangle(cholesky(self.gram, w))

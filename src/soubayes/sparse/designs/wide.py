@@ -5,6 +5,7 @@ from scipy.linalg import solve_triangular
 
 from soubayes.sparse.designs.base import LeastSquares, Ridge
 from soubayes.sparse.designs.columns import StandardColumns
+from soubayes.sparse.designs.copies import first_in_columns
 from soubayes.sparse.designs.gram import FLOOR, Gram
 from soubayes.sparse.designs.triangles import cholesky
 from soubayes.sparse.designs.woodbury import Woodbury, diagonal
@@ -55,6 +56,16 @@ class Wide:
         explained, fitted = self.columns.projected(half, half @ self.y)
         s = (self.norms - explained)[others]
         return np.maximum(s, FLOOR * self.n), (self.scores - fitted)[others]
+
+    closest = 1.0
+
+    def correlations(self, columns: Array) -> Array:
+        X = self.columns.take(columns).dense()
+        X = X / np.sqrt(np.maximum(self.norms[columns], 1e-300))
+        return X.T @ X
+
+    def first_copies(self) -> Array:
+        return first_in_columns(self.columns)
 
     def inverse(self, w: Array) -> Array:
         half = Woodbury.of(self.columns, w).inverse @ (self.columns.dense() / w)

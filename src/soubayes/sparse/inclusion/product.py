@@ -19,6 +19,8 @@ LOOKED_AT = 5  # places without an effect that are tried in turn
 DEFAULT_SIZES = SizePrior()
 FAINT = 1e-2  # odds below which a column does not compete with others
 ALIKE = 0.5  # correlation from which two columns look alike
+STANDS_IN = 0.99  # correlation from which a column may only repeat the effect of another
+SUPPORT = np.log(3.0)  # log Bayes factor from which it does more than that
 FEWEST_SWEEPS = 3
 MOST = 500  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
@@ -104,8 +106,11 @@ class _Sweeper:
 
     def begin(self, columns: Array, variance: Array) -> None:
         """Effects that are known to start with."""
-        for j, v in zip(columns, variance, strict=True):
-            if np.isfinite(self.barred[j]):
+        alike = np.abs(self.field.correlations(columns)) >= STANDS_IN
+        started = np.zeros(len(columns), bool)
+        for i, (j, v) in enumerate(zip(columns, variance, strict=True)):
+            if np.isfinite(self.barred[j]) and not alike[i, started].any():
+                started[i] = True
                 alone = np.arange(self.p) == j
                 self.effects.append(Effect(alone.astype(float), self.faint.columns))
                 self.effect_prior.append(0.0)
@@ -279,7 +284,7 @@ class _Sweeper:
                 return False
             top = int(np.argmax(np.where(left, log_odds, -np.inf)))
             effect = self._anchored(log_odds, top, columns, _NOTHING)
-            if effect.active > CLAIM:
+            if effect.active > CLAIM and not self._is_echo(top, columns):
                 part = self._part(effect)
                 self._move(_NOTHING, part)
                 self.effects.append(effect)
@@ -288,6 +293,17 @@ class _Sweeper:
                 return True
             left &= ~self.field.similar(top, 0.5)
         return False
+
+    def _is_echo(self, top: int, columns: Columns) -> bool:
+        """Whether a column only resembles those of an effect, and the data do not ask for it.
+
+        Where columns are few the prior alone makes a second effect in a copy probable. Two effects
+        that share one signal would each be less probable than the signal is.
+        """
+        if columns.log_bayes[top] > SUPPORT:
+            return False
+        near = self.field.similar(top, STANDS_IN)
+        return any(effect.alpha[near].sum() > 0.95 * effect.active for effect in self.effects)
 
     def _look_around(self) -> None:
         """Columns that may carry an effect, but not likely enough to be in Omega.

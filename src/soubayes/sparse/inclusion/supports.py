@@ -12,6 +12,7 @@ from soubayes.sparse.inclusion.product import Product
 Array = np.ndarray
 
 NEGLIGIBLE = 1e-4  # probabilities below this are left out of an effect's list of columns
+EQUAL = 1e-6  # relative difference of weights that count as equal
 
 
 class CredibleSet(NamedTuple):
@@ -110,7 +111,8 @@ class SupportPosterior:
             reached = np.cumsum(self.weight[own])
             if reached[-1] < presence:
                 continue
-            own = own[: int(np.searchsorted(reached, level * reached[-1])) + 1]
+            last = self.weight[own][int(np.searchsorted(reached, level * reached[-1]))]
+            own = own[self.weight[own] >= (1.0 - EQUAL) * last]  # all copies of a column, or none
             alike = alike[: len(own), : len(own)]
             pure = float(np.abs(alike).min())
             if pure >= purity:

@@ -12,8 +12,7 @@ from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.likelihoods.gaussian import Noise
 from soubayes.sparse.scales import Scale
 from soubayes.sparse.solvers import ordered
-from soubayes.sparse.solvers.descent import DROPPED
-from soubayes.sparse.solvers.least_squares_state import LeastSquaresSolution
+from soubayes.sparse.solvers.least_squares_state import DROPPED, LeastSquaresSolution
 from soubayes.sparse.solvers.objective import LeastSquaresModel, evaluate
 
 

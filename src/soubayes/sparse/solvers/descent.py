@@ -1,8 +1,9 @@
 """Converge the precisions of the columns at fixed confidences, by simultaneous exact steps.
 
-Every coordinate has its minimum of J in closed form (note 2 of `path`); all go there at once, with
-steps that are halved where they overshoot. Columns whose precision runs off leave, and come back
-when the others make their z^2 exceed gamma_b.
+Every coordinate has its minimum of J in closed form (docs/development/solver.md); all go there at
+once, with steps that are halved where they overshoot. Columns whose precision runs off leave, and
+come back when the others make their z^2 exceed gamma_b. Of columns that look alike one moves at a
+time (`look_alikes.py`).
 """
 
 import math
@@ -11,12 +12,19 @@ import numpy as np
 
 from soubayes.sparse.designs.base import LeastSquares, Ridge
 from soubayes.sparse.solvers import ordered
-from soubayes.sparse.solvers.least_squares_state import PathState, goal_of
+from soubayes.sparse.solvers.least_squares_state import DROPPED, PathState, goal_of
+from soubayes.sparse.solvers.look_alikes import (
+    ALIKE,
+    RETURNS,
+    leaders,
+    merge,
+    strongest_leavers,
+    swap,
+)
 from soubayes.sparse.solvers.objective import LeastSquaresModel
 
 Array = np.ndarray
 
-DROPPED = 1e4  # a precision this far above what the data give is a coefficient of zero
 ROUNDS = 3  # of taking dropped columns back at one point
 
 
@@ -32,10 +40,14 @@ def descend(
 
     Also returns what `dropped_columns` would, if it was computed for the final state.
     """
+    alike = model.groups.alone and design.closest > ALIKE
     spent = 0
     for _ in range(ROUNDS):
         state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
         spent += n_iter
+        if alike and (merged := merge(design, model, state)) is not None:
+            state, n_iter, done = _iterate(design, model, merged, tol, budget - spent, hold_noise)
+            spent += n_iter
         dropped = state.dropped
         if state.refit or not len(dropped) or spent >= budget:
             break
@@ -45,13 +57,26 @@ def descend(
             there = model.take(dropped)
             own, signal = there.group_mean(s), there.group_mean(signal)
         signal = signal / own
-        back = signal > max(1.05, 0.5 * float(signal.max()))
-        if not back.any():
+        back = signal > max(RETURNS, 0.5 * float(signal.max()))
+        if model.copies is not None:
+            back &= ~model.copies[dropped]
+        chosen = False  # one of several look-alikes
+        if alike and back.sum() > 1:
+            first = leaders(signal[back], design.correlations(dropped[back]))
+            back[back], chosen = first, not first.all()
+        if back.any():
+            w = state.w.copy()
+            w[dropped[back]] = own[back] / (signal[back] - 1.0)
+            active = np.sort(np.concatenate([state.active, dropped[back]]))
+            state = state._replace(w=w, active=active)
+        elif alike and (other := swap(design, model, state, signal)) is not None:
+            state, chosen = other, True
+        else:
             return state, spent, done, (dropped, s, q)
-        w = state.w.copy()
-        w[dropped[back]] = own[back] / (signal[back] - 1.0)
-        active = np.sort(np.concatenate([state.active, dropped[back]]))
-        state = state._replace(w=w, active=active)
+    else:
+        if chosen:  # what came last has not moved yet
+            state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
+            spent += n_iter
     return state, spent, done, None
 
 
@@ -68,6 +93,7 @@ def _iterate(
     part, here = design.take(active), model.take(active)
     gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
     mixed = ordered.mixed(model, model.sparse)
+    alike = model.groups.alone and design.closest > ALIKE
     old, shape, top = w[active], state.shape[active], state.nu.mean_inverse
     for n_iter in range(1, max(budget, 1) + 1):
         if not len(active):
@@ -91,12 +117,22 @@ def _iterate(
         change = np.abs(new / (s + new) - old / (s + old)).max()
         w[active] = old = new
         far = here.group_most(s)
-        leave = (goal > DROPPED * far) & (new > 50.0 * far) & here.sparse
+        settled = change < tol and abs(math.log(noise / moved)) < tol
+        # steps that keep turning, as those of look-alikes do, come to rest halfway
+        leave = (goal > DROPPED * far) & ((new > 50.0 * far) | alike & settled & (new < 9.0 * s))
+        leave &= here.sparse
         if leave.any():
+            if alike and leave.sum() > 1:
+                best, at = strongest_leavers(
+                    part, here, old, noise, leave & (s < 0.25 * part.norms)
+                )
+                leave[best], last[best], gain[best] = False, 0.0, 1.0
+                w[active[best]] = old[best] = at
+            w[active[leave]] = goal[leave]
             keep = np.flatnonzero(~leave)
             active, part, here = active[keep], part.take(keep), here.take(keep)
             gain, last, old, shape = gain[keep], last[keep], old[keep], shape[keep]
-        elif change < tol and abs(math.log(noise / moved)) < tol:
+        elif settled:
             return state._replace(w=w, active=active, noise=noise), n_iter, True
     return state._replace(w=w, active=active, noise=noise), n_iter, False
 

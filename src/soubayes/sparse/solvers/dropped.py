@@ -55,8 +55,12 @@ def check_dropped(
     if readmit:
         best = own_precision(model, state.local, state.top, dropped, s, q)
         back = ~runs_away(model, dropped, s, q, far=0.5 * FAR)
+        if model.copies is not None:  # they too are as far out as without a score
+            away = own_precision(model, state.local, state.top, dropped, s, 0.0 * q)
+            best = np.where(model.copies[dropped], away, best)
+            back &= ~model.copies[dropped]
         if back.sum() > RETURNS * problem.design.n_rows:
-            chosen = _most_gain(problem, model, state.active, dropped, s, q, back)
+            chosen = _most_gain(problem, model, dropped, s, q, back)
             # those that wait are as far out as without a score
             away = own_precision(model, state.local, state.top, dropped, s, 0.0 * q)
             best = np.where(back & ~chosen, away, best)
@@ -94,7 +98,6 @@ def _settle(
 def _most_gain(
     problem: RowProblem,
     model: RowModel,
-    active: Array,
     dropped: Array,
     s: Array,
     q: Array,
@@ -102,9 +105,7 @@ def _most_gain(
 ) -> Array:
     """Of more returning columns than rows, as many as rows: those that lower J most alone.
 
-    That is by (z^2 - gamma - gamma log(z^2/gamma))/2. Splitting a coefficient between copies of
-    a column changes nothing (a copy of an active column has z^2 = gamma), so they stay out, and
-    of copies that are all out one returns.
+    That is by (z^2 - gamma - gamma log(z^2/gamma))/2.
     """
     here = model.take(dropped)
     gamma = here.confidence
@@ -112,12 +113,6 @@ def _most_gain(
     ratio = square / np.maximum(gamma * here.group_mean(s), 1e-100 * square + 1e-300)
     ratio = np.where(back, ratio, 1.0)
     gain = np.where(ratio > 1.0 + 1e-4, gamma * (ratio - 1.0 - np.log(ratio)) / 2.0, 0.0)
-    X = problem.design.by_columns()
-    if X is not None and model.groups.alone:
-        first = X.first_copies()
-        taken = np.zeros(len(first), bool)
-        taken[first[active]] = True
-        gain[taken[first[dropped]] | (first[dropped] != dropped)] = 0.0
     # only sparse columns are ever dropped, so that the groups are those of all dropped ones
     return here.groups.largest(gain, int(RETURNS * problem.design.n_rows))
 

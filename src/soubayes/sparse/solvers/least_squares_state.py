@@ -15,6 +15,9 @@ from soubayes.sparse.solvers.objective import LeastSquaresModel, Value, evaluate
 
 Array = np.ndarray
 
+OUT = 1e9  # precision of a copy, in units of what the data give: as good as infinite
+DROPPED = 1e4  # a precision this far above what the data give is a coefficient of zero
+
 
 class PathState(NamedTuple):
     """What the next step needs."""
@@ -177,9 +180,8 @@ def fill(
     if len(dropped):
         there = model.take(dropped)
         if not state.refit:
-            w[dropped] = goal_of(
-                there, s, q, state.noise, state.nu.mean_inverse, state.shape[dropped]
-            )
+            goal = goal_of(there, s, q, state.noise, state.nu.mean_inverse, state.shape[dropped])
+            w[dropped] = goal if there.copies is None else np.where(there.copies, w[dropped], goal)
         mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
         rss -= float(np.sum(q * mean[dropped]))
         log_dets = log_dets + [np.log(s + w[dropped])[own].sum() for _, own in there.sources]
@@ -200,7 +202,10 @@ def settle(state: PathState, model: LeastSquaresModel, whole: WholeState) -> Pat
 def goal_of(
     model: LeastSquaresModel, s: Array, q: Array, noise: float, top: Array, shape: Array
 ) -> Array:
-    """Where each coordinate alone would go: note 2's root, or the plain prior's precision."""
+    """Where each coordinate alone would go: the stationary w, or the plain prior's precision.
+
+    The stationary w is derived in docs/development/solver.md.
+    """
     gamma, sparse = model.confidence, model.sparse
     limit = gamma * top * (1.0 if model.scaled else noise)
     signal = q * q / (noise * gamma)

@@ -1,7 +1,7 @@
 """Priors and confidences, column by column: what all solvers know about the model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple, Self
 
@@ -34,6 +34,7 @@ class ColumnModel:
     global_prior: ScalePrior
     sources: tuple[tuple[str, Array], ...]
     groups: Groups  # of the sparse columns, in their order
+    copies: Array | None = field(default=None, kw_only=True)  # (p,) see `barring`; None: no column
 
     @cached_property
     def sparse(self) -> Array:
@@ -74,7 +75,30 @@ class ColumnModel:
             local_confidence=self.local_confidence[index],
             sources=sources,
             groups=groups,
+            copies=None if self.copies is None else self.copies[index],
         )
+
+    def barring(self, first: Array) -> Self:
+        """The same model in which of equal columns only the first may be active.
+
+        ``first`` is the first column that equals each one. Equal columns of one source share a
+        coefficient in any proportions at the same J (up to the confidence in tau), so nothing is
+        lost. Columns that share a tau stay together.
+        """
+        own = np.arange(len(first))
+        if not self.groups.alone or np.array_equal(first, own):
+            return self
+        source = np.zeros(len(first), int)
+        for number, (_, columns) in enumerate(self.sources, 1):
+            source[columns] = number
+        copies = (first != own) & self.selects & self.selects[first] & (source == source[first])
+        return replace(self, copies=copies) if copies.any() else self
+
+    @property
+    def distinct(self) -> Array:
+        """The columns that may be active."""
+        own = np.arange(len(self.confidence))
+        return own if self.copies is None else own[~self.copies]
 
     def at(self, confidence: float, free: Array) -> Self:
         """The same model with the confidence of the ``free`` columns set."""

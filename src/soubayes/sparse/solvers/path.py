@@ -1,7 +1,7 @@
 """The path solver: from the dense solution along rising confidence in the coefficients.
 
 At every point it minimises J over beta, tau and nu by simultaneous exact coordinate steps in
-log w (note 2), with the noise at its unit-confidence estimate
+log w (docs/development/solver.md), with the noise at its unit-confidence estimate
 
     sigma^2 = (2 noise_scale + RSS) / (2 noise_shape + n - k),   k = sum_j (1 - kappa_j).
 
@@ -21,8 +21,10 @@ from soubayes.sparse.choice.supports import choose, search_degrees
 from soubayes.sparse.designs.base import LeastSquares
 from soubayes.sparse.likelihoods.gaussian import Noise
 from soubayes.sparse.scales import Scale
-from soubayes.sparse.solvers.descent import DROPPED, descend, left_out
+from soubayes.sparse.solvers.descent import descend, left_out
 from soubayes.sparse.solvers.least_squares_state import (
+    DROPPED,
+    OUT,
     Filled,
     LeastSquaresFit,
     LeastSquaresSolution,
@@ -35,6 +37,7 @@ from soubayes.sparse.solvers.least_squares_state import (
     settle,
     settle_together,
 )
+from soubayes.sparse.solvers.look_alikes import put_out
 from soubayes.sparse.solvers.objective import LeastSquaresModel
 
 Array = np.ndarray
@@ -77,6 +80,7 @@ def solve_path(
     ``free`` marks the sparse columns whose confidence moves along the path. With ``confidence``
     None the rule of `choose` picks a point whose support is refitted at confidence 1.
     """
+    model = model.barring(design.first_copies())
     end = _follow(design, model, free, confidence, max_iter=max_iter, report=report)
     budget = max(max_iter - end.spent, 50)
     state, n_iter, _, _ = descend(design, end.model, end.state, tol, budget)
@@ -95,6 +99,7 @@ def path_fit(
     A rougher `solve_path` without J, for a fold of the data. It visits every third point, except in
     wide data, where a point that is left out changes which columns are found.
     """
+    model = model.barring(design.first_copies())
     stride = 1 if len(free) > WIDE * design.n else FOLD_STRIDE
     end = _follow(
         design, model, free, None, max_iter=max_iter, tol=FOLD_LOOSE, values=False, stride=stride
@@ -169,7 +174,7 @@ def _follow(
         searched = search_degrees(threshold, int(free.sum() - free[state.active].sum()))
         here = replace(model.at(1.0, free), searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
-        state = state._replace(w=w, refit=True)
+        state = put_out(design, state._replace(w=w, refit=True))
     return _End(points, chosen, state, here, spent)
 
 
@@ -216,9 +221,11 @@ def start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
     scale = float(p) if p >= design.n else 1.0
     norm = np.maximum(design.norms, 1e-300) / design.n
     w = model.group_mean(scale * np.maximum(norm, 1e-12))
+    if model.copies is not None:
+        w[model.copies] = OUT * design.norms[model.copies]
     state = PathState(
         w=w,
-        active=np.arange(p),
+        active=model.distinct,
         noise=max(design.yy / design.n, 1e-300),
         shape=np.maximum(model.confidence / (2.0 * model.local_confidence), 2.0),
         nu=Scale(

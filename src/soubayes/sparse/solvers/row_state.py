@@ -129,6 +129,21 @@ def dropped_terms(
     return gamma / 2.0 * np.log(total / gamma) - score**2 / (2.0 * total)
 
 
+def copies_out(model: RowModel, precision: Array, information: Array) -> tuple[Array, Array]:
+    """Prior precisions of a start at which copies of columns are dropped, and their ``rest``.
+
+    ``information`` of all columns; a dropped column without a score has d = s/(2 gamma_tau).
+    """
+    rest = np.zeros(len(precision))
+    if model.copies is None:
+        return precision, rest
+    j = np.flatnonzero(model.copies)
+    precision, s = precision.copy(), information[j]
+    precision[j] = s / (2.0 * model.local_confidence[j])
+    rest[j] = dropped_terms(model, j, s, 0.0 * s, precision[j])
+    return precision, rest
+
+
 def apart(model: RowModel, matrix: Array) -> Array:
     """A copy of H on some columns with nothing between the intercept and the rest."""
     matrix = matrix.copy()

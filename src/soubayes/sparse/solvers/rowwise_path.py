@@ -8,6 +8,7 @@ import numpy as np
 
 from soubayes.sparse.choice.grid import confidence_grid
 from soubayes.sparse.designs.base import RowDesign
+from soubayes.sparse.designs.copies import first_in_columns, first_in_rows
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.solvers.newton import solve
 from soubayes.sparse.solvers.row_problem import RowProblem
@@ -117,6 +118,7 @@ def solve_rows(
     asked = 1.0 if confidence is None else confidence
     if solver == "coordinate":
         return _sweeps(shared, y, model.at(asked, free), free, asked, limits)
+    model = model.barring(_first_copies(shared, y))
     run = partial(_minimise, shared, y)
     grid = confidence_grid(int(free.sum()), None if auto else asked) if selects else [asked]
     loose = limits._replace(tol=max(_LOOSE, limits.tol))
@@ -175,6 +177,15 @@ def _choose(
     fit = _minimise(shared, y, one, chosen.refit, limits, readmit=False)
     fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
     return _outcome(one, fit, points, chosen.point.gamma)._replace(first=first)
+
+
+def _first_copies(shared: SharedRows, y: Any) -> Array:
+    """For every column the first that equals it."""
+    if shared.gram is not None:
+        return first_in_rows(shared.design, shared.gram, y, shared.weight)
+    X = shared.design.by_columns()
+    assert X is not None
+    return first_in_columns(X)
 
 
 def _sweeps(

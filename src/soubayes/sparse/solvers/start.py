@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from soubayes.sparse.designs.base import RowDesign
 from soubayes.sparse.designs.triangles import cholesky
 from soubayes.sparse.solvers.row_problem import RowProblem, weighted_gram
-from soubayes.sparse.solvers.row_state import RowModel, RowState, make_state
+from soubayes.sparse.solvers.row_state import RowModel, RowState, copies_out, make_state
 
 Array = np.ndarray
 
@@ -28,7 +28,10 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
     ``gram`` is X'X times a typical curvature of the loss; its Cholesky factor with the prior makes
     the steps well scaled, and one serves every class.
     """
-    pull = model.confidence * precision
+    active = model.distinct
+    precision, rest = copies_out(model, precision, np.diag(gram))
+    problem, gram = problem.take(active), gram[np.ix_(active, active)]
+    pull = (model.confidence * precision)[active]
     factor = cholesky(gram, pull)
 
     def loss(scaled: Array) -> tuple[float, Array]:
@@ -42,8 +45,7 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
         limits |= {"ftol": 1e-7, "maxls": 4}
     found = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
     mean = solve_triangular(factor, found.x, lower=True, trans=1)
-    p = problem.design.n_columns
-    return make_state(model, np.arange(p), mean, gram, precision, np.zeros(p))
+    return make_state(model, active, mean, gram, precision, rest)
 
 
 def gram_of(design: RowDesign, y: Array, weight: Array) -> Array:

@@ -24,6 +24,7 @@ from soubayes.sparse.solvers.row_state import (
     RowModel,
     RowState,
     active_value,
+    copies_out,
     dropped_terms,
     make_state,
     tau_precision,
@@ -83,7 +84,8 @@ def solve_wide(
     data = _Columns(X, problem, model)
     n, p = X.shape
     rows = data.terms(np.zeros(n), np.ones(n))
-    blank = _blank(model, rows, precision, n)
+    precision, rest = copies_out(model, precision, X.norms(rows.information))
+    blank = _blank(model, rows, precision, rest, n)
     state = _first(data, blank)
     history, converged = [state.value], False
     reach, last = np.full(p, 1.5), np.zeros(p)
@@ -111,26 +113,26 @@ def solve_wide(
 
 def _first(data: _Columns, blank: _Wide) -> _Wide:
     """The first step, or as much of it as lowers the loss, which may grow exponentially."""
-    everything, most = np.arange(len(blank.theta)), data.loss(blank.terms)
+    most = data.loss(blank.terms)
     for halvings in range(40):
         part = 0.5**halvings
-        state = _posterior(data, blank, everything, blank.theta, blank.rest, part=part)
+        state = _posterior(data, blank, blank.active, blank.theta, blank.rest, part=part)
         if data.loss(state.terms) <= most:
             break
     return state
 
 
-def _blank(model: RowModel, rows: RowTerms, precision: Array, n: int) -> _Wide:
+def _blank(model: RowModel, rows: RowTerms, precision: Array, rest: Array, n: int) -> _Wide:
     """Before the first step: predictors 0 of variance 1, scales that fit the precisions."""
-    p, none = len(precision), np.zeros(0)
+    none = np.zeros(0)
     return _Wide(
-        active=np.arange(p),
+        active=model.distinct,
         theta=np.log(precision),
-        mean=np.zeros(p),
+        mean=np.zeros(len(model.distinct)),
         variance=none,
         local=(scales := model.scales.split(tau_precision(model, precision)))[0],
         top=scales[1],
-        rest=np.zeros(p),
+        rest=rest,
         information=rows.information,
         eta=np.zeros(n),
         terms=rows,
@@ -172,30 +174,18 @@ def _fit(data: _Columns, state: _Wide, history: list[float], converged: bool) ->
 
 
 def _fewest(data: _Columns, state: _Wide) -> _Wide:
-    """As many columns as rows, those that explain most; the others return one look at a time.
-
-    Copies of a column share its coefficient in any proportions at the same J, so no step removes
-    them. One of them takes it over, with the sum of their prior variances.
-    """
-    model, k = data.model, len(state.active)
+    """As many columns as rows, those that explain most; the others return one look at a time."""
+    model = data.model
     here = model.take(state.active)
-    free, own = here.selects, np.arange(k)
-    first = own
-    if model.groups.alone:
-        first = np.where(free, data.X.take(state.active).first_copies(), own)
     explains = here.group_total(np.maximum(1.0 - _shrinkage(state), 0.0))
-    spread = np.exp(-state.theta[state.active])
-    explains, mean, spread = (np.bincount(first, x, k) for x in (explains, state.mean, spread))
-    rank = np.where(first == own, explains, 0.0)
-    stay = ~free
+    stay = ~here.selects
     room = len(state.information) - int(stay.sum())
-    stay[here.sparse] |= here.groups.largest(rank[here.sparse], room)
+    stay[here.sparse] |= here.groups.largest(explains[here.sparse], room)
     theta, rest = state.theta.copy(), state.rest.copy()
-    theta[state.active[stay]] = -np.log(spread[stay])
     j, s = state.active[~stay], state.s[~stay]
     d = own_precision(model, state.local, state.top, j, s, 0.0 * s)
     theta[j], rest[j] = np.log(d), dropped_terms(model, j, s, 0.0 * s, d)
-    return state._replace(active=state.active[stay], mean=mean[stay], theta=theta, rest=rest)
+    return state._replace(active=state.active[stay], mean=state.mean[stay], theta=theta, rest=rest)
 
 
 def _own_steps(model: RowModel, state: _Wide) -> Array:
