@@ -46,5 +46,5 @@ if __name__ == "__main__":
         took = time.perf_counter() - wall, time.process_time() - cpu
         print(f"{len(found.derivatives)} rows in {took[0]:.2f} s ({took[1]:.2f} s of CPU)")
         cpu = time.process_time()
-        answer = reweight(data, {"x3": 0.8}, order=BLOCKS)
+        answer = reweight(data, confidence={"x3": 0.8}, order=BLOCKS)
         print(f"reweight: {time.process_time() - cpu:.2f} s of CPU, k-hat {answer.khat:.2f}")

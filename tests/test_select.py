@@ -101,7 +101,7 @@ def test_an_interrupt_is_raised(monkeypatch):
         select_confidence(Ridge(), (X, Y), {"confidence_coef": [1.0]}, score=score, cv=2)
     pytest.importorskip("numpyro")
     calls.clear()
-    monkeypatch.setattr(importlib.import_module("soubayes.blackbox.fit"), "fit", stop)
+    monkeypatch.setattr(importlib.import_module("soubayes.blackbox.variational"), "fit", stop)
     with pytest.raises(KeyboardInterrupt):
         select_confidence(lambda y: None, (Y,), {"mu": [1.0]}, cv=2)
 
@@ -138,7 +138,7 @@ def test_a_mixture_of_numpyro_fits(monkeypatch):
         def log_likelihood(self, y):
             return {"y": stats.norm(self.draws["mu"][:, None], 1.0).logpdf(y)}
 
-    module = importlib.import_module("soubayes.blackbox.fit")
+    module = importlib.import_module("soubayes.blackbox.variational")
     monkeypatch.setattr(module, "fit", lambda model, y, confidence, **_: Posterior(confidence))
     settings = {"cv": 3, "rule": "mixture"}
     chosen = select_confidence(lambda y: None, (Y,), {"mu": list(centres)}, **settings)

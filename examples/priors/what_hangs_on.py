@@ -54,7 +54,7 @@ plt.show()
 # At half the confidence in that prior the hospitals differ more. The draws are reweighted; where
 # they did not reach, this would be an error.
 
-doubted = reweight(sampler, {"tau": 0.5}, hospitals, TRIALS, SUCCESSES)
+doubted = reweight(sampler, hospitals, TRIALS, SUCCESSES, confidence={"tau": 0.5})
 trusted = sampler.get_samples()
 print(f"tau: {trusted['tau'].mean():.2f} at confidence 1, {doubted.mean('tau'):.2f} at 0.5")
 print(f"log odds from {trusted['logit'].mean(axis=0).min():.2f}", end=" ")

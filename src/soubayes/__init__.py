@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from soubayes.blackbox.divergences import ForwardKL as ForwardKL
     from soubayes.blackbox.divergences import Renyi as Renyi
     from soubayes.blackbox.elbo import SoUELBO as SoUELBO
-    from soubayes.blackbox.fit import fit as fit
     from soubayes.blackbox.losses import beta_loss as beta_loss
     from soubayes.blackbox.losses import gamma_loss as gamma_loss
     from soubayes.blackbox.losses import hinge_loss as hinge_loss
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from soubayes.blackbox.nested import NestedPosterior as NestedPosterior
     from soubayes.blackbox.nested import sample_sou as sample_sou
     from soubayes.blackbox.posterior import SoUPosterior as SoUPosterior
+    from soubayes.blackbox.variational import fit as fit
+    from soubayes.blackbox.verdict import Quality as Quality
     from soubayes.datasets import load_mnist as load_mnist
     from soubayes.draws.reweight import Reweighted as Reweighted
     from soubayes.draws.reweight import reweight as reweight
@@ -88,7 +89,8 @@ _PUBLIC = {
     "blackbox.diagnostics": ["Diagnosis", "diagnose", "simulation_based_calibration"],
     "blackbox.divergences": ["ForwardKL", "Renyi"],
     "blackbox.elbo": ["SoUELBO"],
-    "blackbox.fit": ["fit"],
+    "blackbox.variational": ["fit"],
+    "blackbox.verdict": ["Quality"],
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],
     "blackbox.nested": ["NestedPosterior", "sample_sou"],
     "blackbox.posterior": ["SoUPosterior"],

@@ -36,20 +36,31 @@ def coordinates(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}[{index}]" if index else name for index in each]
 
 
-def to_inference_data(draws: Mapping[str, ArrayLike], **attrs: Any) -> DataTree:
+def to_inference_data(
+    draws: Mapping[str, ArrayLike],
+    log_likelihood: Mapping[str, ArrayLike] | None = None,
+    **attrs: Any,
+) -> DataTree:
     """Independent draws, each of shape (draw, ...), as one chain of an ArviZ object.
 
     >>> data = to_inference_data({"mu": [0.1, 0.2, 0.3]}, engine="exact")
     >>> data.posterior["mu"].shape
     (1, 3)
     """
-    data = chains_for_arviz({name: np.asarray(values)[None] for name, values in draws.items()})
+    groups = {"posterior": draws, **({"log_likelihood": log_likelihood} if log_likelihood else {})}
+    chained = {
+        group: {name: np.asarray(values)[None] for name, values in of.items()}
+        for group, of in groups.items()
+    }
+    data = chains_for_arviz(**chained)
     data.posterior.attrs.update(attrs)
     return data
 
 
-def chains_for_arviz(posterior: Mapping[str, np.ndarray]) -> DataTree:
-    """Draws of shape (chain, draw, ...) as an ArviZ object with the group ``posterior``.
+def chains_for_arviz(
+    posterior: Mapping[str, np.ndarray], log_likelihood: Mapping[str, np.ndarray] | None = None
+) -> DataTree:
+    """Draws of shape (chain, draw, ...) as an ArviZ object, with log densities of observations.
 
     A ``DataTree`` as ArviZ 1 and PyMC 6 have it, made by arviz-base; where ArviZ before 1.0 is
     installed its ``InferenceData``, since its functions take nothing else.
@@ -57,27 +68,60 @@ def chains_for_arviz(posterior: Mapping[str, np.ndarray]) -> DataTree:
     >>> chains_for_arviz({"mu": np.zeros((2, 3))}).posterior["mu"].dims
     ('chain', 'draw')
     """
+    groups = {"posterior": dict(posterior)}
+    if log_likelihood:
+        groups["log_likelihood"] = dict(log_likelihood)
     old = _old_arviz()
     if old is not None:
-        return old.from_dict(posterior=dict(posterior))
-    return require("arviz_base", "to_arviz").from_dict({"posterior": dict(posterior)})
+        return old.from_dict(**groups)
+    return require("arviz_base", "to_arviz").from_dict(groups)
 
 
-def pareto_khat(log_weights: np.ndarray, wanted: str) -> float:
-    """PSIS k-hat of log importance weights; below 0.7 their means can be trusted.
+def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """Importance weights with a smoothed tail, which sum to 1, and k-hat (Vehtari et al. 2024).
+
+    The largest 3 sqrt(n) of the weights are replaced by quantiles of a generalised Pareto
+    distribution fitted to them. Its shape is k-hat: below 0.7 weighted means can be trusted.
 
     >>> from scipy.stats import norm
     >>> x = norm.ppf(np.linspace(0.001, 0.999, 1000))  # w = e^(x^2 / 2) has no mean
-    >>> print(pareto_khat(-(x**2), "an example") < 0 < 0.7 < pareto_khat(x**2 / 2, "an example"))
+    >>> print(pareto_smoothed(-(x**2))[1] < 0 < 0.7 < pareto_smoothed(x**2 / 2)[1])
     True
     """
-    top = np.sort(log_weights)[
-        -max(5, min(len(log_weights) // 5, 3 * int(len(log_weights) ** 0.5))) :
-    ]
-    if np.ptp(top) < 1e-12:  # weights with a largest value that many draws have, or all alike
-        return float("-inf")
-    # arviz-stats takes log likelihoods, whose negatives are the log weights of leaving one out
-    return float(require("arviz_stats.base", wanted).array_stats.psislw(-log_weights)[1])
+    n = len(log_weights)
+    log_w = np.asarray(log_weights, float) - np.max(log_weights)
+    count = int(min(0.2 * n, 3 * np.sqrt(n)))
+    order = np.argsort(log_w)
+    tail = order[-count:]
+    cutoff = log_w[order[-count - 1]]
+    excess = np.exp(log_w[tail]) - np.exp(cutoff)
+    khat = float("-inf")
+    # weights with a largest value that many draws have, or all alike, have no tail
+    if np.ptp(log_w[tail]) > 1e-12 and count >= 5 and excess[0] > 0:
+        khat, scale = _pareto(excess)
+        levels = (np.arange(count) + 0.5) / count
+        quantile = scale * np.expm1(-khat * np.log1p(-levels)) / khat
+        log_w[tail] = np.minimum(np.log(quantile + np.exp(cutoff)), 0.0)
+    weights = np.exp(log_w)
+    return weights / weights.sum(), khat
+
+
+def _pareto(x: np.ndarray) -> tuple[float, float]:
+    """Shape and scale of a generalised Pareto distribution (Zhang and Stephens 2009), x sorted.
+
+    The shape is drawn towards 1/2 by ten observations' worth, as PSIS has it.
+    """
+    n = len(x)
+    grid = 30 + int(np.sqrt(n))
+    theta = 1 / x[-1] + (1 - np.sqrt(grid / (np.arange(1, grid + 1) - 0.5))) / (
+        3 * x[int(n / 4 + 0.5) - 1]
+    )
+    shape = np.log1p(-theta[:, None] * x).mean(axis=1)
+    profile = n * (np.log(-theta / shape) - shape - 1)
+    weights = 1 / np.exp(profile - profile[:, None]).sum(axis=1)
+    best = np.sum(theta * weights / weights.sum())
+    k = np.log1p(-best * x).mean()
+    return float((n * k + 10 * 0.5) / (n + 10)), float(-k / best)
 
 
 def _old_arviz() -> Any:

@@ -326,7 +326,7 @@ class _NumPyroEngine(_Engine):
         ]
 
     def fit(self, point: dict[str, float], rows: Any) -> Any:
-        from soubayes.blackbox.fit import fit
+        from soubayes.blackbox.variational import fit
 
         part = self.data if rows is None else self._part(rows)
         return fit(self.model, *part, confidence={**self.rest, **point}, **self.settings)

@@ -1,6 +1,5 @@
 """fit against closed forms and quadrature, its result surface, and its honesty."""
 
-import importlib
 import signal
 from dataclasses import replace
 from functools import partial
@@ -15,9 +14,9 @@ from scipy import integrate, optimize, stats
 from sklearn.exceptions import ConvergenceWarning
 
 from soubayes import Renyi, beta_loss, fit, huber_loss
-from soubayes.blackbox.program import Program
+from soubayes.blackbox.descent import Descent
+from soubayes.blackbox.program import Program, compiled
 
-fit_module = importlib.import_module("soubayes.blackbox.fit")  # the package's `fit` is the function
 Y = np.array([1.0, 2.0, -0.5])
 INF = float("inf")
 
@@ -133,9 +132,9 @@ def test_the_result_surface(located):
     table = located.summary()
     assert list(table) == ["block", "confidence", "mean", "sd", "lower", "upper", "kl"]
     assert table["lower"][0] < table["mean"][0] < table["upper"][0]
-    assert "converged" in repr(located)
+    assert "conditional guide: trusted" in repr(located)
     data = located.to_arviz()
-    assert data.posterior["mu"].shape == (1, 2048)
+    assert data.posterior["mu"].shape == (1, 4096)
     assert data.posterior.attrs["value"] == located.value
     with pytest.raises(ValueError, match="no site 'nu'"):
         located.mean("nu")
@@ -143,33 +142,41 @@ def test_the_result_surface(located):
 
 def test_predictive_and_log_likelihood(located):
     drawn = located.predictive(Y)
-    assert drawn["y"].shape == (2048, 3)
+    assert drawn["y"].shape == (4096, 3)
     pointwise = located.log_likelihood(Y)["y"]
     by_hand = stats.norm(located.draws["mu"][:, None], 1).logpdf(Y)
     np.testing.assert_allclose(pointwise, by_hand, rtol=1e-10)
 
 
-def test_running_out_of_steps_is_said(located):
+def far(y):
+    numpyro.sample("mu", dist.Normal(numpyro.param("loc", -20.0), 1.0))
+
+
+def test_running_out_of_steps_is_said():
     with pytest.warns(ConvergenceWarning, match="more steps="):
-        posterior = fit(location, Y, confidence={"mu": 0.5}, restarts=1, steps=100)
+        posterior = fit(location, Y, guide=far, steps=100, polish=0)
     assert not posterior.converged
-    assert "NOT converged" in repr(posterior)
+    assert posterior.verdict == "not to be used"
+    assert "custom guide: not to be used" in repr(posterior)
+    assert "J still fell" in repr(posterior)
 
 
 def interrupt(*args, **kwargs):
     signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("stage", ["prior_draws", "window", "draws", "fixed_hessian", "progress"])
+@pytest.mark.parametrize("stage", ["moments", "window", "draws", "fixed_hessian", "progress"])
 def test_an_interrupt_is_raised_from_every_phase(located, monkeypatch, stage):
     settings = {"confidence": {"mu": 0.5}, "restarts": 1, "steps": 100, "polish": 256}
+    plan = located._program.plan
+    program = compiled(plan._replace(framed=stage != "moments"))
     if stage == "progress":
         settings["progress"] = interrupt
     else:
-        monkeypatch.setattr(located._program, stage, interrupt)
+        monkeypatch.setattr(program, stage, interrupt)
     if stage == "fixed_hessian":
         at = lambda params, *_: (0.0, params)  # noqa: E731
-        monkeypatch.setattr(located._program, "fixed_value_and_gradient", at)
+        monkeypatch.setattr(program, "fixed_value_and_gradient", at)
     with pytest.raises(KeyboardInterrupt):
         fit(location, Y, **settings)
 
@@ -198,39 +205,30 @@ def test_a_negative_kl_is_an_error():
     def guide(y):
         numpyro.sample("mu", Wrong(numpyro.param("loc", 0.0), 1.0))
 
-    with (
-        pytest.raises(ValueError, match=r"KL of 'mu' is -4.* never negative"),
-        pytest.warns(ConvergenceWarning),
-    ):
+    with pytest.raises(ValueError, match=r"KL of 'mu' is -4.* never negative"):
         fit(location, Y, guide=guide, restarts=1, steps=100)
     minus = lambda q, prior, key: -Renyi(0.5)(q, prior, key)  # noqa: E731
-    with (
-        pytest.raises(ValueError, match=r"KL of 'mu' is -.* is no divergence"),
-        pytest.warns(ConvergenceWarning),
-    ):
+    with pytest.raises(ValueError, match=r"KL of 'mu' is -.* is no divergence"):
         fit(location, Y, divergence={"mu": minus}, restarts=1, steps=100)
 
 
 def test_a_standard_error_that_overflows_is_an_error():
     steep = lambda values, y: 1e170 * jnp.abs(values["mu"])  # noqa: E731
-    with (
-        pytest.raises(ValueError, match="of the result is"),
-        pytest.warns(ConvergenceWarning),
-    ):
+    with pytest.raises(ValueError, match="of the result is"):
         fit(prior_only, Y, loss=steep, restarts=1, steps=100)
 
 
 def test_an_objective_that_is_lost_on_the_way_is_not_convergence(located, monkeypatch):
     values = iter([3.0, 3.0, 3.0])
-    monkeypatch.setattr(fit_module._Run, "value", lambda self, params: next(values, np.nan))
+    monkeypatch.setattr(Descent, "value", lambda self, params: next(values, np.nan))
     with pytest.raises(ValueError, match="is not finite"):
-        fit(location, Y, confidence={"mu": 0.5}, restarts=1)
+        fit(location, Y, confidence={"mu": 0.5}, restarts=1, guide=far)
 
 
 def test_same_random_state_same_answer_and_only_numbers_changed_compile_nothing(
     located, monkeypatch
 ):
-    monkeypatch.setattr(Program, "_window", None)  # a new program could not even start
+    monkeypatch.setattr(Program, "_moments", None)  # a new program could not even start
     again = fit(location, Y, confidence={"mu": 0.5}, restarts=1)
     assert again.value == located.value
     other = fit(location, Y + 1.0, confidence={"mu": 0.25}, restarts=1, start=located.params)
@@ -240,7 +238,8 @@ def test_same_random_state_same_answer_and_only_numbers_changed_compile_nothing(
 def test_scores_replace_the_likelihood():
     """A beta score shrugs off the outlier that drags the likelihood's mean."""
     y = np.append(np.linspace(-1, 1, 20), 30.0)
-    robust = fit(location, y, loss={"y": partial(beta_loss, beta=0.5)}, restarts=1)
+    loss = {"y": partial(beta_loss, beta=0.5)}
+    robust = fit(location, y, loss=loss, guide="conditional", restarts=1)
     assert abs(robust.mean("mu")) < 0.2
 
     def expected(p):  # J of N(m, s^2), its expectation by quadrature
@@ -277,7 +276,7 @@ def test_another_divergence_for_a_block():
 
     least = optimize.minimize(objective, [0.0, 0.0], tol=1e-10)
     assert abs(posterior.value - least.fun) < 3 * posterior.value_se + 1e-3
-    np.testing.assert_allclose(posterior.params["mu:loc"], least.x[0], atol=0.02)
+    np.testing.assert_allclose(posterior.mean("mu"), least.x[0], atol=0.05)
 
 
 @pytest.mark.slow
@@ -383,4 +382,4 @@ def test_arrays_may_shape_the_model():
         numpyro.sample("y", dist.Normal(b[group], 1.0).to_event(1), obs=y)
 
     posterior = fit(by_group, np.array([0, 1, 1]), jnp.array([3.0, 1.0, 2.0]), restarts=1)
-    np.testing.assert_allclose(posterior.params["b:loc"], [2.7, 3 / (2 + 1 / 9)], atol=0.02)
+    np.testing.assert_allclose(posterior.params["b:origin"], [2.7, 3 / (2 + 1 / 9)], atol=0.02)

@@ -43,7 +43,7 @@ def agrees(posterior, exact, names, slack=0.0):
 @pytest.mark.parametrize("gammas", [(1.0, 1.0), (0.3, 1.0), (3.0, 0.5)], ids=str)
 def test_two_gaussian_blocks(gammas):
     scenario = two_level_normal(*gammas)
-    posterior = sample_sou(pair, scenario.confidence, 3.0, random_state=1)
+    posterior = sample_sou(pair, 3.0, confidence=scenario.confidence, random_state=1)
     agrees(posterior, solve_gaussian(scenario.gaussian, scenario.confidence), ("mu", "effect"))
     bias = posterior.error["value_bias"][1]
     assert (bias == 0) == (gammas[0] == gammas[1])  # pseudo-marginal: exact for equal confidences
@@ -62,7 +62,7 @@ def test_a_scale_and_a_location_against_quadrature():
     loss = lambda scale, x: -stats.norm(x[..., None], 1).logpdf(y).sum(axis=-1)  # noqa: E731
     confidence = {"scale": 0.5, "x": 2.0}
     exact = solve_exact(Model(blocks, loss), confidence)
-    agrees(sample_sou(model, confidence, y, random_state=2), exact, ("scale", "x"))
+    agrees(sample_sou(model, y, confidence=confidence, random_state=2), exact, ("scale", "x"))
 
 
 @pytest.mark.slow
@@ -83,7 +83,7 @@ def test_three_blocks_against_the_gaussian_engine():
     )
     confidence = {"a": 1.0, "b": 0.7, "c": 1.5}
     posterior = sample_sou(
-        model, confidence, 2.0, particles=64, inner_particles=16, temperatures=3, moves=1
+        model, 2.0, confidence=confidence, particles=64, inner_particles=16, temperatures=3, moves=1
     )
     agrees(posterior, solve_gaussian(gaussian, confidence), ("a", "b", "c"), slack=0.1)
 
@@ -109,17 +109,37 @@ def coin(y):
 )
 def test_errors_say_what_to_do(model, confidence, message):
     with pytest.raises(ValueError, match=message):
-        sample_sou(model, confidence, 1.0)
+        sample_sou(model, 1.0, confidence=confidence)
 
 
 def test_an_interrupt_is_raised(monkeypatch):
     stop = lambda self, u: signal.raise_signal(signal.SIGINT)  # noqa: E731
     monkeypatch.setattr(importlib.import_module("soubayes.blackbox.nested")._Outer, "_see", stop)
     with pytest.raises(KeyboardInterrupt):
-        sample_sou(pair, {}, 3.0)
+        sample_sou(pair, 3.0, confidence={})
 
 
 @pytest.mark.parametrize("name", ["replicates", "particles", "inner_particles"])
 def test_one_is_too_few_for_a_standard_error(name):
     with pytest.raises(ValueError, match=f"{name} is 1, but it must be at least 2"):
-        sample_sou(pair, {}, 3.0, **{name: 1})
+        sample_sou(pair, 3.0, confidence={}, **{name: 1})
+
+
+def test_a_run_that_would_take_too_long_is_refused_before_it_begins():
+    def three(y):
+        a = numpyro.sample("a", dist.Normal(0.0, 1.0))
+        b = numpyro.sample("b", dist.Normal(a, 1.0))
+        c = numpyro.sample("c", dist.Normal(b, 1.0))
+        numpyro.sample("y", dist.Normal(c, 1.0), obs=y)
+
+    with pytest.raises(ValueError, match=r"more than budget=1\. Raise budget=, .*soubayes.fit"):
+        sample_sou(three, 2.0, confidence={"a": 0.5}, budget=1.0)
+
+
+def test_flat_priors_have_no_draws_to_start_from():
+    def flat(y):
+        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+        numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    with pytest.raises(ValueError, match=r"priors of \['mu'\] are flat"):
+        sample_sou(flat, 2.0, confidence={})

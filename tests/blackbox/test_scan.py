@@ -115,4 +115,4 @@ def test_two_states_of_a_scan_are_one_block():
 
 def test_nested_sampling_refuses_a_scan():
     with pytest.raises(ValueError, match=r"\['z'\] are drawn inside a scan"):
-        sample_sou(walk, {}, Y)
+        sample_sou(walk, Y, confidence={})

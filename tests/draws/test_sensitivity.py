@@ -81,7 +81,7 @@ def sensitivity(tree, **settings):
 
 
 def weighted(tree, confidence):
-    return reweight(tree, confidence, order=tree.order)
+    return reweight(tree, confidence=confidence, order=tree.order)
 
 
 class Case(NamedTuple):
@@ -314,7 +314,7 @@ def test_the_table_of_blocks():
     known = two_level_normal(1.0, 1.0).kl
     for block, kl, error in zip(blocks["block"], blocks["kl"], blocks["kl_se"], strict=True):
         assert abs(kl - known[block]) < 4 * error
-    assert list(blocks["diagnosis"]) == ["prior-data conflict", "prior-data conflict"]
+    assert list(blocks["diagnosis"]) == ["informed by prior and data"] * 2  # y is 1.3 sds out
 
 
 @pytest.mark.parametrize(
@@ -476,7 +476,7 @@ def test_a_real_tree_with_odd_names_in_another_order_of_axes():
         found = sensitivity_from_draws(data, order=list(names.values()), quantities="values")
         assert found.derivatives["block"].tolist() == list(names.values())
         np.testing.assert_array_equal(found.derivatives["mean_se"], expected["mean_se"])
-    again = reweight(real, {"values": 0.8}, order=list(names.values()))
+    again = reweight(real, confidence={"values": 0.8}, order=list(names.values()))
     assert again.mean("twice") == pytest.approx(2 * weighted(tree, {"effect": 0.8}).mean("mu"))
     assert repr(again).startswith("Reweighted(confidence {'µ [the mean]': 1.0, 'values': 0.8}")
     assert len(repr(again).splitlines()) == 1 + 1 + 3
@@ -497,7 +497,7 @@ order = ["tau", "mu", "z"]
 found = sensitivity_from_draws(data, order=order, quantities=["tau", "mu"])
 row = (found.derivatives["quantity"] == "tau") & (found.derivatives["block"] == "tau")
 print(found.derivatives["mean"][row][0], found.derivatives["mean_se"][row][0])
-weighted = reweight(data, {{"tau": 0.7}}, order=order)
+weighted = reweight(data, confidence={{"tau": 0.7}}, order=order)
 print(weighted.mean("tau"), weighted.mean_se("tau"))
 assert not {{"jax", "numpyro"}} & set(sys.modules)
 """
@@ -552,7 +552,7 @@ def test_a_numpyro_model_says_the_same():
         def get_extra_fields(self):
             return {"diverging": self.diverging}
 
-    again = reweight(Sampler(np.zeros(4000)), {"tau": 0.7}, model, EFFECT, ERROR)
+    again = reweight(Sampler(np.zeros(4000)), model, EFFECT, ERROR, confidence={"tau": 0.7})
     assert again.mean("tau") == pytest.approx(weighted(tree, {"tau": 0.7}).mean("tau"), rel=1e-5)
     with pytest.raises(ValueError, match="order is for ArviZ objects"):
         sensitivity_from_draws(draws, model, EFFECT, ERROR, order=["tau", "mu", "theta"])
@@ -593,8 +593,11 @@ def test_priors_that_a_confidence_cannot_mean_are_refused():
 
     rng = np.random.default_rng(0)
     draws = {name: rng.normal(size=4000) for name in ("mu", "a", "b", "c")}
-    with pytest.raises(ValueError, match=r"as an improper one cannot.*wide proper prior"):
-        sensitivity_from_draws(draws, flat, 1.0)
+    found = sensitivity_from_draws({"mu": draws["mu"] / 4 + 1.0}, flat, 1.0)
+    # E log q of N(1, 1 / 16): minus its entropy, known up to the constant of the flat prior
+    assert found.blocks["kl"][0] == pytest.approx(-stats.norm(0, 0.25).entropy(), abs=0.1)
+    assert "prior of 'mu' is flat: its KL is known up to a constant" in repr(found)
+    assert found.blocks["diagnosis"][0] != "prior-data conflict"
     with pytest.raises(ValueError, match=r"'c' in 'ac', which comes before 'b', but the prior of"):
         sensitivity_from_draws(draws, chain, 1.0, groups={"ac": ["a", "c"]})
     with pytest.raises(ValueError, match=r"calls a block 'b', which is a latent site outside"):

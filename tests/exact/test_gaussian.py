@@ -132,7 +132,7 @@ def test_samples_marginals_and_arviz():
     each = posterior.marginal("b")
     assert [one.mean() for one in each] == pytest.approx(posterior.mean("b"))
     assert [one.std() for one in each] == pytest.approx(posterior.sd("b"))
-    assert posterior.to_arviz(n=10).posterior["b"].shape == (1, 10, 2)
+    assert posterior.to_arviz(draws=10).posterior["b"].shape == (1, 10, 2)
     assert list(posterior.summary()["block"]) == ["a", "b[0]", "b[1]"]
 
 

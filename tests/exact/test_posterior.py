@@ -34,6 +34,6 @@ def test_marginals_and_samples_follow_the_posterior():
 
 def test_to_arviz_carries_the_draws_and_what_they_cost():
     known = normal_mean(1.0)
-    data = solve_exact(known.model).to_arviz(n=50)
+    data = solve_exact(known.model).to_arviz(draws=50)
     assert data.posterior["mu"].shape == (1, 50)
     assert data.posterior.attrs["kl_mu"] == pytest.approx(known.kl["mu"])

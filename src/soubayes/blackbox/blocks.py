@@ -12,6 +12,8 @@ from numpyro.primitives import Messenger
 from soubayes.blackbox.grouping import block_of
 from soubayes.confidence import check_confidence
 
+DECENTRED = "_decentered"  # what NumPyro adds to the name of a site under LocScaleReparam
+
 
 class Blocks(NamedTuple):
     """The blocks of a model in order, and who owns each latent site."""
@@ -77,14 +79,26 @@ def assign_blocks(
 def model_blocks(
     model_trace: Any, groups: Mapping[str, Iterable[str]]
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Block names in the order of the model, and the block of every latent site."""
+    """Block names in the order of the model, and the block of every latent site.
+
+    What `LocScaleReparam` draws in the place of a site is a block under the name of that site:
+    given the earlier blocks one is a function of the other, so that their KLs are the same.
+    """
     latent = _latent(model_trace)
     if not latent:
         raise ValueError(
             "the model has no latent sample site, so there is nothing to be uncertain about. "
             "Check that it is called without values for its parameters."
         )
-    owner = block_of(latent, groups)
+    named = {name for members in groups.values() for name in members}
+    own = {
+        name.removesuffix(DECENTRED): [name]
+        for name in latent
+        if name.endswith(DECENTRED)
+        and name not in named
+        and model_trace.get(name.removesuffix(DECENTRED), {}).get("type") == "deterministic"
+    }
+    owner = block_of(latent, {**own, **groups})
     return tuple(dict.fromkeys(owner.values())), owner
 
 

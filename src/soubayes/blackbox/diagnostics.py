@@ -11,12 +11,12 @@ from numpyro.infer import Predictive
 from scipy import stats
 
 from soubayes._types import Key
-from soubayes.blackbox.fit import fit
 from soubayes.blackbox.guides import GUIDE_KINDS
 from soubayes.blackbox.posterior import SoUPosterior, as_key, too_small
 from soubayes.blackbox.program import abstract_trace, double_precision
+from soubayes.blackbox.variational import fit
 from soubayes.exact.posterior import ExactPosterior
-from soubayes.results import pareto_khat
+from soubayes.results import pareto_smoothed
 
 
 def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "Diagnosis":
@@ -66,7 +66,7 @@ def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "D
         flatness = float("nan")
         notes.append("flatness: not applicable, a block's KL was replaced by another divergence.")
     if len(gammas) == 1 and 0 < min(gammas) < np.inf and not np.isnan(flatness):
-        khat = pareto_khat(-posterior.integrand / min(gammas), "diagnose")
+        khat = pareto_smoothed(-posterior.integrand / min(gammas))[1]
         if khat > 0.7:
             notes.append(f"k-hat is {khat:.2f}: the guide misses the posterior.")
     else:

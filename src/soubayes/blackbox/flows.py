@@ -117,7 +117,7 @@ def chain_start(params: Mapping[str, Any], steps: Mapping[str, int]) -> dict[str
     """A fitted conditional guide as a flow, the states of every chain carried over.
 
     ``steps`` has the number of coordinates of one step for every chain. The covariance stays what
-    it is: L is split into (I - B)^-1 and the rest, which is diagonal if the chain is Markov.
+    it is.
     """
     started = dict(params)
     for name, step in steps.items():
@@ -125,15 +125,21 @@ def chain_start(params: Mapping[str, Any], steps: Mapping[str, int]) -> dict[str
         if lower is None or step >= len(lower):
             continue
         scale = np.exp(np.ravel(params[f"{name}:log_scale"]))
-        tril = scale[:, None] * (np.tril(lower, -1) + np.eye(len(scale)))
-        inverse = np.linalg.inv(tril)
-        carry = np.zeros(len(scale))
-        carry[step:] = -np.diagonal(inverse, -step) / np.diagonal(inverse)[step:]
-        rest = tril.copy()
-        rest[step:] -= carry[step:, None] * tril[:-step]
+        carry, rest = split_chain(scale[:, None] * (np.tril(lower, -1) + np.eye(len(scale))), step)
         started[f"{name}:carry"] = carry
         started[f"{name}:lower"] = np.tril(rest / scale[:, None], -1)
     return started
+
+
+def split_chain(tril: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
+    """L as (I - B)^-1 times the rest, which is diagonal if the chain is Markov; the carry of B."""
+    carry = np.zeros(len(tril))
+    rest = tril.copy()
+    if step < len(tril):
+        inverse = np.linalg.inv(tril)
+        carry[step:] = -np.diagonal(inverse, -step) / np.diagonal(inverse)[step:]
+        rest[step:] -= carry[step:, None] * tril[:-step]
+    return carry, rest
 
 
 def _shares(free: Any) -> Any:

@@ -10,6 +10,7 @@ import numpyro
 import numpyro.distributions as dist
 from jax import random
 from jax.lax import stop_gradient
+from jax.scipy.linalg import solve_triangular
 from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import LowerCholeskyAffine, ReshapeTransform, biject_to
@@ -17,12 +18,15 @@ from numpyro.handlers import block
 from numpyro.primitives import Messenger
 
 from soubayes.blackbox.blocks import is_scanned
+from soubayes.blackbox.flat import is_flat
 from soubayes.blackbox.flows import Spline, carried, initial_flow, network
 
 GUIDE_KINDS = ("meanfield", "blockwise", "conditional", "flow")  # each contains those before it
 MOST_WEIGHTS = 40_000  # between coordinates, for guide="auto": 200 coordinates
 MOST_FLOW = 100  # coordinates for which "auto" may go on to a flow
 FLOW_UNIT = 0.1  # of the parameters of splines and networks, beside 1 for a log scale
+FOLLOW = -2.0  # logit of the share of the prior in a block that starts at the posterior's scale
+FRAME = ("origin", "unit", "root")  # ends of the names of what is no parameter but a constant
 
 
 def make_guide(
@@ -55,19 +59,22 @@ def initial_params(
     gammas: Mapping[str, float],
     *,
     spread: bool,
+    framed: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Starting values for the parameters of `make_guide`, and the unit of each.
 
-    The start is the median of ``draws`` from the prior (unconstrained), or spread about it.
     ``kind`` is ``"meanfield"`` (independent coordinates), ``"blockwise"`` (a full covariance within
     each block, blocks independent), ``"conditional"`` (besides, the mean of each block is affine in
     the earlier blocks, and a block with a normal prior follows the location and log scale that the
     earlier blocks give it, by a share of its own: 1 is the prior, as for a large confidence, 0 is
     free; Ambrogioni et al. 2021) or ``"flow"`` (besides, a spline for every coordinate and a
-    network by which location and scale follow the earlier blocks). The unit of a location is the
-    spread of its prior, so that steps do not depend on the units of the data. Standard deviations
-    start at a tenth of it times min(1, sqrt(gamma)), since a block of small confidence ends up with
-    one of that order.
+    network by which location and scale follow the earlier blocks).
+
+    In a frame (`soubayes.blackbox.frame`) the parameters are those of its coordinates: they start
+    at the frame's Gaussian, and all units are 1. Without one the start is the median of ``draws``
+    from the prior (unconstrained), or spread about it, and the unit of a location is the spread of
+    its prior. Standard deviations start at a tenth of it times min(1, sqrt(gamma)), since a block
+    of small confidence ends up with one of that order.
     """
     plates = {name: site["args"][0] for name, site in sites.items() if site["type"] == "plate"}
     affine = kind in ("conditional", "flow")
@@ -75,12 +82,15 @@ def initial_params(
     units: dict[str, Any] = {}
     sizes: dict[str, int] = {}
     spreads: dict[str, float] = {}
+    rank = {block: i for i, block in enumerate(dict.fromkeys(owner.values()))}
     for name, block_name in owner.items():
         gamma = gammas[block_name]
         point, prior = gamma == 0.0, gamma == float("inf")
-        median, unit = _of_prior(draws[name])
-        spreads[name] = unit
+        median, unit = of_prior(draws[name])
         start = median + (unit * key.uniform(-1, 1, median.shape) if spread else 0.0)
+        if framed and not prior:
+            start, unit = np.zeros_like(median), 1.0
+        spreads[name] = unit
         subsampled = False
         for frame in sites[name]["cond_indep_stack"]:
             # a plate inside a scan is not in the trace, and is whole
@@ -93,7 +103,7 @@ def initial_params(
         if not prior:
             params[f"{name}:loc"], units[f"{name}:loc"] = start, unit
         if not (point or prior):
-            scale = np.log(0.1 * min(1.0, np.sqrt(gamma)) * unit)
+            scale = 0.0 if framed else np.log(0.1 * min(1.0, np.sqrt(gamma)) * unit)
             params[f"{name}:log_scale"] = np.full(start.shape, scale)
             if kind != "meanfield" and subsampled:
                 raise ValueError(
@@ -105,14 +115,17 @@ def initial_params(
             # a first block's prior is constant, and there is nothing to follow
             followed = bool(sizes) and not subsampled and not is_scanned(sites[name])
             if affine and followed and underlying_normal(sites[name]["fn"]) is not None:
-                params[f"{name}:follow"] = np.full(start.shape, 0.5 * np.log(gamma))
+                share = FOLLOW if framed else 0.5 * np.log(gamma)
+                params[f"{name}:follow"] = np.full(start.shape, share)
             for other, width in sizes.items():
-                if affine or (kind == "blockwise" and owner[other] == block_name):
+                earlier = affine and rank[owner[other]] <= rank[block_name]
+                if earlier or (kind == "blockwise" and owner[other] == block_name):
                     given = f"{name}:given:{other}"
                     params[given] = np.zeros((size, width))
                     units[given] = unit / spreads[other]
             if kind == "flow":
-                context, chain = sum(sizes.values()), is_scanned(sites[name])
+                known = [w for other, w in sizes.items() if f"{name}:given:{other}" in params]
+                context, chain = sum(known), is_scanned(sites[name])
                 for part, value in initial_flow(key, size, context, chain).items():
                     params[f"{name}:{part}"], units[f"{name}:{part}"] = value, FLOW_UNIT
         if not (point or subsampled):  # a point tells the later blocks nothing
@@ -147,7 +160,7 @@ def may_flow(sites: Any, owner: Mapping[str, str]) -> bool:
     return kind == "conditional" and size <= MOST_FLOW
 
 
-def _of_prior(draws: np.ndarray) -> tuple[np.ndarray, float]:
+def of_prior(draws: np.ndarray) -> tuple[np.ndarray, float]:
     """Medians of a site's prior and a robust standard deviation, unconstrained."""
     low, median, high = np.quantile(draws, [0.25, 0.5, 0.75], axis=0)
     spread = np.median((high - low) / 1.35)
@@ -169,10 +182,10 @@ class _Replace(Messenger):
     def __init__(self, params: dict[str, Any], point: frozenset[str], prior: frozenset[str]):
         super().__init__(None)
         self.params, self.point, self.prior = params, point, prior
-        self.drawn: dict[str, Any] = {}  # unconstrained values of earlier sites, flat
+        self.drawn: dict[str, Any] = {}  # earlier sites in the coordinates of their frames, flat
         self.rows: dict[str, Any] = {}  # the subsample of every plate
         self.transforms: dict[str, Any] = {}
-        self.centres: dict[str, Any] = {}
+        self.locs: dict[str, Any] = {}
         self.scanned: set[str] = set()  # sites of scans that the guide has drawn
 
     def process_message(self, msg: Any) -> None:
@@ -219,48 +232,90 @@ class _Replace(Messenger):
 
     def _guided(self, name: str, msg: Any) -> Any:
         prior = msg["fn"]
-        loc = self.centres[name] = self._rows(self.params[f"{name}:loc"], msg)
+        loc = self.locs[name] = self._rows(self.params[f"{name}:loc"], msg)
         if name in self.point:
-            return dist.Delta(self.transforms[name](loc), event_dim=prior.event_dim)
+            at = self._outward(name, loc, self.params.get(f"{name}:root"))
+            return dist.Delta(self.transforms[name](at), event_dim=prior.event_dim)
         fn = self._gaussian(name, loc, msg)
-        mask = prior._mask if isinstance(prior, dist.MaskedDistribution) else None
-        return fn if mask is None else fn.mask(mask)
+        masked = isinstance(prior, dist.MaskedDistribution) and not is_flat(prior)
+        return fn.mask(prior._mask) if masked else fn
 
     def postprocess_message(self, msg: Any) -> None:
         if msg["type"] == "plate":
             self.rows[msg["name"]] = msg["value"]
         elif msg["type"] == "sample" and not msg["is_observed"] and not msg.get("stop"):
             name = msg["name"]
-            # centred, so that a later block's weights and location do not pull on one another
-            value = self.transforms[name].inv(msg["value"]) - self.centres.get(name, 0.0)
-            self.drawn[name] = jnp.ravel(value)
+            self.drawn[name] = jnp.ravel(self._inward(name, msg["value"]))
+
+    def _inward(self, name: str, value: Any) -> Any:
+        """A drawn value in the coordinates of its frame, about its location.
+
+        Centred, so that a later block's weights and location do not pull on one another.
+        """
+        value = self.transforms[name].inv(value)
+        if name not in self.locs:  # kept at its prior
+            return value
+        loc = self.locs[name]
+        value = value - self._base(name, jnp.shape(loc))
+        root, unit = (self.params.get(f"{name}:{part}") for part in ("root", "unit"))
+        if root is not None:
+            flat = solve_triangular(stop_gradient(root), jnp.ravel(value), lower=True)
+            value = jnp.reshape(flat, jnp.shape(loc))
+        elif unit is not None:
+            value = value / stop_gradient(unit)
+        return value - loc
+
+    def _base(self, name: str, shape: tuple[int, ...]) -> Any:
+        """The origin of a site's frame, moved with the earlier sites."""
+        origin = stop_gradient(self.params.get(f"{name}:origin", 0.0))
+        for other, value in self.drawn.items():
+            weights = self.params.get(f"{name}:root:{other}")
+            if weights is not None:
+                origin = origin + jnp.reshape(stop_gradient(weights) @ value, shape)
+        return origin
+
+    def _outward(self, name: str, inner: Any, root: Any) -> Any:
+        """Coordinates of a site's frame as unconstrained coordinates of the site."""
+        base, unit = self._base(name, jnp.shape(inner)), self.params.get(f"{name}:unit", 1.0)
+        if root is None:
+            return base + stop_gradient(unit) * inner
+        return base + jnp.reshape(stop_gradient(root) @ jnp.ravel(inner), jnp.shape(inner))
 
     def _gaussian(self, name: str, loc: Any, msg: Any) -> Any:
-        prior, transform = msg["fn"], self.transforms[name]
+        prior, transform, size = msg["fn"], self.transforms[name], jnp.size(loc)
         log_scale = self._rows(self.params[f"{name}:log_scale"], msg)
+        inner, further = loc, None
         for other, value in self.drawn.items():
             weights = self.params.get(f"{name}:given:{other}")
             if weights is not None:
-                loc = loc + jnp.reshape(weights @ value, jnp.shape(loc))
+                inner = inner + jnp.reshape(weights @ value, jnp.shape(loc))
+        if f"{name}:out" in self.params:
+            shift, more, further = self._network(name, size)
+            inner = inner + jnp.exp(log_scale) * jnp.reshape(shift, jnp.shape(loc))
+            log_scale = log_scale + jnp.reshape(more, jnp.shape(loc))
+        root = self.params.get(f"{name}:root")
+        centre = self._outward(name, inner, root)
+        # log of the conditional sd of every coordinate given those before it
+        unit = stop_gradient(self.params.get(f"{name}:unit", 1.0))
+        own = unit if root is None else jnp.reshape(stop_gradient(jnp.diagonal(root)), loc.shape)
+        log_sd, ahead = log_scale + jnp.log(own), jnp.zeros(())
         follow = self.params.get(f"{name}:follow")
         if follow is not None:
             normal, share = underlying_normal(prior), jax.nn.sigmoid(follow)
-            loc = share * normal.loc + (1.0 - share) * loc
-            log_scale = share * jnp.log(normal.scale) + (1.0 - share) * log_scale
+            centre = share * normal.loc + (1.0 - share) * centre
+            ahead = share * (jnp.log(normal.scale) - log_sd)
         real = _is_real(prior.support)
         lower, shape = (self.params.get(f"{name}:{part}") for part in ("lower", "spline"))
         if lower is None and shape is None:
             event_dim = prior.event_dim + jnp.ndim(loc) - len(prior.shape())
-            base = dist.Normal(loc, jnp.exp(log_scale)).to_event(event_dim)
+            base = dist.Normal(centre, jnp.exp(log_sd + ahead)).to_event(event_dim)
             return base if real else dist.TransformedDistribution(base, transform)
-        size = jnp.size(loc)
-        centre, log_scales = jnp.ravel(loc), jnp.ravel(log_scale)
-        further = None
-        if f"{name}:out" in self.params:
-            shift, more, further = self._network(name, size)
-            centre, log_scales = centre + jnp.exp(log_scales) * shift, log_scales + more
-        unit = jnp.eye(size) if lower is None else jnp.tril(lower, -1) + jnp.eye(size)
-        tril = jnp.exp(log_scales)[:, None] * unit
+        tril = jnp.eye(size) if lower is None else jnp.tril(lower, -1) + jnp.eye(size)
+        if root is None:
+            tril = jnp.exp(jnp.ravel(jnp.broadcast_to(log_sd, loc.shape)))[:, None] * tril
+        else:
+            tril = stop_gradient(root) @ (jnp.exp(jnp.ravel(log_scale))[:, None] * tril)
+        tril = jnp.exp(jnp.ravel(jnp.broadcast_to(ahead, loc.shape)))[:, None] * tril
         carry = self.params.get(f"{name}:carry")
         if carry is not None:
             carry = carry if further is None else carry + further
@@ -268,10 +323,10 @@ class _Replace(Messenger):
         shaping = [] if jnp.ndim(loc) == 1 else [ReshapeTransform(jnp.shape(loc), (size,))]
         transforms = shaping + ([] if real else [transform])
         if shape is None:
-            base = dist.MultivariateNormal(centre, scale_tril=tril)
+            base = dist.MultivariateNormal(jnp.ravel(centre), scale_tril=tril)
             return dist.TransformedDistribution(base, transforms) if transforms else base
         base = dist.Normal(0.0, 1.0).expand([size]).to_event(1)
-        flow = [Spline(shape), LowerCholeskyAffine(centre, tril)]
+        flow = [Spline(shape), LowerCholeskyAffine(jnp.ravel(centre), tril)]
         return dist.TransformedDistribution(base, flow + transforms)
 
     def _network(self, name: str, size: int) -> tuple[Any, Any, Any]:

@@ -151,12 +151,12 @@ class MixturePosterior:
             lambda each, m: each.predictive(*args, n=m, random_state=random_state, **kwargs),
         )
 
-    def to_arviz(self, n: int = 1000, random_state: Seed = 0) -> DataTree:
+    def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).
 
         Parameters
         ----------
-        n : int, default=1000
+        draws : int, default=1000
             The number of draws.
         random_state : int or Generator, default=0
             The seed.
@@ -166,7 +166,7 @@ class MixturePosterior:
         data : xarray.DataTree
             The draws as one chain of the group ``posterior``.
         """
-        return to_inference_data(self.sample(n, random_state), engine="MixturePosterior")
+        return to_inference_data(self.sample(draws, random_state), engine="MixturePosterior")
 
     def summary(self) -> pd.DataFrame:
         """Summarise the mixture in a table.

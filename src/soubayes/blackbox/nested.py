@@ -1,5 +1,6 @@
 """Sampling the exact SoU posterior of Theorem 1 by nested Monte Carlo."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,22 +15,26 @@ from jax import random
 from numpyro.diagnostics import effective_sample_size, gelman_rubin
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
+from tqdm.auto import tqdm
 
 from soubayes._types import Key, Seed
 from soubayes.blackbox.blocks import is_scanned
 from soubayes.blackbox.elbo import site_log_prob
-from soubayes.blackbox.posterior import DrawnPosterior, as_key
+from soubayes.blackbox.flat import flat_blocks
+from soubayes.blackbox.posterior import DrawnPosterior, as_key, pointwise
 from soubayes.blackbox.program import abstract_trace, checked_confidence, double_precision
 
 KEPT = 8  # states kept of every outer chain
 THIN = 2  # moves between two of them
+TIMED = 4096  # evaluations of the model by which the cost is estimated
+OVERHEAD = 1e-7  # seconds of an evaluation besides the model, measured on models of one line
 AGAIN = 3  # fresh inner estimates at every final state, for their error
 
 
 def sample_sou(
     model: Callable,
-    confidence: Mapping[str, float],
     *args: Any,
+    confidence: Mapping[str, float],
     groups: Mapping[str, Iterable[str]] | None = None,
     num_draws: int = 1000,
     particles: int = 128,
@@ -37,6 +42,8 @@ def sample_sou(
     temperatures: int = 8,
     moves: int = 2,
     replicates: int = 4,
+    budget: float = 60.0,
+    progress: bool = False,
     random_state: Key = 0,
     **kwargs: Any,
 ) -> "NestedPosterior":
@@ -46,11 +53,11 @@ def sample_sou(
     ----------
     model : callable
         A NumPyro model with continuous latent sites.
+    *args : object
+        Positional arguments of the model.
     confidence : mapping of str to float
         The confidence of each block, above 0 and finite. A block that is not named has confidence
         1.
-    *args : object
-        Positional arguments of the model.
     groups : mapping of str to iterable of str, optional
         Sites that form one block under a common name.
     num_draws : int, default=1000
@@ -66,6 +73,11 @@ def sample_sou(
         Metropolis moves at each temperature.
     replicates : int, default=4
         Independent outer runs, which give the value its standard error.
+    budget : float, default=60.0
+        Seconds that the sampling may take. The cost is estimated before it begins, and a run that
+        would take longer is refused.
+    progress : bool, default=False
+        Whether to show a progress bar.
     random_state : int or jax.Array, default=0
         The seed.
     **kwargs : object
@@ -101,7 +113,7 @@ def sample_sou(
     ...     x = numpyro.sample("x", dist.Normal(mu, 1.0))
     ...     numpyro.sample("y", dist.Normal(x, 1.0), obs=y)
     >>> settings = {"num_draws": 200, "particles": 64, "inner_particles": 32, "temperatures": 4}
-    >>> posterior = sample_sou(model, {"mu": 0.5}, 2.0, **settings)
+    >>> posterior = sample_sou(model, 2.0, confidence={"mu": 0.5}, **settings)
     >>> bool(abs(posterior.mean("mu") - 0.8) < 0.2)  # 2 / (2 + gamma_mu)
     True
     """
@@ -118,7 +130,11 @@ def sample_sou(
         sizes = (particles, *[inner_particles] * (len(gammas) - 1))
         levels = _Levels(model, args, kwargs, gammas, owner, sizes, temperatures, moves)
         rng = np.random.default_rng(np.asarray(random.key_data(as_key(random_state))))
-        return _Outer(levels, replicates, rng).run(num_draws)
+        outer = _Outer(levels, replicates, rng)
+        _check_budget(outer, budget)
+        with tqdm(total=outer.looks, desc="sample_sou", disable=not progress) as bar:
+            outer.bar = bar
+            return outer.run(num_draws)
 
 
 @dataclass(frozen=True, repr=False)
@@ -167,6 +183,12 @@ class NestedPosterior(DrawnPosterior):
     """
 
     error: pd.DataFrame
+    _model: Callable
+    _arguments: tuple[tuple, dict]
+
+    def _log_likelihood(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        latent = {name: draws[name] for name in self.owner}
+        return pointwise(self._model, latent, *self._arguments)
 
     def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         """Take some of the draws, with replacement if there are fewer.
@@ -325,6 +347,16 @@ class _Outer:
         self.replicates, self.count = replicates, replicates * levels.sizes[0]
         self.look = jax.jit(jax.vmap(self._look))
         self.accepted: list[float] = []
+        self.looks = 1 + len(levels.schedule) * levels.moves + KEPT * THIN + AGAIN
+        self.bar: Any = None
+
+    def evaluations(self) -> float:
+        """How often the model is run in all."""
+        inner = 1.0
+        for size in self.levels.sizes[1:]:
+            inner *= size * (1 + len(self.levels.schedule) * self.levels.moves)
+        extra = 3 if len(self.levels.sizes) > 2 else 1  # further estimates of the innermost one
+        return float(self.looks * self.count * inner * extra)
 
     def run(self, num_draws: int) -> NestedPosterior:
         """SMC to the posterior, then chains from its particles, then the error."""
@@ -376,7 +408,10 @@ class _Outer:
         }
 
     def _see(self, u: np.ndarray) -> dict[str, Any]:
-        return {"u": u, **jax.tree.map(np.asarray, self.look(u, self._keys()))}
+        found = {"u": u, **jax.tree.map(np.asarray, self.look(u, self._keys()))}
+        if self.bar is not None:
+            self.bar.update()
+        return found
 
     def _keys(self) -> Any:
         return random.split(random.key(int(self.rng.integers(2**31))), self.count)
@@ -440,6 +475,8 @@ class _Outer:
                     "accepted": [float(np.mean(self.accepted)), *rest],
                 }
             ),
+            _model=levels.model,
+            _arguments=(levels.args, levels.kwargs),
         )
 
     def _mean_values(self, value: float, joined: Any, again: Any, variance: list[float]) -> Any:
@@ -451,6 +488,35 @@ class _Outer:
         if len(gamma) > 2:
             found.append(-gamma[2] * (float(np.mean(joined["inner"])) + variance[2] / 2))
         return [*found, float(np.mean(joined["loss"]))]
+
+
+def _check_budget(outer: _Outer, budget: float) -> None:
+    """Refuse a run whose evaluations of the model would take longer than the budget."""
+    levels = outer.levels
+    last = len(levels.sites) - 1
+    size = sum(int(np.prod(levels.shapes[name])) for name in levels.sites[last])
+    drawn = levels._draw_all(random.key(0))
+    earlier: dict[str, Any] = {}
+    for k in range(last):
+        u = jnp.concatenate([jnp.ravel(drawn[name]) for name in levels.sites[k]])
+        earlier |= levels.visit(k, earlier, u)[0]
+    run = jax.jit(jax.vmap(lambda u: levels.visit(last, earlier, u)[1:]))
+    places = jnp.zeros((TIMED, size))
+    jax.block_until_ready(run(places))
+    times = []
+    for _ in range(5):  # the fastest: other work on the machine is no cost of the model
+        start = time.perf_counter()
+        jax.block_until_ready(run(places))
+        times.append(time.perf_counter() - start)
+    # a move also draws, proposes and resamples, which costs about as much as a small model
+    each = min(times) / TIMED + OVERHEAD
+    seconds = each * outer.evaluations()
+    if seconds > budget:
+        raise ValueError(
+            f"sampling would run the model {outer.evaluations():.1e} times, about {seconds:.0f} "
+            f"seconds, more than budget={budget:g}. Raise budget=, lower inner_particles= (the "
+            f"work grows as its power {last}), join blocks with groups=, or use soubayes.fit."
+        )
 
 
 def _check(gammas: Mapping[str, float], owner: Mapping[str, str], sites: Any) -> None:
@@ -470,6 +536,12 @@ def _check(gammas: Mapping[str, float], owner: Mapping[str, str], sites: Any) ->
         raise ValueError(
             f"{scanned} are drawn inside a scan, which nested sampling cannot enter. Use "
             "soubayes.fit, or write the recursion as a Python loop."
+        )
+    flat = flat_blocks(sites, owner)
+    if flat:
+        raise ValueError(
+            f"the priors of {list(flat)} are flat, and nested sampling starts from draws of the "
+            "prior. Use soubayes.fit, or a wide proper prior."
         )
     discrete = [name for name in owner if sites[name]["fn"].support.is_discrete]
     if discrete:

@@ -1,6 +1,7 @@
 """What the black-box engine returns."""
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 import pandas as pd
 from jax import random
 from numpy.typing import ArrayLike
+from numpyro import distributions as dist
+from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import Predictive
-from numpyro.infer.util import log_likelihood
 
 from soubayes._types import DataTree, Key, Number
-from soubayes.blackbox.program import CHUNK, Program, double_precision
+from soubayes.blackbox.flat import flat_blocks
+from soubayes.blackbox.program import CHUNK, Inputs, Program, abstract_trace, double_precision
+from soubayes.blackbox.verdict import Quality, log_weights, quality, unchecked
 from soubayes.results import coordinates, printed, to_inference_data
 
 LARGE_SPREAD = 0.2  # of a log weight: about where errors of sds reach a tenth
@@ -21,7 +25,7 @@ ABSURD = 1e100  # no objective in nats is as large: squares overflow soon after
 
 
 @dataclass(frozen=True, repr=False)
-class DrawnPosterior:
+class DrawnPosterior(ABC):
     """A posterior known by its draws: what `SoUPosterior` and `NestedPosterior` share."""
 
     value: float
@@ -136,16 +140,26 @@ class DrawnPosterior:
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
         return pd.DataFrame(rows, columns=list(titles))
 
-    def to_arviz(self) -> DataTree:
-        """Export the draws to ArviZ (extra ``plot``).
+    def to_arviz(self, draws: int | None = None, random_state: Key = 0) -> DataTree:
+        """Export draws to ArviZ (extra ``plot``).
+
+        Parameters
+        ----------
+        draws : int, optional
+            The number of draws; those of the result by default.
+        random_state : int or jax.Array, default=0
+            The seed.
 
         Returns
         -------
         data : xarray.DataTree
-            The draws as one chain of the group ``posterior``, with value and KLs as attributes.
+            The draws as one chain of the group ``posterior``, with value and KLs as attributes, and
+            the log density of each observation in the group ``log_likelihood``.
         """
+        drawn = self.draws if draws is None else self.sample(draws, random_state)
         return to_inference_data(
-            self.draws,
+            drawn,
+            self._log_likelihood(drawn),
             engine=type(self).__name__,
             value=self.value,
             value_se=self.value_se,
@@ -153,13 +167,27 @@ class DrawnPosterior:
             **{f"kl_{block}": kl for block, kl in self.kl.items()},
         )
 
+    @abstractmethod
+    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+        """Draws from the posterior."""
+
+    @abstractmethod
+    def _log_likelihood(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The log density of each observation at every draw, by observed site."""
+
     def __repr__(self) -> str:
         head = f"value {self.value:.6g} ± {self.value_se:.2g}, "
         head += f"expected loss {self.expected_loss:.6g}{self._state()}"
-        return f"{type(self).__name__}({head})\n{printed(self.summary())}"
+        return "\n".join(
+            [f"{type(self).__name__}({head})", *self._notes(), printed(self.summary())]
+        )
 
     def _state(self) -> str:
         return ""
+
+    def _notes(self) -> list[str]:
+        """Lines between the head and the table."""
+        return []
 
     def _values(self, name: str) -> np.ndarray:
         if name not in self.draws:
@@ -193,14 +221,22 @@ class SoUPosterior(DrawnPosterior):
         Monte Carlo standard error of ``expected_loss``.
     converged : bool
         Whether the optimiser stopped by its tolerance.
+    trouble : str
+        What was wrong at the end of the optimisation, if it did not.
     guide : str
         The guide that was used.
     guide_reason : str
         Why it was used.
+    polished : bool
+        Whether Newton's method on fixed draws ended the fit.
+    quality : Quality
+        The verdict on the fit, with the numbers that it rests on.
+    flat : tuple of str
+        Blocks with a flat prior: their KL and the value are known up to a constant.
     history : pandas.DataFrame
         J while fitting.
     params : dict of str to ndarray
-        Fitted parameters of the guide.
+        Fitted parameters of the guide, and the constants of its coordinates.
     integrand : ndarray
         The integrand of J at each draw; constant at the exact answer.
 
@@ -208,6 +244,9 @@ class SoUPosterior(DrawnPosterior):
     ----------
     names : tuple of str
         The blocks, in order.
+    verdict : str
+        ``"trusted"``, ``"rough"`` or ``"not to be used"``; ``"not checked"`` if a block's KL was
+        replaced by another divergence.
 
     Notes
     -----
@@ -228,20 +267,25 @@ class SoUPosterior(DrawnPosterior):
     ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
     >>> posterior = fit(model, 2.0, confidence={"mu": 0.25})
     >>> posterior
-    SoUPosterior(value 1.52... ± ..., expected loss 1.0..., conditional guide, converged)
+    SoUPosterior(value 1.52... ± ..., expected loss 1.0..., conditional guide: trusted)
+    means within 0.00 sd, sds 1.00 to 1.00 of exact
     block  confidence    mean      sd    lower   upper      kl
        mu        0.25  1.6...  0.4...  0.8...  2.3...  1.7...
     """
 
     expected_loss_se: float
     converged: bool
+    trouble: str
     guide: str
     guide_reason: str
+    polished: bool
+    quality: Quality
+    flat: tuple[str, ...]
     history: pd.DataFrame
     params: dict[str, np.ndarray]
     integrand: np.ndarray
     _program: Program
-    _arrays: list[Any]
+    _inputs: Inputs
 
     def sample(self, n: int, random_state: Key = 0) -> dict[str, np.ndarray]:
         """Independent draws from the posterior.
@@ -262,7 +306,8 @@ class SoUPosterior(DrawnPosterior):
             raise ValueError(f"n is {n}, but it must be at least 1.")
         with double_precision():
             key = random.fold_in(as_key(random_state), 3)
-            return _draw(self._program, self.params, self.confidence, self._arrays, key, n)[3]
+            params = {k: x for k, x in self.params.items() if k not in self._inputs.frame}
+            return _draw(self._program, params, self.confidence, self._inputs, key, n)[3]
 
     def predictive(
         self, *args: Any, n: int | None = None, random_state: Key = 0, **kwargs: Any
@@ -306,13 +351,29 @@ class SoUPosterior(DrawnPosterior):
         log_likelihood : dict of str to ndarray
             For each observed site an array whose first axis is the draws.
         """
-        with double_precision():
-            latent = {name: self.draws[name] for name in self.owner}
-            return _to_numpy(log_likelihood(self._program.plan.model, latent, *args, **kwargs))
+        latent = {name: self.draws[name] for name in self.owner}
+        return pointwise(self._program.plan.model, latent, args, kwargs)
+
+    def _log_likelihood(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        args, kwargs = self._program.plan.arguments(self._inputs.arrays)
+        latent = {name: draws[name] for name in self.owner}
+        return pointwise(self._program.plan.model, latent, args, kwargs)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the fit can be used."""
+        return self.quality.verdict
 
     def _state(self) -> str:
-        state = "converged" if self.converged else "NOT converged"
-        return f", {self.guide} guide, {state}"
+        return f", {self.guide} guide{', polished' if self.polished else ''}: {self.verdict}"
+
+    def _notes(self) -> list[str]:
+        notes = [self.quality.reason, *([self.trouble] if self.trouble else [])]
+        if self.flat:
+            notes.append(
+                f"value and KL of {', '.join(self.flat)} up to a constant: flat priors have none"
+            )
+        return notes
 
 
 def too_small(posterior: SoUPosterior) -> bool:
@@ -331,25 +392,28 @@ def evaluate(
     program: Program,
     params: Any,
     gammas: Mapping[str, float],
-    arrays: list[Any],
+    inputs: Inputs,
     key: Any,
     num_draws: int,
     **about: Any,
 ) -> SoUPosterior:
     """The posterior at these parameters, judged on fresh draws."""
-    objective, loss, kl, draws = _draw(program, params, gammas, arrays, key, num_draws)
+    objective, loss, kl, draws = _draw(program, params, gammas, inputs, key, num_draws)
     if not np.all(np.isfinite(objective)):
         share = np.mean(~np.isfinite(objective))
         raise ValueError(
             f"J is not finite in {share:.1%} of the draws from the fitted guide: it reaches where "
             "the loss is infinite. Constrain the site to where the loss is finite."
         )
-    with np.errstate(over="ignore", invalid="ignore"):  # an overflow is said by the result
+    with np.errstate(all="ignore"):  # an overflow is said by the result
         means = {block: float(np.mean(values)) for block, values in kl.items()}
         errors = {block: _standard_error(values) for block, values in kl.items()}
         value_se, loss_se = _standard_error(objective), _standard_error(loss)
+    args, kwargs = program.plan.arguments(inputs.arrays)
+    owner = program.latent_blocks(args, kwargs)
+    flat = flat_blocks(abstract_trace(program.model, args, kwargs), owner)
     for block, error in errors.items():
-        if block not in program.fixed and means[block] < -5 * error - 1e-6:
+        if block not in (*program.fixed, *flat) and means[block] < -5 * error - 1e-6:
             raise ValueError(
                 f"the KL of {block!r} is {means[block]:.3g} ± {error:.1g}, and a KL is never "
                 "negative: the guide's draws do not come from its density, or what replaces the "
@@ -366,14 +430,56 @@ def evaluate(
         expected_loss_se=loss_se,
         kl={**means, **fixed},
         confidence=dict(gammas),
-        owner=program.latent_blocks(*program.plan.arguments(arrays)),
-        params=_to_numpy(params),
+        owner=owner,
+        params=_to_numpy({**params, **inputs.frame}),
+        quality=_quality(objective, draws, owner, program, gammas),
+        flat=flat,
         draws=draws,
         integrand=objective,
         _program=program,
-        _arrays=arrays,
+        _inputs=inputs,
         **about,
     )
+
+
+def _quality(
+    objective: np.ndarray,
+    draws: dict[str, np.ndarray],
+    owner: Mapping[str, str],
+    program: Program,
+    gammas: Mapping[str, float],
+) -> Quality:
+    if program.plan.divergence:
+        return unchecked(
+            "a block's KL was replaced by another divergence, and no weights are known"
+        )
+    return quality(log_weights(objective, draws, owner, gammas), draws)
+
+
+def pointwise(
+    model: Callable, draws: Mapping[str, np.ndarray], args: tuple, kwargs: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """The log density of each observation at every draw, one for each row of an event.
+
+    Factors are no observations, and are left out.
+    """
+
+    def one(values: Any) -> Any:
+        run = substitute(seed(model, random.key(0)), data=values)
+        found = {}
+        for name, site in trace(run).get_trace(*args, **kwargs).items():
+            if site["type"] != "sample" or not site["is_observed"]:
+                continue
+            fn = site["fn"]
+            while isinstance(fn, dist.Independent):
+                fn = fn.base_dist
+            if not isinstance(fn, dist.Unit):
+                found[name] = fn.log_prob(site["value"])
+        return found
+
+    with double_precision():
+        values = {name: jax.numpy.asarray(x) for name, x in draws.items()}
+        return _to_numpy(jax.jit(lambda values: jax.lax.map(one, values, batch_size=64))(values))
 
 
 def as_key(random_state: Key) -> jax.Array:
@@ -386,12 +492,12 @@ def as_key(random_state: Key) -> jax.Array:
 
 
 def _draw(
-    program: Program, params: Any, gammas: Mapping[str, float], arrays: Any, key: Any, n: int
+    program: Program, params: Any, gammas: Mapping[str, float], inputs: Inputs, key: Any, n: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Integrand, loss, KL terms and values of n draws, by compiled chunks."""
     traced = {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
     chunks = [
-        program.draws(params, random.fold_in(key, i), traced, arrays) for i in range(-(-n // CHUNK))
+        program.draws(params, random.fold_in(key, i), traced, inputs) for i in range(-(-n // CHUNK))
     ]
     joined = jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)
     return joined.objective, joined.loss, joined.kl, joined.values

@@ -13,15 +13,24 @@ from jax import random
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
-from numpyro.handlers import seed, trace
+from numpyro.handlers import replay, seed, substitute, trace
 
-from soubayes.blackbox.blocks import check_names, model_blocks
-from soubayes.blackbox.elbo import SoUELBO, Terms
+from soubayes.blackbox.blocks import check_names, is_scanned, model_blocks
+from soubayes.blackbox.elbo import SoUELBO, Terms, site_log_prob
+from soubayes.blackbox.flat import placeholders
 from soubayes.blackbox.guides import initial_params, make_guide, unconstrained
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.polish import mirrored
 
 CHUNK = 256  # draws of one compiled evaluation
+#: Compiling is most of a fit. XLA's older code generator, one module instead of many and fewer
+#: passes of LLVM take a third off it, and a fit runs as fast.
+FAST = {
+    "xla_cpu_use_fusion_emitters": False,
+    "xla_cpu_parallel_codegen_split_count": 1,
+    "xla_backend_optimization_level": 1,
+}
+TOGETHER = 8  # draws whose Hessians are computed at once
 
 
 class Plan(NamedTuple):
@@ -37,10 +46,18 @@ class Plan(NamedTuple):
     num_particles: int
     window: int
     skeleton: Any  # the arguments of the model with every array taken out
+    framed: bool = False  # whether the guide's coordinates are those of a frame
 
     def arguments(self, arrays: list[Any]) -> tuple[tuple, dict]:
         """The model's arguments with the arrays put back."""
         return join_arguments(self.skeleton, arrays)
+
+
+class Inputs(NamedTuple):
+    """What a compiled program is given besides parameters: data, and the guide's frame."""
+
+    arrays: list[Any]
+    frame: dict[str, Any]  # constants of the guide's coordinates, by name; may be empty
 
 
 _ARRAY = "an array"
@@ -82,15 +99,18 @@ class Program:
         self.guide: Callable | None = None if isinstance(plan.guide, str) else plan.guide
         # 0 and inf are structure: no number that a compiled program could be given
         self.fixed = {**dict.fromkeys(plan.point, 0.0), **dict.fromkeys(plan.prior, float("inf"))}
-        self.prior_draws = jax.jit(self._prior_draws)
-        self.window = jax.jit(self._window)
-        self.draws = jax.jit(self._draws)
-        self.fixed_value_and_gradient = jax.jit(self._fixed_value_and_gradient)
-        self.fixed_hessian = jax.jit(self._fixed_hessian)
+        self.prior_draws = jit(self._prior_draws)
+        self.moments = jit(self._moments)
+        self.energies = jit(self._energies)
+        self.window = jit(self._window)
+        self.draws = jit(self._draws)
+        self.fixed_value_and_gradient = jit(self._fixed_value_and_gradient)
+        self.fixed_hessian = jit(self._fixed_hessian)
         self.optimiser = optax.scale_by_adam()
 
-    def start(self, key: Any, gammas: Any, arrays: Any, spread: bool) -> Any:
+    def start(self, key: Any, gammas: Any, inputs: Inputs, spread: bool) -> Any:
         """Unconstrained starting parameters of the guide and the model, and their units."""
+        arrays = inputs.arrays
         args, kwargs = self.plan.arguments(arrays)
         params: dict[str, Any] = {}
         units: dict[str, Any] = {}
@@ -99,22 +119,25 @@ class Program:
             params, units = initial_params(
                 np.random.default_rng(np.asarray(random.key_data(key))),
                 abstract_trace(self.model, args, kwargs),
-                jax.tree.map(np.asarray, self.prior_draws(key, arrays)),
+                self._places(key, arrays),
                 self.plan.guide,
                 sites,
                 {**{block: float(gamma) for block, gamma in gammas.items()}, **self.fixed},
                 spread=spread,
+                framed=self.plan.framed,
             )
             point = frozenset(s for s, b in sites.items() if b in self.plan.point)
             prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
-            self.guide = make_guide(self.model, params, point, prior)
+            self.guide = make_guide(self.model, [*params, *inputs.frame], point, prior)
         if isinstance(self.plan.guide, str):
             # running the model eagerly is slow, and only parameters need their values
-            programs = [self.model] if _has_params(self.model, args, kwargs) else []
+            programs = [self.model] if has_params(self.model, args, kwargs) else []
         else:
             programs = [self.plan.guide, self.model]
         for program in programs:
-            for name, site in trace(seed(program, key)).get_trace(*args, **kwargs).items():
+            with placeholders():
+                found = trace(seed(program, key)).get_trace(*args, **kwargs)
+            for name, site in found.items():
                 if site["type"] == "param" and name not in params:
                     support = site["kwargs"].get("constraint", constraints.real)
                     self.transforms[name] = biject_to(support)
@@ -124,15 +147,85 @@ class Program:
         units = {name: units.get(name, ones[name]) for name in params}
         return jax.tree.map(_strong, (params, units))
 
+    def _places(self, key: Any, arrays: Any) -> dict[str, np.ndarray]:
+        """Unconstrained draws of the prior; in a frame, where only shapes matter, one of zeros."""
+        if not self.plan.framed or self.plan.prior:
+            return jax.tree.map(np.asarray, self.prior_draws(key, arrays))
+        return {name: np.zeros((1, *shape)) for name, shape in self.shapes(arrays).items()}
+
+    def shapes(self, arrays: Any) -> dict[str, tuple[int, ...]]:
+        """Shapes of the unconstrained values of all latent sites, in order."""
+        args, kwargs = self.plan.arguments(arrays)
+        names = self.latent_blocks(args, kwargs)
+        sites = lambda: unconstrained(abstract_trace(self.model, args, kwargs), names)  # noqa: E731
+        found = jax.eval_shape(sites)
+        return {name: found[name].shape for name in names}
+
     def _prior_draws(self, key: Any, arrays: Any) -> Any:
         """Draws of every latent site from the prior, unconstrained."""
         args, kwargs = self.plan.arguments(arrays)
         names = self.latent_blocks(args, kwargs)
 
         def once(key: Any) -> Any:
-            return unconstrained(trace(seed(self.model, key)).get_trace(*args, **kwargs), names)
+            with placeholders():
+                found = trace(seed(self.model, key)).get_trace(*args, **kwargs)
+            return unconstrained(found, names)
 
         return jax.vmap(once)(random.split(key, 64))
+
+    def free_sites(self, arrays: Any) -> dict[str, str]:
+        """Latent sites that the guide moves, with their blocks."""
+        blocks = self.latent_blocks(*self.plan.arguments(arrays))
+        return {site: block for site, block in blocks.items() if block not in self.plan.prior}
+
+    def _energy(self, flat: Any, key: Any, gammas: Any, arrays: Any) -> Any:
+        """U = L - sum_k gamma_k log pi_k at unconstrained coordinates of all free sites."""
+        args, kwargs = self.plan.arguments(arrays)
+        free = self.free_sites(arrays)
+        blocks = self.latent_blocks(args, kwargs)
+        prior = frozenset(set(blocks) - set(free))
+        names = [f"{site}:loc" for site in free]
+        guide = make_guide(self.model, names, frozenset(free), prior)
+        shapes = self.shapes(arrays)
+        ends = np.cumsum([int(np.prod(shapes[name])) for name in free])
+        parts = jnp.split(flat, ends[:-1])
+        places = {n: jnp.reshape(x, shapes[n]) for n, x in zip(free, parts, strict=True)}
+        given = {f"{name}:loc": place for name, place in places.items()}
+        guided = substitute(seed(guide, key), data=given)
+        values = trace(guided).get_trace(*args, **kwargs)
+        sites = trace(replay(seed(self.model, key), values)).get_trace(*args, **kwargs)
+        total = jnp.zeros(())
+        for name, site in sites.items():
+            if site["type"] == "sample" and site["is_observed"]:
+                total = total - site_log_prob(site)
+            elif name in places and blocks[name] in gammas:
+                transform = biject_to(site["fn"].support)
+                stretch = transform.log_abs_det_jacobian(places[name], site["value"])
+                density = site_log_prob(site) + jnp.sum(stretch)
+                total = total - gammas[blocks[name]] * density
+        return total
+
+    def _moments(
+        self, mean: Any, root: Any, noise: Any, key: Any, gammas: Any, arrays: Any
+    ) -> tuple[Any, Any, Any]:
+        """U at mean + root e for every row e of noise, with mean gradient and mean Hessian."""
+
+        def one(inputs: Any) -> Any:
+            e, key = inputs
+            energy = lambda u: self._energy(u, key, gammas, arrays)  # noqa: E731
+            slope = jax.value_and_grad(energy)
+            u = mean + root @ e
+            turn = lambda v: jax.jvp(jax.grad(energy), (u,), (v,))[1]  # noqa: E731
+            return *slope(u), jax.vmap(turn)(jnp.eye(len(u)))
+
+        keys = random.split(key, len(noise))
+        values, slopes, hessians = jax.lax.map(one, (noise, keys), batch_size=TOGETHER)
+        return values, jnp.mean(slopes, axis=0), jnp.mean(hessians, axis=0)
+
+    def _energies(self, places: Any, key: Any, gammas: Any, arrays: Any) -> Any:
+        """U at every row of coordinates."""
+        keys = random.split(key, len(places))
+        return jax.vmap(lambda u, k: self._energy(u, k, gammas, arrays))(places, keys)
 
     def latent_blocks(self, args: Any, kwargs: Any) -> dict[str, str]:
         """The block of every latent site, in the order of the model."""
@@ -144,9 +237,9 @@ class Program:
         return {k: jax.tree.map(self.transforms.get(k, lambda x: x), v) for k, v in params.items()}
 
     def _terms(
-        self, key: Any, params: Any, gammas: Any, arrays: Any, guide: Any = None, **options: Any
+        self, key: Any, params: Any, gammas: Any, inputs: Inputs, guide: Any = None, **options: Any
     ) -> Terms:
-        args, kwargs = self.plan.arguments(arrays)
+        args, kwargs = self.plan.arguments(inputs.arrays)
         elbo = SoUELBO(
             {**gammas, **self.fixed},
             groups=dict(self.plan.groups),
@@ -154,7 +247,8 @@ class Program:
             **options,
         )
         guide = guide or self.guide
-        return elbo.terms(key, self.constrain(params), self.model, guide, *args, **kwargs)
+        known = {**self.constrain(params), **inputs.frame}
+        return elbo.terms(key, known, self.model, guide, *args, **kwargs)
 
     def _window(
         self,
@@ -164,14 +258,14 @@ class Program:
         key: Any,
         rate: Any,
         gammas: Any,
-        arrays: Any,
+        inputs: Inputs,
     ) -> Any:
         """Adam steps at one learning rate; a step whose gradient is not finite is not taken."""
 
         def objective(params: Any, key: Any) -> Any:
             keys = random.split(key, self.plan.num_particles)
             path = isinstance(self.plan.guide, str)
-            each = lambda k: self._terms(k, params, gammas, arrays, path_gradient=path)  # noqa: E731
+            each = lambda k: self._terms(k, params, gammas, inputs, path_gradient=path)  # noqa: E731
             return jnp.mean(jax.vmap(each)(keys).objective)
 
         def step(state: Any, key: Any) -> Any:
@@ -194,47 +288,61 @@ class Program:
         params, average = jax.tree.map(_strong, (params, average))
         return params, momentum, average, jnp.mean(finite)
 
-    def _fixed(self, params: Any, key: Any, gammas: Any, arrays: Any) -> Any:
+    def _fixed(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Any:
         """J on `CHUNK` draws in mirrored pairs, a smooth function of the parameters."""
-        blocks = self.latent_blocks(*self.plan.arguments(arrays))
+        blocks = self.latent_blocks(*self.plan.arguments(inputs.arrays))
         free = frozenset(site for site, block in blocks.items() if block in self.plan.prior)
 
         def one(key: Any, sign: Any) -> Any:
             guide = mirrored(seed(self.guide, key), sign, free)
-            return self._terms(key, params, gammas, arrays, guide, entropy=True).objective
+            return self._terms(key, params, gammas, inputs, guide, entropy=True).objective
 
         pair = jax.vmap(one, in_axes=(None, 0))
         signs = jnp.array([1.0, -1.0])
         return jnp.mean(jax.vmap(pair, in_axes=(0, None))(random.split(key, CHUNK // 2), signs))
 
-    def _fixed_value_and_gradient(self, params: Any, keys: Any, gammas: Any, arrays: Any) -> Any:
+    def _fixed_value_and_gradient(self, params: Any, keys: Any, gammas: Any, inputs: Inputs) -> Any:
         each = jax.value_and_grad(self._fixed)
-        parts = jax.lax.map(lambda key: each(params, key, gammas, arrays), keys)
+        parts = jax.lax.map(lambda key: each(params, key, gammas, inputs), keys)
         return jax.tree.map(lambda part: jnp.mean(part, axis=0), parts)
 
-    def _fixed_hessian(self, params: Any, keys: Any, gammas: Any, arrays: Any) -> Any:
+    def _fixed_hessian(self, params: Any, keys: Any, gammas: Any, inputs: Inputs) -> Any:
         flat, unravel = ravel_pytree(params)
 
         def row(direction: Any) -> Any:
-            slope = lambda x: self._fixed_value_and_gradient(unravel(x), keys, gammas, arrays)[1]  # noqa: E731
+            slope = lambda x: self._fixed_value_and_gradient(unravel(x), keys, gammas, inputs)[1]  # noqa: E731
             return ravel_pytree(jax.jvp(slope, (flat,), (direction,))[1])[0]
 
         return jax.lax.map(row, jnp.eye(flat.size))
 
-    def _draws(self, params: Any, key: Any, gammas: Any, arrays: Any) -> Terms:
+    def _draws(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Terms:
         """`CHUNK` draws with the integrand of J at each; no closed form, since at the exact
         answer the Monte Carlo integrand is constant (Theorem 1) and its error vanishes."""
         keys = random.split(key, CHUNK)
-        return jax.vmap(lambda k: self._terms(k, params, gammas, arrays, analytic=False))(keys)
+        return jax.vmap(lambda k: self._terms(k, params, gammas, inputs, analytic=False))(keys)
 
 
-def _has_params(program: Callable, args: Any, kwargs: Any) -> bool:
+def has_params(program: Callable, args: Any, kwargs: Any) -> bool:
     return any(s["type"] == "param" for s in abstract_trace(program, args, kwargs).values())
 
 
 def _strong(x: Any) -> jax.Array:
     # a weakly typed start and a strongly typed iterate would each be compiled for
     return jax.lax.convert_element_type(x, jnp.float64)
+
+
+def jit(function: Callable) -> Callable:
+    """``jax.jit`` that compiles fast, where this version of XLA knows how."""
+    return jax.jit(function, compiler_options=FAST if _knows_options() else None)
+
+
+@lru_cache(maxsize=1)
+def _knows_options() -> bool:
+    try:
+        jax.jit(lambda x: x + 1.0, compiler_options=FAST)(0.0)
+    except Exception:  # other versions of XLA name other options, and the type of the error varies
+        return False
+    return jax.default_backend() == "cpu"
 
 
 @lru_cache(maxsize=32)
@@ -248,11 +356,26 @@ def abstract_trace(model: Callable, args: Any, kwargs: Any) -> Any:
     found: dict[str, Any] = {}
 
     def run() -> int:
-        found.update(trace(seed(model, random.key(0))).get_trace(*args, **kwargs))
+        with placeholders():
+            found.update(trace(seed(model, random.key(0))).get_trace(*args, **kwargs))
         return 0
 
     jax.eval_shape(run)
     return found
+
+
+def subsampled(sites: Any) -> bool:
+    """Whether a plate of a traced model shows a part of its rows."""
+    plates = [site["args"] for site in sites.values() if site["type"] == "plate"]
+    return any(shown not in (None, whole) for whole, shown, *_ in plates)
+
+
+def chains(sites: Any) -> dict[str, int]:
+    """The number of coordinates of one step, for every latent site inside a scan."""
+    found = {n: s for n, s in sites.items() if is_scanned(s) and not s.get("is_observed", False)}
+    return {
+        n: int(np.prod(s["value"].shape[1:])) for n, s in found.items() if s["type"] == "sample"
+    }
 
 
 def checked_confidence(

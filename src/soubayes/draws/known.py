@@ -1,7 +1,7 @@
 """Posterior draws with what is known at each: prior of every block, likelihood, coordinates."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ from scipy.spatial import cKDTree
 
 from soubayes.blackbox.grouping import block_of
 from soubayes.draws.crossed import Crossed
+from soubayes.draws.order import block_order
 
 MOST_RHAT = 1.1
 MOST_DIVERGENT = 0.01
@@ -24,7 +25,8 @@ class Draws:
     ``values`` has coordinates on the real line, (draw, coordinate), and ``log_jacobian`` is what
     takes the log density of a block to them; ``log_prior`` is the density of a block as it was
     given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...);
-    ``crossed`` is known if the data depend on the first block only through the later ones.
+    ``crossed`` is known if the data depend on the first block only through the later ones;
+    ``flat`` are blocks whose prior has no density, but for a constant.
     """
 
     names: tuple[str, ...]
@@ -36,6 +38,7 @@ class Draws:
     quantities: dict[str, np.ndarray]
     chains: int
     crossed: Crossed | None = None
+    flat: frozenset[str] = frozenset()
 
     @property
     def length(self) -> int:
@@ -47,11 +50,12 @@ class Draws:
         return x.reshape(self.chains, self.length)
 
 
-def from_arviz(
-    data: Any, order: Sequence[str] | None, groups: Mapping[str, Iterable[str]]
-) -> Draws:
+NEEDED = ("posterior", "log_prior", "log_likelihood")
+
+
+def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Draws:
     """The draws of an ArviZ object with the groups posterior, log_prior and log_likelihood."""
-    needed = ("posterior", "log_prior", "log_likelihood")
+    needed = NEEDED
     parts: dict[str, Any] = {name: getattr(data, name, None) for name in needed}
     if parts["posterior"] is None:
         raise ValueError(
@@ -73,6 +77,14 @@ def from_arviz(
     check_statistics(data)
     posterior, prior = arrays["posterior"], arrays["log_prior"]
     missing = [name for name in prior if name not in posterior]
+    if missing and len(prior) == 1:
+        raise ValueError(
+            f"log_prior has {missing} alone, which is no variable of the posterior: the sum of all "
+            "priors, it seems, as brms's lprior is. Each prior is needed on its own, because the "
+            "question is which of them matters. In Stan compute one for each parameter in "
+            "generated quantities (real lp_mu = normal_lpdf(mu | 0, 5);) and name it here after "
+            "its parameter; in PyMC use pm.compute_log_prior."
+        )
     if missing:
         raise ValueError(f"log_prior has {missing}, which the posterior does not have.")
     chains, length = _shape(arrays)
@@ -91,7 +103,8 @@ def from_arviz(
     total = sum(each.reshape(chains * length, -1).sum(axis=1) for each in likelihood)
     quantities = {n: x.reshape((chains * length, *x.shape[2:])) for n, x in posterior.items()}
     known = (values, log_prior, log_jacobian, np.asarray(total, float))
-    draws = joined(*known, discrete, quantities, chains, groups, order)
+    names = None if order is None else block_order(order, list(prior), groups)
+    draws = joined(*known, discrete, quantities, chains, groups, names)
     _check_complete(draws, [name for name in posterior if name not in prior])
     return draws
 
@@ -162,7 +175,8 @@ def joined(
     )
     _check_constants(values, quantities, discrete)
     _check(draws)
-    return draws
+    flat = [n for n, x in log_prior.items() if n not in discrete and np.ptp(x) == 0]
+    return replace(draws, flat=frozenset(owner[name] for name in flat))
 
 
 def check_divergences(diverging: np.ndarray) -> None:

@@ -13,6 +13,7 @@ from numpyro.handlers import seed, substitute, trace
 
 from soubayes.blackbox.blocks import check_groups, check_scans, model_blocks, scans
 from soubayes.blackbox.elbo import site_log_prob
+from soubayes.blackbox.flat import check_flat, is_flat
 from soubayes.blackbox.guides import underlying_normal
 from soubayes.blackbox.program import (
     abstract_trace,
@@ -57,6 +58,7 @@ def from_model(
         order, owner = model_blocks(sites, groups)
         check_scans(scanned.sites, owner)
         check_groups(seed(model, random.key(0)), sites, owner, args, kwargs)
+        check_flat(seed(model, random.key(0)), sites, owner, args, kwargs)
         flat, chains = _flat(draws, sites, owner)
         latent = {name: jnp.asarray(flat[name]) for name in owner}
         skeleton, arrays = split_arguments(args, kwargs)
@@ -89,11 +91,6 @@ def _sites(model: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
             f"the model cannot be run with these arguments ({reason}). Pass those that it was "
             "sampled with, after the model."
         ) from error
-    except NotImplementedError as error:
-        raise ValueError(
-            "a prior of the model cannot be drawn from, as an improper one cannot, and then a "
-            "confidence in it means nothing. Give the site a wide proper prior."
-        ) from error
 
 
 def _crossed(
@@ -110,7 +107,8 @@ def _crossed(
     sizes = [sum(np.size(draws.quantities[n][0]) for n in group) for group in (first, later)]
     # bounds that are numbers may be those of the first block, and then crossed draws break them
     bounded = any(jax.tree.leaves(sites[name]["fn"].support) for name in later)
-    if not later or bounded or max(sizes) > MOST_DIMENSIONS:
+    flat = any(is_flat(sites[name]["fn"]) for name in first)  # nothing to draw it from
+    if not later or bounded or flat or max(sizes) > MOST_DIMENSIONS:
         return None
     n = len(draws.log_likelihood)
     columns = np.arange(0, n, max(1, n // COLUMNS))
@@ -156,7 +154,8 @@ def _look(
         if support.is_discrete:
             places[name], log_jacobian[name] = jnp.ravel(value), jnp.zeros(())
             continue
-        if (normal := underlying_normal(sites[name]["fn"])) is not None:
+        normal = None if is_flat(sites[name]["fn"]) else underlying_normal(sites[name]["fn"])
+        if normal is not None:
             # in units of its prior: no funnel
             place = (value - normal.loc) / normal.scale
             log_jacobian[name] = jnp.sum(jnp.broadcast_to(jnp.log(normal.scale), place.shape))

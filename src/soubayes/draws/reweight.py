@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
 from soubayes.draws.ratios import PER_FEATURE, polynomials, ratios
 from soubayes.draws.sensitivity import known_draws, standard_error
-from soubayes.results import coordinates, pareto_khat, printed, to_inference_data
+from soubayes.results import coordinates, pareto_smoothed, printed, to_inference_data
 from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
 MOST_KHAT = 0.7
@@ -26,10 +27,10 @@ MOST_WEIGHT_ERROR = 0.2  # of the log weights, in standard deviations over the r
 
 def reweight(
     draws: DrawsOf,
-    confidence: Mapping[str, float],
     model: Callable | None = None,
     *args: Any,
-    order: Sequence[str] | None = None,
+    confidence: Mapping[str, float],
+    order: Sequence[str] | Any = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     **kwargs: Any,
 ) -> "Reweighted":
@@ -39,15 +40,15 @@ def reweight(
     ----------
     draws : MCMC, mapping of str to array, or ArviZ object
         Draws at confidence 1, as in :func:`sensitivity_from_draws`.
-    confidence : mapping of str to float
-        The confidence of each block, above 0 and finite. A block that is not named has confidence
-        1.
     model : callable, optional
         The NumPyro model, for draws without prior and likelihood.
     *args : object
         Positional arguments of the model.
-    order : sequence of str, optional
-        The blocks of an ArviZ object, outermost first.
+    confidence : mapping of str to float
+        The confidence of each block, above 0 and finite. A block that is not named has confidence
+        1.
+    order : sequence of str, PyMC model, or Stan program, optional
+        The blocks of an ArviZ object, outermost first, as in :func:`sensitivity_from_draws`.
     groups : mapping of str to iterable of str, optional
         Sites that form one block under a common name.
     **kwargs : object
@@ -93,7 +94,7 @@ def reweight(
     ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
     ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
     >>> mu = np.random.default_rng(0).normal(1.0, np.sqrt(0.5), 4000)
-    >>> doubted = reweight({"mu": mu}, {"mu": 0.7}, model, 2.0)
+    >>> doubted = reweight({"mu": mu}, model, 2.0, confidence={"mu": 0.7})
     >>> bool(abs(doubted.mean("mu") - 2 / 1.7) < 0.05)
     True
     """
@@ -196,9 +197,28 @@ class Reweighted:
         mean = self.mean(name)
         each = len(values) * self.weights[:, None] * (values - mean).reshape(len(values), -1)
         error = standard_error(self._known, each).reshape(np.shape(mean))
+        own = self._disagreement(values)
+        # two halves and a simpler estimate may agree about one mean by chance: what they disagree
+        # by about all of them, in standard deviations, is a floor
+        floor = self.sd(name) * self._typical_disagreement
+        return np.sqrt(error**2 + np.maximum(own, floor) ** 2)
+
+    def _disagreement(self, values: np.ndarray) -> np.ndarray:
+        """What estimates of the weights disagree by about a mean, in root mean squares."""
+        mean = _mean(self.weights, values)
         first, second, simple, link = (_mean(w, values) for w in self._other_weights)
-        parts = (error, (first - second) / 2, simple - mean, link - mean)
+        parts = ((first - second) / 2, simple - mean, link - mean)
         return np.sqrt(sum(np.square(part) for part in parts))
+
+    @cached_property
+    def _typical_disagreement(self) -> float:
+        """The same in standard deviations, in root mean square over all coordinates."""
+        found = [
+            np.ravel(self._disagreement(values) / np.maximum(self.sd(name), 1e-300))
+            for name, values in self.draws.items()
+            if np.all(np.ptp(values, axis=0) > 0)
+        ]
+        return float(np.sqrt(np.mean(np.concatenate(found) ** 2))) if found else 0.0
 
     def sd(self, name: str) -> Number:
         """Posterior standard deviation of a quantity.
@@ -256,12 +276,12 @@ class Reweighted:
         rows = rng.permutation(rows)
         return {name: values[rows] for name, values in self.draws.items()}
 
-    def to_arviz(self, n: int = 1000, random_state: Seed = 0) -> DataTree:
+    def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export resampled draws to ArviZ (extra ``plot``).
 
         Parameters
         ----------
-        n : int, default=1000
+        draws : int, default=1000
             The number of draws.
         random_state : int or Generator, default=0
             The seed.
@@ -271,7 +291,9 @@ class Reweighted:
         data : xarray.DataTree
             The draws as one chain of the group ``posterior``.
         """
-        return to_inference_data(self.sample(n, random_state), engine="reweight", khat=self.khat)
+        return to_inference_data(
+            self.sample(draws, random_state), engine="reweight", khat=self.khat
+        )
 
     def summary(self) -> pd.DataFrame:
         """Summarise the posterior in a table.
@@ -365,7 +387,7 @@ def _log_link(features: np.ndarray, log_values: np.ndarray) -> np.ndarray:
 def _checked(
     draws: Draws, gammas: dict[str, float], log_weight: np.ndarray, others: list[np.ndarray]
 ) -> Reweighted:
-    khat = pareto_khat(log_weight, "reweight")
+    khat = pareto_smoothed(log_weight)[1]
     weights = _normalised(log_weight)
     effective = float(1 / np.sum(weights**2))
     gaps = np.stack([other - log_weight for other in others])

@@ -6,16 +6,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from soubayes._optional import explain_missing_extra, require
 from soubayes._types import Axes, DrawsOf
-from soubayes.draws.known import Draws, from_arviz
+from soubayes.draws.frames import from_frames
+from soubayes.draws.known import NEEDED, Draws, from_arviz
 from soubayes.draws.ratios import Ratios, ratios
 from soubayes.results import coordinates, printed
 from soubayes.sparse.solvers.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
+MOST_KNOWN = 0.95  # share of a posterior's precision that its prior can have
+LEAST_KNOWN = 1e-3  # share below which the prior says nothing, and nothing surprises it
 SURELY = 4.0  # standard errors below 0 at which a KL cannot be one
+SURPRISE = 0.055  # two-sided; of data sets drawn from the prior as many are called a conflict
 LARGE = 0.1  # posterior sds by which a mean moves with a log confidence or a power of the prior
 
 
@@ -23,7 +28,7 @@ def sensitivity_from_draws(
     draws: DrawsOf,
     model: Callable | None = None,
     *args: Any,
-    order: Sequence[str] | None = None,
+    order: Sequence[str] | Any = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     quantities: Mapping[str, np.ndarray] | Sequence[str] | None = None,
     quantiles: float | Sequence[float] = (0.05, 0.95),
@@ -36,14 +41,16 @@ def sensitivity_from_draws(
     draws : MCMC, mapping of str to array, or ArviZ object
         Draws at confidence 1: a NumPyro ``MCMC`` object or its samples, together with the model; or
         an ArviZ object with the groups ``posterior``, ``log_prior`` (a variable for each prior) and
-        ``log_likelihood``, written by any library.
+        ``log_likelihood``, written by any library; or a dictionary of three pandas DataFrames under
+        these names.
     model : callable, optional
         The NumPyro model, for draws without prior and likelihood.
     *args : object
         Positional arguments of the model.
-    order : sequence of str, optional
+    order : sequence of str, PyMC model, or Stan program, optional
         The blocks of an ArviZ object, outermost first. Its variables have no order of their own,
-        and the order is part of the model. A NumPyro model has it.
+        and the order is part of the model. A PyMC model, or a Stan program (its text, or the
+        ``Path`` of its file), can be given in its place. A NumPyro model has it.
     groups : mapping of str to iterable of str, optional
         Sites that form one block under a common name.
     quantities : sequence of str, or mapping of str to array, optional
@@ -127,8 +134,9 @@ class Sensitivity:
     Notes
     -----
     The diagnosis compares the two changes, as power scaling does [1]_. If both the confidence and
-    the power of the prior move a mean, prior and data pull in different directions: "prior-data
-    conflict".
+    the power of the prior move a mean, prior and data both matter. It is a "prior-data conflict"
+    only if, besides, the posterior is further out in the prior than data drawn from that prior
+    would take it in about 93 of 100 cases.
 
     References
     ----------
@@ -186,7 +194,7 @@ def known_draws(
     model: Callable | None,
     args: tuple,
     kwargs: Mapping[str, Any],
-    order: Sequence[str] | None,
+    order: Any,
     groups: Mapping[str, Iterable[str]] | None,
 ) -> Draws:
     """Draws with prior and likelihood, from the model or from the ArviZ object."""
@@ -197,11 +205,14 @@ def known_draws(
                 f"arguments of a model were given ({', '.join(given)}), but no model. Pass the "
                 "model before them, or correct the name."
             )
+        if isinstance(draws, dict) and set(draws) == set(NEEDED):
+            return from_arviz(from_frames(draws), order, groups or {})
         if isinstance(draws, dict) or hasattr(draws, "get_samples"):
             raise ValueError(
                 "these draws say nothing of priors and likelihood. Pass the NumPyro "
                 "model and its arguments as well, or an ArviZ object with log_prior "
-                "(arviz_base.from_dict makes one of dictionaries of arrays)."
+                "(arviz_base.from_dict makes one of dictionaries of arrays), or a dictionary of "
+                "three DataFrames: posterior, log_prior and log_likelihood."
             )
         return from_arviz(draws, order, groups or {})
     if not callable(model):
@@ -285,14 +296,17 @@ def _blocks(
     notes = []
     for block in draws.names:
         kl, error = _kl(draws, estimate, block)
-        if kl < -SURELY * error:  # the posterior's density is normalised, so the prior's is not
+        if block in draws.flat:
+            notes.append(f"The prior of {block!r} is flat: its KL is known up to a constant.")
+        elif kl < -SURELY * error:  # the posterior's density is normalised, so the prior's is not
             notes.append(
                 f"The log prior of {block!r} is not that of a normalised density: the KL from it "
                 f"would be {kl:.2g}. A constant that is missing changes no derivative, but the KL "
                 "is unknown and given as nan."
             )
             kl = error = float("nan")
-        kl = max(kl, 0.0)  # a negative estimate within its error
+        # a negative estimate within its error
+        kl = kl if block in draws.flat else max(kl, 0.0)
         here = table["block"] == block
         confidence = [_largest(table[t][here], table[f"{t}_se"][here]) for t in ("mean", "sd")]
         prior = [
@@ -305,7 +319,9 @@ def _blocks(
         rows["by_confidence"].append(max(confidence))
         rows["by_prior"].append(max(prior))
         unclear = _unclear(table["mean"][here], table["mean_se"][here])
-        words = "too uncertain: draw more" if unclear else _diagnosis(confidence, prior)
+        surprising = surprise(draws, block) < SURPRISE
+        words = _diagnosis(confidence, prior, surprising)
+        words = "too uncertain: draw more" if unclear else words
         rows["diagnosis"].append(words)
     return pd.DataFrame(rows), tuple(notes)
 
@@ -338,15 +354,55 @@ def _unclear(change: np.ndarray, error: np.ndarray) -> bool:
     return bool(np.any(error > LARGE) and not np.any(abs(change) - 2 * error > LARGE))
 
 
-def _diagnosis(confidence: list[float], prior: list[float]) -> str:
-    """In words, as priorsense has it, from the largest changes of a mean and of an sd."""
+def _diagnosis(confidence: list[float], prior: list[float], surprising: bool) -> str:
+    """In words, from the largest changes of a mean and of an sd, and from the prior's surprise."""
     if min(confidence[0], prior[0]) > LARGE:
-        return "prior-data conflict"
+        return "prior-data conflict" if surprising else "informed by prior and data"
     if min(max(confidence), max(prior)) > LARGE:
         return "prior and data agree"
     if max(prior) > LARGE:
         return "strong prior or weak likelihood"
     return "informed by the data" if max(confidence) > LARGE else "no sensitivity"
+
+
+def surprise(draws: Draws, block: str) -> float:
+    """How rarely data from the prior would take a block's posterior as far out as it is.
+
+    For a normal prior with variance 1 / k and a posterior with mean m and variance v, data from the
+    prior predictive distribution give m the variance 1 / k - v. So z = s / sqrt(k (1 - v k)) is
+    standard normal, with s the slope of the log prior at m. Slopes and curvatures of other priors
+    come from a regression of the log prior on the draws. A scalar block's tail probability needs no
+    normal shape: it is 2 pi(m) / (s + sqrt(s^2 + 8 k / 3.14)), Mills's ratio where the prior is
+    normal and exact where its tail is exponential.
+    """
+    if block in draws.discrete or block in draws.flat:
+        return 1.0
+    density = draws.log_prior[block] + draws.log_jacobian[block]
+    own = draws.values[block]
+    # what earlier blocks do to the density of this one is no surprise about it
+    earlier = [
+        draws.values[name]
+        for name in draws.names[: draws.names.index(block)]
+        if name not in draws.discrete
+    ]
+    x = np.concatenate([own, *earlier], axis=1)
+    sd = x.std(axis=0)
+    z = (x - x.mean(axis=0)) / sd
+    features = np.column_stack([np.ones(len(z)), z, z**2 - 1])
+    coef = np.linalg.lstsq(features, density, rcond=None)[0]
+    size, width = own.shape[1], x.shape[1]
+    slope = abs(coef[1 : 1 + size])  # in units of the posterior's sd, so that v = 1
+    curvature = -2 * coef[1 + width : 1 + width + size]
+    known = np.clip(curvature, 0.0, MOST_KNOWN)
+    if size == 1 and not earlier:
+        at = coef[0] - coef[2]  # at the mean; the density's unit is the posterior's sd
+        height = np.exp(min(at + np.log(sd[0]), 0.0))
+        tail = 2 * height / (slope[0] + np.sqrt(slope[0] ** 2 + 8 / np.pi * known[0]))
+        score = stats.norm.isf(min(tail, 0.5)) / np.sqrt(1 - known[0])
+        return float(2 * stats.norm.sf(score))
+    bent = known > LEAST_KNOWN
+    scores = slope[bent] ** 2 / (known[bent] * (1 - known[bent]))
+    return float(stats.chi2.sf(scores.sum(), max(1, int(bent.sum()))))
 
 
 def _columns(draws: Draws, quantities: Any) -> dict[str, np.ndarray]:

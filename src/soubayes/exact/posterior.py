@@ -178,12 +178,12 @@ class ExactPosterior(ABC):
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
         return pd.DataFrame(rows, columns=list(titles))
 
-    def to_arviz(self, n: int = 1000, random_state: Seed = 0) -> DataTree:
+    def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).
 
         Parameters
         ----------
-        n : int, default=1000
+        draws : int, default=1000
             The number of draws.
         random_state : int, Generator or None, default=0
             The seed of the draws.
@@ -194,10 +194,10 @@ class ExactPosterior(ABC):
             The draws as one chain of the group ``posterior``, with ``value`` and the KLs as
             attributes.
         """
-        attributes = {f"kl_{name}": kl for name, kl in self.kl.items()}
-        draws = self.sample(n, random_state)
+        attributes: dict[str, Any] = {f"kl_{name}": kl for name, kl in self.kl.items()}
+        drawn = self.sample(draws, random_state)
         return to_inference_data(
-            draws, engine="exact", value=self.value, expected_loss=self.expected_loss, **attributes
+            drawn, engine="exact", value=self.value, expected_loss=self.expected_loss, **attributes
         )
 
     def __repr__(self) -> str:
