@@ -230,7 +230,7 @@ def run_guide(case: Case, kind: str, **settings: Any) -> dict:
         posterior = fit(case.model, *case.args, guide=kind, **settings)
         draws = posterior.sample(20_000, random_state=5)
         extra = {"value": posterior.value, "flatness": float(np.std(posterior.integrand))}
-        extra |= {"used": posterior.guide, "converged": posterior.converged}
+        extra |= {"used": posterior.guide, "verdict": posterior.verdict}
     return {**extra, "seconds": time.process_time() - start, "draws": draws}
 
 
