@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from soubayes import SoUNetClassifier, SoUNetRegressor
+from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks import feeding, state
 from soubayes.networks.feeding import ArraySource, Moments, minibatches
 
@@ -169,3 +169,11 @@ def test_a_memory_map_is_not_copied(tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 200
+
+
+def test_masked_values_are_refused():
+    X, y = np.ma.array(np.zeros((20, 2))), np.zeros(20)
+    X[3, 1] = np.ma.masked
+    for model in (SoUNetRegressor(), SoUNetEnsemble(SoUNetRegressor())):
+        with pytest.raises(ValueError, match="X is a masked array with 1 masked"):
+            model.fit(X, y)
