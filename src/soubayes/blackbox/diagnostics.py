@@ -11,12 +11,15 @@ from numpyro.infer import Predictive
 from scipy import stats
 
 from soubayes._types import Key
-from soubayes.blackbox.guides import GUIDE_KINDS
+from soubayes.blackbox.guides import GUIDE_KINDS, MOST_FLOW
 from soubayes.blackbox.posterior import SoUPosterior, as_key, too_small
 from soubayes.blackbox.program import abstract_trace, double_precision
 from soubayes.blackbox.variational import fit
+from soubayes.blackbox.verdict import ROUGH, USELESS
 from soubayes.exact.posterior import ExactPosterior
 from soubayes.results import pareto_smoothed
+
+MOST_NESTED = 10  # coordinates for which nested sampling takes about a minute with two blocks
 
 
 def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "Diagnosis":
@@ -75,7 +78,9 @@ def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "D
             "k-hat: not applicable, the target's density is known only for equal confidences and "
             "KL; compare with soubayes.solve_exact where the model is small enough."
         )
-    if too_small(posterior) or khat > 0.7:
+    if posterior.verdict in (ROUGH, USELESS):
+        notes.append(f"{posterior.verdict}, {posterior.quality.reason}: {_stronger(posterior)}.")
+    elif too_small(posterior):
         notes.append(f"the integrand of J varies by {flatness:.2f} nats: {_stronger(posterior)}.")
     if not posterior.converged:
         notes.append("the fit did not converge; everything here is about where it stopped.")
@@ -95,14 +100,19 @@ def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "D
 
 
 def _stronger(posterior: SoUPosterior) -> str:
-    """What to try next when the family of the guide is too small."""
-    if posterior.guide in GUIDE_KINDS[:-1]:
+    """What to try next when the family of the guide is too small, of what is feasible."""
+    size = sum(int(np.prod(posterior.draws[name].shape[1:])) for name in posterior.owner)
+    if posterior.guide in GUIDE_KINDS[:-2] or (
+        posterior.guide == "conditional" and size <= MOST_FLOW
+    ):
         return f"try guide={GUIDE_KINDS[GUIDE_KINDS.index(posterior.guide) + 1]!r}"
-    return (
-        "no built-in guide is stronger; compare with soubayes.sample_sou, or write a guide"
-        if posterior.guide == GUIDE_KINDS[-1]
-        else "try guide='flow' in the place of your own"
-    )
+    if posterior.guide not in GUIDE_KINDS:
+        return "try guide='flow' in the place of your own"
+    if set(posterior.confidence.values()) == {1.0}:
+        return "no built-in guide is stronger; let check='nuts' decide, or reparametrise the model"
+    if len(posterior.names) <= 2 and size <= MOST_NESTED and not posterior.flat:
+        return "no built-in guide is stronger; compare with soubayes.sample_sou"
+    return "no built-in guide is stronger; reparametrise the model, or write a guide"
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from soubayes.blackbox.flows import Spline, carried, initial_flow, network
 GUIDE_KINDS = ("meanfield", "blockwise", "conditional", "flow")  # each contains those before it
 MOST_WEIGHTS = 40_000  # between coordinates, for guide="auto": 200 coordinates
 MOST_FLOW = 100  # coordinates for which "auto" may go on to a flow
-FLOW_UNIT = 0.1  # of the parameters of splines and networks, beside 1 for a log scale
-FOLLOW = -2.0  # logit of the share of the prior in a block that starts at the posterior's scale
+FLOW_UNIT = 0.3  # of the parameters of splines and networks, beside 1 for a log scale
 FRAME = ("origin", "unit", "root")  # ends of the names of what is no parameter but a constant
 
 
@@ -114,9 +113,8 @@ def initial_params(
                 params[f"{name}:lower"] = np.zeros((size, size))
             # a first block's prior is constant, and there is nothing to follow
             followed = bool(sizes) and not subsampled and not is_scanned(sites[name])
-            if affine and followed and underlying_normal(sites[name]["fn"]) is not None:
-                share = FOLLOW if framed else 0.5 * np.log(gamma)
-                params[f"{name}:follow"] = np.full(start.shape, share)
+            if affine and followed and _varies(underlying_normal(sites[name]["fn"])):
+                params[f"{name}:follow"] = np.full(start.shape, 0.5 * np.log(gamma))
             for other, width in sizes.items():
                 earlier = affine and rank[owner[other]] <= rank[block_name]
                 if earlier or (kind == "blockwise" and owner[other] == block_name):
@@ -364,6 +362,13 @@ def underlying_normal(fn: Any) -> Any:
     while isinstance(fn, wrappers):
         fn = fn.base_dist
     return fn if isinstance(fn, dist.Normal) else None
+
+
+def _varies(normal: Any) -> bool:
+    """Whether a normal prior of a traced model may depend on other sites: it is traced too."""
+    if normal is None:
+        return False
+    return any(isinstance(part, jax.core.Tracer) for part in (normal.loc, normal.scale))
 
 
 def _is_real(support: Any) -> bool:

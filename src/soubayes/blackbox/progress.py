@@ -8,7 +8,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 WINDOW = 100  # steps at one learning rate between two looks at the objective
-PATIENCE = 2  # windows without a gain that make a plateau
+PATIENCE = 5  # windows without a gain that make a plateau: tails of a flow are slow
 DECAY = 0.3
 LAST_RATE = 1e-3  # of the first: the run ends on a plateau at this rate
 PLATEAUS = 1 + int(np.ceil(np.log(LAST_RATE) / np.log(DECAY)))

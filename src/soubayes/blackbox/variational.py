@@ -97,7 +97,7 @@ def fit(
     learning_rate : float, default=0.05
         First learning rate of Adam.
     tol : float, default=1e-4
-        The learning rate is lowered when J falls by less than this, in nats, twice in a row. A
+        The learning rate is lowered when J falls by less than this, in nats, five times in a row. A
         plateau at the lowest rate is convergence.
     num_particles : int, default=16
         Draws for one gradient.

@@ -45,7 +45,7 @@ CLEARLY = 3.0  # standard errors
 SMOOTHER = np.sqrt(2)  # of kernels: doubles their bias, so that the difference estimates it
 
 
-class Fits(NamedTuple):
+class Estimates(NamedTuple):
     """Estimates at every draw: from all draws, from each half of every chain, and a simpler one."""
 
     best: np.ndarray
@@ -58,10 +58,10 @@ class Fits(NamedTuple):
         halves = np.std(self.first - self.second) / 2
         return float(np.hypot(halves, np.std(self.simple - self.best)))
 
-    def plus(self, other: "Fits | np.ndarray") -> "Fits":
+    def plus(self, other: "Estimates | np.ndarray") -> "Estimates":
         """The sum of two estimates, or of an estimate and something known."""
-        parts = other if isinstance(other, Fits) else (other,) * 4
-        return Fits(*(a + b for a, b in zip(self, parts, strict=True)))
+        parts = other if isinstance(other, Estimates) else (other,) * 4
+        return Estimates(*(a + b for a, b in zip(self, parts, strict=True)))
 
 
 class Ratios(NamedTuple):
@@ -75,13 +75,15 @@ class Ratios(NamedTuple):
 def ratios(draws: Draws) -> Ratios:
     """Estimates of r_k at every draw, from all draws and from each half of them."""
     half = np.arange(len(draws.log_likelihood)) % draws.length < draws.length // 2
-    rest = Fits(*(draws.log_likelihood,) * 4)
-    found: dict[str, Fits] = {}
+    rest = Estimates(*(draws.log_likelihood,) * 4)
+    found: dict[str, Estimates] = {}
     for block in draws.names[:-1]:
         found[block] = _ratio(draws, block, half)
-        rest = rest.plus(Fits(*(-part for part in found[block])))
+        rest = rest.plus(Estimates(*(-part for part in found[block])))
     found[draws.names[-1]] = rest
-    by_kind = {kind: {b: getattr(fits, kind) for b, fits in found.items()} for kind in Fits._fields}
+    by_kind = {
+        kind: {b: getattr(fits, kind) for b, fits in found.items()} for kind in Estimates._fields
+    }
     others = {"first half": "first", "second half": "second", "simple": "simple"}
     last = _density(draws, draws.names[-1], half, only_best=True).best
     return Ratios(
@@ -91,16 +93,16 @@ def ratios(draws: Draws) -> Ratios:
     )
 
 
-def _ratio(draws: Draws, block: str, half: np.ndarray) -> Fits:
+def _ratio(draws: Draws, block: str, half: np.ndarray) -> Estimates:
     """r_k of a block: from its density, or from crossed draws if their estimates agree better."""
     found = _density(draws, block, half).plus(-draws.log_prior[block])
     if draws.crossed is None or block != draws.names[0]:
         return found
-    crossed = Fits(*crossed_ratios(draws.crossed, half))  # unbiased: its spread is its error
+    crossed = Estimates(*crossed_ratios(draws.crossed, half))  # unbiased: its spread is its error
     return crossed if crossed.error() < found.error() else found
 
 
-def _density(draws: Draws, block: str, half: np.ndarray, only_best: bool = False) -> Fits:
+def _density(draws: Draws, block: str, half: np.ndarray, only_best: bool = False) -> Estimates:
     """log p(theta_k | theta_<k, y) at every draw."""
     levels, context = _before(draws, block)
     values = draws.values[block]
@@ -120,7 +122,7 @@ def _density(draws: Draws, block: str, half: np.ndarray, only_best: bool = False
             before = np.concatenate([context, values[:, :column]], axis=1)[here]
             total += _coordinate(values[here, column], before, half[here], only_best)
         parts[:, here] = total
-    return Fits(*(parts - draws.log_jacobian[block]))
+    return Estimates(*(parts - draws.log_jacobian[block]))
 
 
 def _normal_log_density(values: np.ndarray, sd: np.ndarray) -> np.ndarray:
@@ -129,12 +131,12 @@ def _normal_log_density(values: np.ndarray, sd: np.ndarray) -> np.ndarray:
     return np.sum(-0.5 * z**2 - np.log(sd) - 0.5 * np.log(2 * np.pi), axis=1)
 
 
-def _coordinate(x: np.ndarray, before: np.ndarray, half: np.ndarray, only_best: bool) -> Fits:
+def _coordinate(x: np.ndarray, before: np.ndarray, half: np.ndarray, only_best: bool) -> Estimates:
     """The log density of a coordinate given everything before it, by regression or by kernels."""
     every = np.ones(len(x), bool)
     small = 1 + before.shape[1] <= MOST_DIMENSIONS
     if only_best and not small:
-        return Fits(*(_regression(x, before, every, FULL),) * 4)
+        return Estimates(*(_regression(x, before, every, FULL),) * 4)
     halves = (half, ~half)
     first, second = (_regression(x, before, rows, FULL) for rows in halves)
     if small:
@@ -153,9 +155,9 @@ def _coordinate(x: np.ndarray, before: np.ndarray, half: np.ndarray, only_best: 
             best, simple = (
                 kernel_log_density(x, before, every, w) for w in (widths, widths.times(SMOOTHER))
             )
-            return Fits(best, first, second, simple)
+            return Estimates(best, first, second, simple)
     best, simple = (_regression(x, before, every, effort) for effort in (FULL, SIMPLE))
-    return Fits(best, first, second, simple)
+    return Estimates(best, first, second, simple)
 
 
 def _before(draws: Draws, block: str) -> tuple[np.ndarray, np.ndarray]:
