@@ -135,9 +135,16 @@ def check(case):
     single = fit(case, case.X[:, others])
     new, y = case.new
     worse = explained(case, single, new[:, others], y) - explained(case, model, new, y)
-    # at 0.95 further noisy copies may lower J and cost a little on new rows
-    assert case.copy == 0.95 or worse < 0.01, (what, worse)
-    assert worse < 0.1, (what, worse)
+    # of noisy copies (0.99 and below) a second one may have the better score and predict worse: how
+    # many are kept is then the choice of the path's point, which is not looked at here
+    noisy = not isinstance(case.copy, str) and case.copy < 0.999
+    assert noisy or worse < 0.01, (what, worse)
+    if isinstance(case.copy, str):  # copies are not places to search: the fit is that without them
+        np.testing.assert_array_equal(selected[others], np.ravel(single.selected_), str(what))
+        near = np.ravel(single.coef_)
+        np.testing.assert_allclose(
+            np.ravel(model.coef_)[others], near, atol=1e-3 * np.abs(near).max(), err_msg=str(what)
+        )
 
 
 def explained(case, model, X, y):

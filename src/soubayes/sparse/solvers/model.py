@@ -100,6 +100,10 @@ class ColumnModel:
         own = np.arange(len(self.confidence))
         return own if self.copies is None else own[~self.copies]
 
+    def searched_among(self, free: Array) -> Array:
+        """The ``free`` columns that count as places for a signal: copies do not."""
+        return free if self.copies is None else free & ~self.copies
+
     def at(self, confidence: float, free: Array) -> Self:
         """The same model with the confidence of the ``free`` columns set."""
         return replace(self, confidence=np.where(free, confidence, self.confidence))

@@ -100,7 +100,7 @@ def path_fit(
     wide data, where a point that is left out changes which columns are found.
     """
     model = model.barring(design.first_copies())
-    stride = 1 if len(free) > WIDE * design.n else FOLD_STRIDE
+    stride = 1 if len(model.distinct) > WIDE * design.n else FOLD_STRIDE
     end = _follow(
         design, model, free, None, max_iter=max_iter, tol=FOLD_LOOSE, values=False, stride=stride
     )
@@ -147,7 +147,8 @@ def _follow(
     """Every ``stride``-th point, and the choice among them."""
     points: list[PathPoint] = []
     state, here, chosen, spent = start(design, model), model, None, 0
-    grid = confidence_grid(int(free.sum()), confidence, design.n)[::stride]
+    counted = model.searched_among(free)
+    grid = confidence_grid(int(counted.sum()), confidence, design.n)[::stride]
     for gamma in grid:
         here = _at(model, free, design.n, gamma)
         left = max_iter - spent
@@ -169,9 +170,9 @@ def _follow(
     if confidence is None:
         supports = [point.state.active for point in points]
         intercept = model.intercept_variance is not None
-        chosen, threshold = choose(design, supports, model.sparse, free, intercept)
+        chosen, threshold = choose(design, supports, model.sparse, counted, intercept)
         state = points[chosen].state
-        searched = search_degrees(threshold, int(free.sum() - free[state.active].sum()))
+        searched = search_degrees(threshold, int(counted.sum() - counted[state.active].sum()))
         here = replace(model.at(1.0, free), searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
         state = put_out(design, state._replace(w=w, refit=True))
@@ -183,7 +184,7 @@ def _at(model: LeastSquaresModel, free: Array, n: float, gamma: float) -> LeastS
 
     With p >= n nulls above the threshold take degrees of freedom from the noise (`search_degrees`).
     """
-    p = int(free.sum())
+    p = int(model.searched_among(free).sum())
     searched = search_degrees(gamma, p) if p >= n else 0.0
     return replace(model, confidence=np.where(free, gamma, model.confidence), searched=searched)
 
@@ -217,7 +218,7 @@ def _line(point: PathPoint) -> str:
 
 def start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
     """The dense start: every column in, at the precision of one observation (wide data: p)."""
-    p = len(model.confidence)
+    p = len(model.distinct)
     scale = float(p) if p >= design.n else 1.0
     norm = np.maximum(design.norms, 1e-300) / design.n
     w = model.group_mean(scale * np.maximum(norm, 1e-12))

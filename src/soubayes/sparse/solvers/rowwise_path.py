@@ -119,8 +119,9 @@ def solve_rows(
     if solver == "coordinate":
         return _sweeps(shared, y, model.at(asked, free), free, asked, limits)
     model = model.barring(_first_copies(shared, y))
+    counted = model.searched_among(free)
     run = partial(_minimise, shared, y)
-    grid = confidence_grid(int(free.sum()), None if auto else asked) if selects else [asked]
+    grid = confidence_grid(int(counted.sum()), None if auto else asked) if selects else [asked]
     loose = limits._replace(tol=max(_LOOSE, limits.tol))
     if auto:
         return _choose(shared, y, model, free, np.asarray(grid), limits, loose)
@@ -143,7 +144,7 @@ def _choose(
     loose: Limits,
 ) -> RowOutcome:
     """Along the path, to the refit of the support of least score."""
-    one = model.at(1.0, free)
+    one, counted = model.at(1.0, free), model.searched_among(free)
 
     def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
         visits: list[_Visit] = []
@@ -156,7 +157,7 @@ def _choose(
             else:
                 refit = _minimise(shared, y, one, fit, loose, readmit=False)
             known = before.point.score if before and same else None
-            before = _Visit(_point(shared, y, fit, gamma, free, refit, known), fit, refit)
+            before = _Visit(_point(shared, y, fit, gamma, counted, refit, known), fit, refit)
             visits.append(before)
             if not free[fit.state.active].any():
                 break
