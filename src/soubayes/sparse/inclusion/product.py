@@ -255,7 +255,14 @@ class _Sweeper:
         part = _NOTHING if own is None else self.parts[own]
         columns = self._look(*part)
         log_odds = self._log_odds(columns, own)
-        return self._anchored(log_odds, int(np.argmax(log_odds)), columns, part)
+        left = log_odds.copy()
+        top = first = int(np.argmax(left))
+        for _ in range(LOOKED_AT):
+            if not self._is_echo(top, columns, own):
+                return self._anchored(log_odds, top, columns, part)
+            left[self.field.similar(top, STANDS_IN)] = -np.inf
+            top = int(np.argmax(left))
+        return self._anchored(log_odds, first, columns, part)
 
     def _anchored(
         self, log_odds: Array, top: int, columns: Columns, part: tuple[Array, Array]
@@ -294,8 +301,8 @@ class _Sweeper:
             left &= ~self.field.similar(top, 0.5)
         return False
 
-    def _is_echo(self, top: int, columns: Columns) -> bool:
-        """Whether a column only resembles those of an effect, and the data do not ask for it.
+    def _is_echo(self, top: int, columns: Columns, own: int | None = None) -> bool:
+        """Whether a column only resembles those of another effect, and the data do not ask for it.
 
         Where columns are few the prior alone makes a second effect in a copy probable. Two effects
         that share one signal would each be less probable than the signal is.
@@ -303,7 +310,8 @@ class _Sweeper:
         if columns.log_bayes[top] > SUPPORT:
             return False
         near = self.field.similar(top, STANDS_IN)
-        return any(effect.alpha[near].sum() > 0.95 * effect.active for effect in self.effects)
+        others = (effect for i, effect in enumerate(self.effects) if i != own)
+        return any(effect.alpha[near].sum() > 0.95 * effect.active for effect in others)
 
     def _look_around(self) -> None:
         """Columns that may carry an effect, but not likely enough to be in Omega.
