@@ -9,7 +9,7 @@ from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks.base import fit_together
 from soubayes.networks.ensemble import FACTORS, Mixture, stacking_weights
 
-SETTINGS = {"hidden": (6,), "epochs": 12, "batch_size": 20, "learning_rate": 0.02}
+SETTINGS = {"hidden": (6,), "epochs": 12, "batch_size": 20, "learning_rate": 0.02, "skip": False}
 
 
 def table(n=80, seed=0):

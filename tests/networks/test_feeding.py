@@ -3,15 +3,19 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks import feeding, state
-from soubayes.networks.feeding import ArraySource, Moments, minibatches
+from soubayes.networks.feeding import ArraySource, BatchSource, Moments, minibatches
 
-SETTINGS = {"hidden": (4,), "epochs": 3, "batch_size": 10, "random_state": 0}
+# trainings of a few epochs learn little
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+PAPER = {"confidence_weights": 1.0, "skip": False, "prune_inputs": False}
+SETTINGS = {"hidden": (4,), "epochs": 3, "batch_size": 10, "random_state": 0, **PAPER}
 
 
 def data(n=60):
@@ -88,7 +92,7 @@ def test_weights_reach_the_training_from_arrays_and_from_batches(epoch_by_epoch)
     arrays = SoUNetRegressor(**SETTINGS).fit(X, y, weight)
     batches = SoUNetRegressor(**SETTINGS).fit([(X, y, weight)])
     quarter = {f"confidence_{k}": 0.25 for k in ("weights", "global", "noise")}
-    divided = SoUNetRegressor(**SETTINGS, confidence_local=0.25e-9, **quarter)
+    divided = SoUNetRegressor(**{**SETTINGS, **quarter}, confidence_local=0.25e-9)
     divided.fit(X[counted], y[counted])
     np.testing.assert_allclose(batches.predict(X), arrays.predict(X), rtol=1e-5)
     np.testing.assert_allclose(arrays.predict(X), divided.predict(X), rtol=1e-4, atol=1e-5)
@@ -127,8 +131,19 @@ def test_wrong_batches_are_named():
         SoUNetRegressor(**SETTINGS).fit([(X, y[:-1])])
     with pytest.raises(ValueError, match="NaN"):
         SoUNetRegressor(**SETTINGS).fit([(np.full_like(X, np.nan), y)])
-    with pytest.raises(ValueError, match="cannot be split"):
-        SoUNetRegressor(**SETTINGS, validation_fraction=0.1).fit([(X, y)])
+
+
+def test_batches_hold_out_every_so_many_rows():
+    X, y = data()
+    whole = BatchSource([(X[:25], y[:25]), (X[25:], y[25:], np.ones(35))])
+    rest = replace(whole, every=7)
+    held = np.arange(60) % 7 == 0
+    np.testing.assert_array_equal(rest.held_out().X, X[held])
+    np.testing.assert_array_equal(np.concatenate([c.y for c in rest.raw()]), y[~held])
+    auto = {**SETTINGS, "confidence_weights": "auto"}
+    net = SoUNetRegressor(**auto).fit([(X[:30], y[:30]), (X[30:], y[30:])])
+    assert "validation_loss" in net.path_
+    assert net.history_.n_rows == 3 + 3 * 1 + 2  # the path, then half of the epochs on all rows
 
 
 _MAPPED = """
@@ -140,7 +155,8 @@ def anonymous():
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", status).group(1)) / 1024
 X = np.memmap(sys.argv[1], dtype=np.float64, mode="r", shape=(100_000, 500))
 y = np.sin(np.arange(100_000.0))
-settings = dict(hidden=(2,), epochs=1, batch_size=5000, random_state=0, scale_inputs=None)
+settings = dict(hidden=(2,), epochs=1, batch_size=5000, random_state=0, scale_inputs=None,
+                confidence_weights=1.0)
 SoUNetRegressor(**settings).fit(np.asarray(X[:16_777]), y[:16_777])
 before = anonymous()
 import soubayes.networks.feeding as feeding

@@ -20,7 +20,7 @@ kl_terms = jax.jit(layers_module.kl_terms, static_argnums=0)
 @partial(jax.jit, static_argnums=0)  # one compilation, not one an operation
 def forward(spec, layers, inputs, x, key):
     noise = layers_module.draw_noise(spec, layers, len(x), key)
-    return layers_module.forward(spec, layers, inputs, x, noise)
+    return layers_module.forward(spec, inputs, x, layers_module.Drawn(spec, layers, noise))
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.1])
@@ -140,6 +140,29 @@ def silent(layers):
     ]
 
 
+@pytest.mark.parametrize("pruned", [False, True])
+def test_outputs_may_read_the_columns_of_x(pruned):
+    spec = Spec((4, 3, 2), skip=True, prune_inputs=pruned)
+    layers = silent(noisy_layers(spec))
+    x = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
+    t = np.exp(layers[0]["input_mean"] / 2) if pruned else 1.0
+    first = np.exp((layers[0]["local_mean"] + layers[0]["global_mean"]) / 2) * (
+        (x * t) @ layers[0]["mean"][:-1] + layers[0]["mean"][-1]
+    )
+    last = layers[1]["mean"]
+    linear = x @ last[3:7]
+    by_hand = np.exp(layers[1]["global_mean"] / 2) * (
+        np.maximum(first, 0) @ last[:3] + linear + last[7]
+    )
+    sampled = forward(spec, layers, np.arange(4) if pruned else NONE, x, jax.random.key(0))
+    np.testing.assert_allclose(sampled, by_hand, rtol=1e-4, atol=1e-5)
+    direct = forward_weights(network(spec, layers), mean_weights(layers), x)
+    np.testing.assert_allclose(direct, by_hand, rtol=1e-3, atol=1e-4)
+    assert spec.cost([2, 2], reads=3 if pruned else 0)[1] == (
+        (3 + 1) * 2 + (2 + 3 + 1) * 2 if pruned else (4 + 1) * 2 + (2 + 4 + 1) * 2
+    )
+
+
 def test_inputs_carry_their_own_scale():
     spec = Spec((4, 3, 2), prune_inputs=True)
     layers = silent(noisy_layers(spec))
@@ -163,8 +186,13 @@ def test_inputs_carry_their_own_scale():
 
 @pytest.mark.parametrize(
     ("shape", "layout"),
-    [((6, 7, 2), (Conv(3, 3), Pool(2), Conv(4, 2), 3)), ((9, 2), (Conv(3, 4), Pool(2), 3))],
-    ids=["2-D", "1-D"],
+    [
+        ((6, 7, 2), (Conv(3, 3), Pool(2), Conv(4, 2), 3)),
+        ((9, 2), (Conv(3, 4), Pool(2), 3)),
+        ((6, 7, 2), (Conv(3, 3, padding="same"), Pool(2), Conv(4, 2, stride=2), 3)),
+        ((9, 2), (Conv(3, 4, padding="same", stride=2), 3)),
+    ],
+    ids=["2-D", "1-D", "same and stride, 2-D", "same and stride, 1-D"],
 )
 def test_convolutions_against_correlation(shape, layout):
     """Every channel by scipy.signal.correlate, pooling by hand, features in the order of places."""
@@ -175,11 +203,22 @@ def test_convolutions_against_correlation(shape, layout):
     for step, layer in zip(spec.steps, layers, strict=True):
         scale = np.exp((layer.get("local_mean", 0) + layer["global_mean"]) / 2)
         if step.kernel:
+            every = (slice(None, None, step.stride),) * len(step.space)
+            around = [(0, 0)] * len(step.space)
+            if step.same:  # as many places as fit at this stride, an odd zero comes last
+                wanted = [-(-side // step.stride) for side in step.space]
+                total = [
+                    max(0, (n - 1) * step.stride + step.kernel - side)
+                    for n, side in zip(wanted, step.space, strict=True)
+                ]
+                around = [(count // 2, count - count // 2) for count in total]
             kernels = layer["mean"][:-1].reshape(*[step.kernel] * len(step.space), -1, step.units)
             channels = [
                 [
                     sum(
-                        signal.correlate(row[..., c], kernels[..., c, k], "valid")
+                        signal.correlate(np.pad(row[..., c], around), kernels[..., c, k], "valid")[
+                            every
+                        ]
                         for c in range(row.shape[-1])
                     )
                     for k in range(step.units)

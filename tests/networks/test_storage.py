@@ -11,7 +11,10 @@ from damage import KINDS, damaged
 from soubayes import Conv, Pool, SoUNetClassifier, SoUNetRegressor
 from soubayes.networks.storage import read, write
 
-SMALL = {"hidden": (9, 6), "epochs": 5, "batch_size": 30, "random_state": 0}
+# trainings of a few epochs learn little
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+PAPER = {"confidence_weights": 1.0, "skip": False, "prune_inputs": False}
+SMALL = {"hidden": (9, 6), "epochs": 5, "batch_size": 30, "random_state": 0, **PAPER}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +45,7 @@ def test_load_returns_what_was_saved(net, data, tmp_path):
     assert again.architecture_ == net.architecture_
     assert again.kl_ == net.kl_
     np.testing.assert_array_equal(again.history_["objective"], net.history_["objective"])
-    np.testing.assert_array_equal(again.weight_sparsity_(), net.weight_sparsity_())
+    np.testing.assert_array_equal(again.weight_sparsity(), net.weight_sparsity())
     mine, theirs = again.get_params(), net.get_params()
     assert {k: v for k, v in mine.items() if k != "random_state"} == {
         k: v for k, v in theirs.items() if k != "random_state"
@@ -81,10 +84,16 @@ def test_two_hundred_damaged_files_are_refused_or_equal(kind, tmp_path):
     assert equal <= 10
 
 
-@pytest.mark.parametrize("mode", ["mean", "draws"])
-def test_onnx_agrees_with_predict(net, data, mode, tmp_path):
+@pytest.mark.parametrize("mode", ["mean", "draws", "calibrated"])
+def test_onnx_agrees_with_predict(net, data, mode, tmp_path, monkeypatch):
     onnxruntime = pytest.importorskip("onnxruntime")
     path = tmp_path / "net.onnx"
+    if mode == "calibrated":
+        if not isinstance(net, SoUNetClassifier):
+            with pytest.raises(ValueError, match="mode is 'calibrated'"):
+                net.export_onnx(path, mode=mode)
+            return
+        monkeypatch.setattr(net, "temperature_", 0.7)
     net.export_onnx(path, mode=mode, n_draws=7)
     X, _ = data
     session = onnxruntime.InferenceSession(str(path))
@@ -112,11 +121,28 @@ def test_onnx_agrees_with_predict_far_from_zero(mean, tmp_path):
         np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
+def test_a_skip_connection_is_saved_and_exported(data, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, Y = data
+    for pruned in (False, True):
+        settings = SMALL | {"skip": True, "prune_inputs": pruned, "epochs": 400}
+        net = SoUNetRegressor(**settings, learning_rate=0.02).fit(X, Y[:, 0])
+        assert len(net.selected_inputs_) < 4 or not pruned
+        net.save(tmp_path / "net")
+        again = SoUNetRegressor.load(tmp_path / "net")
+        np.testing.assert_array_equal(again.predict(X), net.predict(X))
+        again.export_onnx(tmp_path / "net.onnx", mode="draws", n_draws=5)
+        session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+        found = session.run(None, {"X": X.astype(np.float32)})[0][:, 0]
+        np.testing.assert_allclose(found, net.predict(X, n_draws=5), rtol=1e-4)
+
+
 def test_onnx_takes_images_in_the_shape_that_fit_took(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(0)
     X, y = rng.random((40, 6, 5, 2)).astype(np.float32), np.arange(40) % 2
-    layers = {"hidden": (Conv(3, 2), Pool(2), 4), "epochs": 2, "random_state": 0}
+    convolutions = (Conv(3, 2, padding="same"), Pool(2), Conv(3, 2, stride=2), 4)
+    layers = {"hidden": convolutions, "epochs": 2, "random_state": 0}
     for settings, rows in (({}, X), ({"input_shape": (6, 5, 2)}, X.reshape(40, -1))):
         net = SoUNetClassifier(**layers, **settings).fit(rows, y)
         net.save(tmp_path / "net")
@@ -213,5 +239,5 @@ def test_crafted_files_are_refused_or_work(net, data, tmp_path):
             assert path.name in str(error)  # noqa: PT017
         else:
             assert len(again.predict(X, n_draws=2)) == len(X)
-            again.weight_sparsity_()
+            again.weight_sparsity()
     assert 50 < refused < 150

@@ -9,12 +9,15 @@ from sklearn.model_selection import cross_val_score
 from soubayes import SoUNetRegressor
 from soubayes.networks import program, state, training
 from soubayes.networks.feeding import Chunk, data_mesh
-from soubayes.networks.layers import draw_noise, forward
+from soubayes.networks.layers import Drawn, draw_noise, forward
 from soubayes.networks.likelihoods import gaussian_loss, noise_prior
 from soubayes.networks.structure import Spec
 
+# trainings of a few epochs learn little
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
 NONE = np.arange(0)  # inputs of a gated layer where there is none
-SETTINGS = {"hidden": (6, 5), "epochs": 12, "batch_size": 25, "random_state": 0}
+PAPER = {"confidence_weights": 1.0, "skip": False, "prune_inputs": False}
+SETTINGS = {"hidden": (6, 5), "epochs": 12, "batch_size": 25, "random_state": 0, **PAPER}
 
 
 def curve(n=100, seed=0):
@@ -94,7 +97,7 @@ def test_objective_is_the_loss_plus_every_block_times_its_confidence():
     assert float(j) == pytest.approx(by_hand, rel=1e-5)
     half = np.repeat([0.0, 2.0], 10)  # the second half of the rows alone
     _, weighted = objective(spec, params, NONE, batch(20, half.astype(np.float32)), *now, prob)
-    outputs = jax.jit(forward, static_argnums=0)(spec, params["layers"], NONE, batch(20).X, noise)
+    outputs = forward(spec, NONE, batch(20).X, Drawn(spec, params["layers"], noise))
     losses = gaussian_loss(outputs, batch(20).y, params["noise"], prob.noise)
     assert float(weighted) == pytest.approx(float(losses[10:].mean()), rel=1e-5)
 

@@ -4,7 +4,9 @@ import copy
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -19,10 +21,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._optional import require
 from soubayes._types import Axes, Blocks
-from soubayes.networks import path, storage, structure
+from soubayes.networks import learning, path, storage, structure
 from soubayes.networks.compaction import Kept, size_of
 from soubayes.networks.feeding import (
     ArraySource,
+    BatchSource,
     Chunk,
     Scaler,
     data_mesh,
@@ -32,7 +35,13 @@ from soubayes.networks.feeding import (
 )
 from soubayes.networks.intake import Intake
 from soubayes.networks.layers import active_counts, mean_weights, weight_counts
-from soubayes.networks.prediction import Network, forward_weights, outputs_by_chunk
+from soubayes.networks.prediction import (
+    Arrays,
+    Network,
+    draw_groups,
+    forward_weights,
+    outputs_by_chunk,
+)
 from soubayes.networks.progress import Reporter, progress
 from soubayes.networks.settings import check_choice, check_seed, check_settings
 from soubayes.networks.state import (
@@ -41,15 +50,23 @@ from soubayes.networks.state import (
     Run,
     Schedule,
     epochs_a_call,
+    from_network,
+    rescaled_noise,
     stage_problem,
     start,
 )
-from soubayes.networks.structure import Architecture, Spec
+from soubayes.networks.structure import Architecture, Conv, Spec
 from soubayes.networks.training import train, train_together
 
 FREE_CONFIDENCE = 1e-2  # below it tau costs nothing, and what a unit knows is free of its scale
 FEW_ROWS = 300
-LEAST_EPOCHS, LEAST_STEPS = 100, 15_000  # epochs=None
+KEPT_BYTES = 2**27  # of posterior draws that are kept between calls
+EPOCHS, LEAST_EPOCHS = 100, 20  # epochs=None is EPOCHS, but LEAST_STEPS to MOST_STEPS
+LEAST_STEPS, MOST_STEPS = 4_000, 20_000
+RATES, RATE_STEPS = (0.002, 0.01), 40.0  # learning_rate=None is RATE_STEPS / steps, within RATES
+HIDDEN, SMALL_HIDDEN = (200, 200), (50, 50)  # hidden=None, from path.SEPARATE_ROWS rows and below
+SKIP_CONFIDENCE = 0.3  # in the weights of the linear part: 1 and 0.1 predict worse on small tables
+WIDE = 4  # prune_inputs="auto" is True where columns times this are at least the rows
 
 
 class Plan(NamedTuple):
@@ -61,14 +78,35 @@ class Plan(NamedTuple):
     run: Run
     chunks: Callable[[int], Iterator[Chunk]]
     validator: Callable[[dict[str, Any], Kept], dict[str, float]] | None
-    held_out: Chunk | None
+    folder: Any  # of checkpoints, or None
     info: dict[str, Any]
+
+
+class Data(NamedTuple):
+    """What `fit` was given, after one walk over it."""
+
+    source: ArraySource | BatchSource  # the rows to train on
+    whole: ArraySource | BatchSource  # held-out rows included
+    held_out: Chunk | None
+    own: bool  # whether rows are held out to choose and to calibrate, and trained on at the end
+    rows: int
+    weight: float
+    seed: int
+
+
+class Before(NamedTuple):
+    """A network to go on from, and its confidence in the weights."""
+
+    end: End
+    confidence: float
+    noise_shape: float | None  # of the precision's posterior, which follows the number of rows
 
 
 class BaseNet(SelectorMixin, Intake):
     """Fitting and reporting; a subclass brings the loss, predictions and their units."""
 
     _WARMUP: float  # of networks with free scales and enough rows
+    path_: pd.DataFrame
 
     def fit(
         self,
@@ -106,9 +144,24 @@ class BaseNet(SelectorMixin, Intake):
             On Ctrl-C. Code that catches it finds the estimator at its last finished epoch, with
             ``finished_`` False. With ``checkpoint`` the next call of ``fit`` continues from there.
         """
-        plan = self._plan(X, y, sample_weight, X_val, y_val)
+        check_settings(self.get_params(deep=False))
+        before = self._as_before() if self.warm_start and hasattr(self, "_ends") else None
+        data = self._take_in(X, y, sample_weight, X_val, y_val)
+        values = path.confidences(self.confidence_weights)
+        if before is not None:
+            values = (before.confidence,)
+        plan = self._plan(data, values, before=before, folder=self.checkpoint)
+        run = self._train(plan)
+        self._set_run(plan.spec, run, values, data.held_out)
+        self._say_what_was_learnt(data)
+        if data.own and len(values) > 1 and self.finished_:
+            self._refit(data)
+        return self
+
+    def _train(self, plan: Plan) -> Run:
+        """Train to the end of a plan; Ctrl-C leaves the estimator at its last finished epoch."""
         with progress(self.verbose, plan.schedule.epochs) as show:
-            report = Reporter(show, self.checkpoint, plan.info, plan.schedule.epochs)
+            report = Reporter(show, plan.folder, plan.info, plan.schedule.epochs)
             try:
                 run, self.finished_ = train(
                     plan.spec, plan.problem, plan.schedule, plan.run, self._rng_seed, plan.chunks,
@@ -117,32 +170,114 @@ class BaseNet(SelectorMixin, Intake):
             except KeyboardInterrupt:
                 if report.last is not None:
                     self.finished_ = False
-                    self._set_run(plan.spec, report.last, plan.held_out)
+                    values = [stage.confidence for stage in plan.schedule.stages]
+                    self._set_run(plan.spec, report.last, values, None)
                     report.write()
                 raise
-        self._set_run(plan.spec, run, plan.held_out)
-        return self
+        return run
 
-    def _plan(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Plan:
-        """Checks, sizes and scales of the data; what there is to train, and how."""
-        check_settings(self.get_params(deep=False))
+    def _refit(self, data: Data) -> None:
+        """Train the chosen network further, on all rows."""
+        assert data.held_out is not None
+        chosen, table, history, ends = self._chosen, self.path_, self.history_, list(self._ends)
+        before = self._as_before()
+        whole = data._replace(
+            source=data.whole,
+            held_out=None,
+            rows=self._survey_rows,
+            weight=data.weight + float(data.held_out.weight.sum()),
+        )
+        folder = None if self.checkpoint is None else Path(self.checkpoint) / "all_rows"
+        values = (before.confidence,)
+        separate = data.rows < path.SEPARATE_ROWS and isinstance(data.source, ArraySource)
+        if separate:  # as it was scored: a training of its own
+            plan = self._plan(whole, values, folder=folder)
+        else:
+            plan = self._plan(whole, values, before=before, folder=folder, part=path.REFIT)
+        run = self._train(plan)
+        self._set_run(plan.spec, run, values, None)
+        ends = [rescaled_noise(end, before.noise_shape, self._noise_shape) for end in ends]
+        last, done = self._ends[-1], len(history["epoch"])
+        ends[chosen] = last._replace(epoch=done + last.epoch)
+        names = [name for name in history if name in self.history_]
+        rows = _columns(pd.concat([history[names], self.history_[names]]))
+        rows["epoch"] = np.arange(1, len(rows["epoch"]) + 1)
+        value = np.where(np.arange(len(ends)) == chosen, self.value_, table["value"])
+        self._set_fitted(plan.spec, ends, rows)
+        self.path_ = table.assign(**path.describe(plan.spec, ends), value=value)
+        self._use(chosen)
+
+    def _as_before(self) -> Before:
+        """The chosen network, to go on from."""
+        confidence = float(self.path_["confidence"].iloc[self._chosen])
+        return Before(self._ends[self._chosen], confidence, self._noise_shape)
+
+    def _take_in(self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any) -> Data:
+        """Checks, sizes and scales of the data, and the rows that are held out."""
+        scales = self._scales() if self.warm_start and hasattr(self, "_ends") else {}
         source = self._source(X, y, sample_weight)
         resumed = None if self.checkpoint is None else storage.read_checkpoint(self.checkpoint)
         self._rng_seed = seed = self._seed(resumed)
-        held_out, fraction = None, self._held_out_fraction(X_val is not None)
-        if fraction > 0:
-            held_out = self._hold_out(source, fraction, np.random.default_rng(seed))
+        held_out, whole = None, source
+        if self.validation_fraction > 0:
+            source, held_out = self._hold_out(source, float(self.validation_fraction), seed)
         self.__dict__.pop("_ends", None)  # an earlier fit does not go with the new scaling
         n, weight = self._survey(source)
+        self._survey_rows = n
         if X_val is not None or y_val is not None:
             held_out = self._given_to_score(X_val, y_val)
+        own = held_out is None and (
+            isinstance(self.confidence_weights, str) or bool(self.early_stopping)
+        )
+        if own:
+            source, held_out = self._hold_out(whole, path.held_out_part(n), seed)
+            weight -= float(held_out.weight.sum())
+            if isinstance(source, ArraySource) and not source.streamed:
+                source = source.weighed_out(whole)  # one shape with and without these rows
+            else:
+                n -= len(held_out.X)
+        self._go_on_with(scales)
+        self._resolve(n)
+        return Data(source, whole, held_out, own, n, weight, seed)
+
+    def _resolve(self, n: int) -> None:
+        """What "auto" is for these data."""
+        wide = WIDE * self.n_features_in_ >= n
+        small = n < path.SEPARATE_ROWS
+        self._hidden = tuple(self.hidden or (SMALL_HIDDEN if small else HIDDEN))
+        dense = self.prior == "horseshoe" and not isinstance(self._hidden[0], Conv)
+        table = dense and self._x_scaler.shift.ndim == 1
+        self._prunes = wide and table if self.prune_inputs == "auto" else bool(self.prune_inputs)
+        self._skips = table if self.skip == "auto" else bool(self.skip)
+
+    def _plan(
+        self,
+        data: Data,
+        values: Sequence[float],
+        *,
+        before: "Before | None" = None,
+        folder: Any = None,
+        part: float = 1.0,
+    ) -> Plan:
+        """What there is to train, and how; `part` of the epochs when it goes on from a network."""
+        source, n, weight, seed = data.source, data.rows, data.weight, data.seed
         spec = self._spec()
-        problem = self._problem(weight)
-        _, batch = minibatches(n, self.batch_size)
-        values = path.confidences(self.confidence_weights)
-        stages = path.stages(values, self._n_epochs(n), rounded=self.epochs is None)
+        epochs = self._n_epochs(n)
+        if isinstance(epochs, int):
+            epochs = max(1, round(part * epochs))
+        elif len(epochs) != len(values):
+            epochs = epochs[-1]
+        auto = isinstance(self.confidence_weights, str) and not self.warm_start
+        separate = auto and n < path.SEPARATE_ROWS and isinstance(source, ArraySource)
+        if separate and isinstance(epochs, int):
+            epochs = [max(1, round(path.SEPARATE * epochs))] * len(values)
+        share = path.AUTO_LATER if auto else path.ALL_LATER
+        stages = path.stages(values, epochs, rounded=self.epochs is None, all_later=share)
+        steps, batch = minibatches(n, self.batch_size)
+        problem = self._problem(weight, steps * (stages[0].stop - stages[0].start))
         # an epoch of a path is not scored, only its networks are
-        validator = self._validator(spec, held_out if len(values) == 1 else None)
+        scored = data.held_out if len(values) == 1 and before is None else None
+        validator = self._validator(spec, scored)
         block = 1
         if isinstance(source, ArraySource) and not source.streamed and validator is None:
             lengths = [stage.stop - stage.start for stage in stages]
@@ -150,11 +285,24 @@ class BaseNet(SelectorMixin, Intake):
         schedule = Schedule(
             stages, n, self.batch_size, bool(self.compact), data_mesh(batch), block,
             self._free_scales, weight * self._constant_loss(),
+            self._MONITOR if self.early_stopping and scored is not None else "", separate,
         )  # fmt: skip
         info = {"seed": seed, "fingerprint": self._fingerprint(n)}
         run = start(spec, problem, seed)
-        if resumed is not None:
-            run = self._resume(*resumed, info)
+        if before is not None:
+            try:
+                storage.check_ends(spec, [before.end], before.end.epoch)
+            except (ValueError, KeyError) as error:
+                raise ValueError(
+                    "warm_start=True, but the network that was fitted before has another structure "
+                    "than the settings or the data now ask for. Set warm_start=False."
+                ) from error
+            end = rescaled_noise(before.end, before.noise_shape, self._noise_shape)
+            run = from_network(end)
+            problem = problem._replace(warmup=np.asarray(1e-9, np.float32))
+        found = None if folder is None else storage.read_checkpoint(folder)
+        if found is not None:
+            run = self._resume(*found, info)
         copies = placement(schedule.mesh)
 
         def prepare(rows: Chunk) -> Chunk:
@@ -165,7 +313,7 @@ class BaseNet(SelectorMixin, Intake):
         def chunks(epoch: int) -> Iterator[Chunk]:
             return source.chunks(prepare, np.random.default_rng([seed, epoch]))
 
-        return Plan(spec, problem, schedule, run, chunks, validator, held_out, info)
+        return Plan(spec, problem, schedule, run, chunks, validator, folder, info)
 
     def at(self, confidence: float) -> Self:
         """The network of a path at one of its confidences, as an estimator of its own.
@@ -192,7 +340,7 @@ class BaseNet(SelectorMixin, Intake):
         net._use(int(places[0]))
         return net
 
-    def weight_sparsity_(self, threshold: float = 1e-5) -> np.ndarray:
+    def weight_sparsity(self, threshold: float = 1e-5) -> np.ndarray:
         """Share of small weights in every layer.
 
         Parameters
@@ -231,7 +379,8 @@ class BaseNet(SelectorMixin, Intake):
         settings = {k: v for k, v in self.get_params().items() if k not in _NOT_SAVED}
         info |= {
             "class": type(self).__name__,
-            "settings": settings | {"hidden": structure.to_json(self.hidden)},
+            "settings": settings | {"hidden": structure.to_json(self.hidden or ())},
+            "hidden": structure.to_json(self._hidden),
             "seed": self._rng_seed,
             "n_features_in": self.n_features_in_,
             "input_shape": self._input_shape,
@@ -239,6 +388,8 @@ class BaseNet(SelectorMixin, Intake):
             "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
             "finished": self.finished_,
             "chosen": self._chosen,
+            "prunes": self._prunes,
+            "skips": self._skips,
         }
         storage.write(path, tree, info)
 
@@ -272,9 +423,11 @@ class BaseNet(SelectorMixin, Intake):
     def _from_file(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
         """The estimator of a file's fields, which may be anything."""
         settings = {k: tuple(v) if isinstance(v, list) else v for k, v in info["settings"].items()}
-        settings["hidden"] = structure.from_json(info["settings"]["hidden"])
+        settings["hidden"] = structure.from_json(info["settings"]["hidden"]) or None
         check_settings(settings)
         net = cls(**settings)
+        net._hidden = structure.from_json(info["hidden"])
+        check_settings({"hidden": net._hidden})
         net._restore(tree, info)
         net.n_features_in_ = info["n_features_in"]
         net._input_shape = tuple(info["input_shape"])
@@ -291,6 +444,7 @@ class BaseNet(SelectorMixin, Intake):
         net._rng_seed = check_seed(info["seed"])
         net.finished_ = bool(info["finished"])
         history, ends = tree["history"], storage.read_ends(tree)
+        net._prunes, net._skips = bool(info["prunes"]), bool(info["skips"])
         spec = net._spec()
         lengths = {len(values) for values in history.values()} or {0}
         storage.check_ends(spec, ends, min(lengths))
@@ -314,14 +468,17 @@ class BaseNet(SelectorMixin, Intake):
         ----------
         path : str or path-like
             The file.
-        mode : {"mean", "draws"}, default="mean"
-            Export the mean weights, or an ensemble of posterior draws.
+        mode : {"mean", "draws", "calibrated"}, default="mean"
+            Export the mean weights, or the average of posterior draws; of a classifier also with
+            its temperature.
         n_draws : int, default=100
             Draws of the ensemble.
         """
         check_is_fitted(self)
         export = require("soubayes.networks.export", "export_onnx")
-        export.export_onnx(self, Path(path), self._n_draws(n_draws, mode))
+        draws = self._n_draws(n_draws, mode)
+        temperature = self.temperature_ if mode == "calibrated" else 1.0
+        export.export_onnx(self, Path(path), draws, temperature)
 
     def plot_path(self, ax: Axes | None = None) -> Axes:
         """Draw the held-out loss or error against the multiply-adds of each network of the path.
@@ -415,30 +572,38 @@ class BaseNet(SelectorMixin, Intake):
 
     def _spec(self) -> Spec:
         spec = Spec(
-            (self._input_shape or self.n_features_in_, *self.hidden, self._n_outputs),
+            (self._input_shape or self.n_features_in_, *self._hidden, self._n_outputs),
             self.prior,
             float(self.local_scale),
             float(self.global_scale),
             bool(self.output_scale),
             self.activation,
-            bool(self.prune_inputs),
+            self._prunes,
+            self._skips,
         )
         if spec.prune_inputs and (spec.steps[0].kernel or spec.gate is None):
             raise ValueError(
                 "prune_inputs is True, but it needs prior='horseshoe' and a dense first layer: a "
                 "convolution reads every input."
             )
+        if spec.skip and spec.steps[0].kernel:
+            raise ValueError("skip is True, but it needs a dense first layer, not a Conv.")
         return spec
 
-    def _problem(self, n: float) -> Problem:
+    def _problem(self, n: float, steps: int) -> Problem:
         settings = self.get_params(deep=False)
         confidence = {
             name.removeprefix("confidence_"): np.asarray(value, np.float32)
             for name, value in settings.items()
             if name.startswith("confidence_") and name != "confidence_weights"
         }
+        if self._skips:  # wherever the dial stands
+            confidence["skip"] = np.asarray(SKIP_CONFIDENCE, np.float32)
         warmup, speed = self._pace(n)
-        numbers = (self.learning_rate, speed, max(warmup, 1e-9))
+        rate = self.learning_rate
+        if rate is None:  # a short run takes larger steps
+            rate = float(np.clip(RATE_STEPS / steps, *RATES))
+        numbers = (rate, speed, max(warmup, 1e-9))
         optimiser = (np.asarray(value, np.float32) for value in numbers)
         return Problem(np.asarray(n, np.float32), confidence, self._noise(n), *optimiser)
 
@@ -465,7 +630,8 @@ class BaseNet(SelectorMixin, Intake):
         if self.epochs is not None:
             return int(self.epochs)
         steps, _ = minibatches(n, self.batch_size)
-        return max(LEAST_EPOCHS, -(-LEAST_STEPS // steps))
+        most = max(LEAST_EPOCHS, MOST_STEPS // steps)
+        return min(most, max(EPOCHS, -(-LEAST_STEPS // steps)))
 
     def _seed(self, resumed: tuple[Run, dict[str, Any]] | None) -> int:
         if self.random_state is None and resumed is not None:
@@ -501,41 +667,55 @@ class BaseNet(SelectorMixin, Intake):
 
         return validate
 
-    def _set_run(self, spec: Spec, run: Run, held_out: Chunk | None) -> None:
+    def _set_run(
+        self, spec: Spec, run: Run, values: Sequence[float], held_out: Chunk | None
+    ) -> None:
         """The fitted state: the networks of the path and the one to use."""
         ends = [end for end in run.ends if end.epoch <= run.epoch]
         if not ends or ends[-1].epoch < run.epoch:  # interrupted within a stage
             ends.append(End(jax.device_get(run.params), run.kept, run.epoch))
         self._set_fitted(spec, ends, storage.columns(run.rows[: run.epoch]))
         table: dict[str, Any] = {
-            "confidence": path.confidences(self.confidence_weights)[: len(ends)],
+            "confidence": list(values)[: len(ends)],
             **path.describe(spec, ends),
             "value": [
                 run.rows[end.epoch - 1]["objective"] if end.epoch else np.nan for end in ends
             ],
         }
+        self.path_ = pd.DataFrame(table)
         chosen = len(ends) - 1
-        if held_out is not None and len(ends) > 1:
+        if held_out is not None:
             scores, losses = zip(
                 *(self._scores_of(i, held_out) for i in range(len(ends))), strict=True
             )
-            table |= {f"validation_{k}": [score[k] for score in scores] for k in scores[0]}
+            table |= {k: [score[k] for score in scores] for k in scores[0]}
             seen = np.isfinite(losses[0])  # a label that was never seen says nothing
             if seen.any():
                 losses, weight = [loss[seen] for loss in losses], held_out.weight[seen]
                 means, errors = path.mean_and_error(losses, weight)
                 table |= {"validation_loss": means, "validation_error": errors}
-                chosen = path.smallest_good(losses, table["multiply_adds"], weight)
+                chosen = path.best_confidence(losses, table["confidence"], weight)
+                if self.confidence_weights == "smallest":
+                    chosen = path.smallest_good(losses, table["multiply_adds"], weight)
         self.path_ = pd.DataFrame(table | {"chosen": np.arange(len(ends)) == chosen})
         self._use(chosen)
 
     def _scores_of(self, number: int, rows: Chunk) -> tuple[dict[str, float], np.ndarray]:
-        """Scores of the mean weights of a path's network, and the loss of every row by draws."""
+        """Scores of the mean weights of a path's network, and the calibrated loss of every row."""
         self._use(number)
         weights = mean_weights(self._network.layers)
         outputs = forward_weights(self._network, weights, self._x_scaler(rows.X))
         scores = self._score_outputs(outputs, self._encode_y(rows.y), rows.weight)
-        return scores, -self.log_density(rows.X, rows.y)
+        named = {f"validation_{k}": value for k, value in scores.items()} | self._calibrate(rows)
+        return named, -self.log_density(rows.X, rows.y)
+
+    def _say_what_was_learnt(self, data: Data) -> None:
+        """Warn where a constant or a linear model would do as well."""
+        if not self.n_iter_:
+            return
+        said = learning.complaints(self, data)
+        if said:
+            warnings.warn(" ".join(said), learning.LittleLearntWarning, stacklevel=3)
 
     def _set_fitted(self, spec: Spec, ends: list[End], history: dict[str, Any]) -> None:
         self._ends, self._spec_fitted = ends, spec
@@ -547,6 +727,8 @@ class BaseNet(SelectorMixin, Intake):
         end, spec = self._ends[number], self._spec_fitted
         self._chosen = number
         self._params = end.params
+        self._kept_draws: dict[int | None, list[Arrays]] = {}
+        self._use_calibration(number)
         self._network = Network(spec, end.params["layers"], end.kept)
         self.architecture_ = Architecture.of(spec, *size_of(spec, end.kept))
         self.active_units_ = np.array([int(count) for count in active_counts(self._network.layers)])
@@ -560,7 +742,24 @@ class BaseNet(SelectorMixin, Intake):
     def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[np.ndarray]:
         check_is_fitted(self)
         checked = validate_data(self, self._flattened(X, reset=False), reset=False, dtype="numeric")
-        return outputs_by_chunk(self._network, checked, self._x_scaler, n_draws, self._rng_seed)
+        groups = partial(self._draw_groups, n_draws)
+        return outputs_by_chunk(self._network, checked, self._x_scaler, groups)
+
+    def _draw_groups(self, n_draws: int | None) -> Iterable[Arrays]:
+        """Posterior draws, kept for the next call where they are small."""
+        kept = self.__dict__.setdefault("_kept_draws", {})
+        if n_draws in kept:
+            return kept[n_draws]
+        groups = draw_groups(self._network, n_draws, self._rng_seed)
+        if 4 * self._network.n_weights * (n_draws or 1) > KEPT_BYTES:
+            return groups
+        kept.clear()
+        kept[n_draws] = list(groups)
+        return kept[n_draws]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_kept_draws"}
 
     def _n_draws(self, n_draws: int, mode: str) -> int | None:
         check_choice("mode", mode, ("draws", "mean"))
@@ -577,10 +776,11 @@ def fit_together(nets: list[list[Any]], data: list[tuple[Any, Any, Any]]) -> Non
 
     The networks of a group have one seed and the same data; the data of all groups have one size.
     """
-    plans = [
-        [net._plan(*rows, None, None) for net in group]
-        for group, rows in zip(nets, data, strict=True)
-    ]
+    plans = []
+    for group, rows in zip(nets, data, strict=True):
+        taken = [net._take_in(*rows, None, None) for net in group]
+        each = zip(group, taken, strict=True)
+        plans.append([net._plan(own, (net.confidence_weights,)) for net, own in each])
     first = plans[0][0]
     runs = train_together(
         first.spec,
@@ -592,10 +792,10 @@ def fit_together(nets: list[list[Any]], data: list[tuple[Any, Any, Any]]) -> Non
     )
     for net, run in zip(chain(*nets), chain(*runs), strict=True):
         net.finished_ = True
-        net._set_run(first.spec, run, None)
+        net._set_run(first.spec, run, (net.confidence_weights,), None)
 
 
-_NOT_SAVED = ("random_state", "verbose", "checkpoint")
+_NOT_SAVED = ("random_state", "verbose", "checkpoint", "class_weight")
 
 
 def _plots() -> Any:

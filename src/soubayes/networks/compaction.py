@@ -59,6 +59,14 @@ def information(layer: Layer, axis: int = 0) -> np.ndarray:
     return log_sd.shape[axis] * np.log(second) / 2 - log_sd.sum(axis=axis)
 
 
+def information_skipped(layer: Layer, units: int) -> np.ndarray:
+    """KL in nats, at the best scale, of what outputs that read so many units know of columns."""
+    rows = slice(units, -1)
+    mean, log_sd = (np.asarray(layer[name], float)[rows] for name in ("mean", "log_sd"))
+    second = (mean**2 + np.exp(2 * log_sd)).mean(axis=1)
+    return log_sd.shape[1] * np.log(second) / 2 - log_sd.sum(axis=1)
+
+
 def information_read(layer: Layer, channels: int) -> np.ndarray:
     """KL in nats, at the best scale, of what a convolution knows about every channel it reads.
 
@@ -114,11 +122,16 @@ def remove(
     smaller = []
     for i, (step, layer) in enumerate(zip(spec.steps, layers, strict=True)):
         rows = np.arange(len(layer["mean"]) - 1)
+        skipped = rows[:0]
+        if spec.skip and i == spec.n_hidden:
+            rows, skipped = np.split(rows, [len(layers[i - 1]["mean"][0])])
         if i == spec.gate:
             rows = inputs
         elif i:
             # a row for every entry of a patch, channels last; dense layers have patches of one
             rows = rows.reshape(-1, len(layers[i - 1]["mean"][0]))[:, units[i - 1]].ravel()
+        if len(skipped):
+            rows = np.concatenate([rows, skipped[inputs] if spec.gate == 0 else skipped])
         columns = units[i] if i < len(units) else np.arange(step.units)
         with_bias = np.append(rows, len(layer["mean"]) - 1)
         cut = {"input": rows, "local": columns}

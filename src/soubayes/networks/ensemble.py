@@ -6,7 +6,6 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp, ndtr
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,38 +16,14 @@ from soubayes.data.streams import check_masks
 from soubayes.networks.base import fit_together
 from soubayes.networks.estimators import SoUNetRegressor
 from soubayes.networks.feeding import check_weight, minibatches
+from soubayes.networks.mixtures import NormalMixture, interval_tails, stacking_weights
 from soubayes.networks.path import CONFIDENCES, ROUND
 
 BATCH, EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
 FACTORS = 2.0 ** np.arange(-4, 9)  # what may multiply the variance of an average of networks
 UNSEEN = 2  # networks that have not seen a row of the training data
 _LEAST_WEIGHT = 1e-3  # components of less weight are left out
-_HALVINGS, _STEPS_OF_EM = 60, 2000
 _ROWS = 4096  # whose components are held at once
-
-
-class Mixture(NamedTuple):
-    """Normal components of the predictive distribution of every row."""
-
-    mean: np.ndarray  # (components, rows)
-    variance: np.ndarray  # likewise
-    weight: np.ndarray  # (components,), with sum 1
-
-    def log_density(self, y: np.ndarray) -> np.ndarray:
-        """log p(y) of every row."""
-        squares = (y - self.mean) ** 2 / self.variance
-        logs = -(squares + np.log(2 * np.pi * self.variance)) / 2
-        return logsumexp(logs, axis=0, b=self.weight[:, None])
-
-    def quantile(self, level: float) -> np.ndarray:
-        """The quantile of every row, by bisection."""
-        sd = np.sqrt(self.variance)
-        low, high = (self.mean - 40 * sd).min(axis=0), (self.mean + 40 * sd).max(axis=0)
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            below = self.weight @ ndtr((middle - self.mean) / sd) < level
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return (low + high) / 2
 
 
 class Average(NamedTuple):
@@ -230,7 +205,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             Means of the rows, or means and standard deviations.
         """
 
-        def moments(mixture: Mixture) -> np.ndarray:
+        def moments(mixture: NormalMixture) -> np.ndarray:
             mean = mixture.weight @ mixture.mean
             spread = mixture.weight @ ((mixture.mean - mean) ** 2 + mixture.variance)
             return np.stack([mean, np.sqrt(spread)], axis=1)
@@ -255,11 +230,9 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         tuple of ndarray
             Lower and upper ends, one of each for every row.
         """
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage is {coverage}, but it must be between 0 and 1.")
-        tails = (1 - coverage) / 2, (1 + coverage) / 2
+        tails = interval_tails(coverage)
 
-        def ends(mixture: Mixture) -> np.ndarray:
+        def ends(mixture: NormalMixture) -> np.ndarray:
             return np.stack([mixture.quantile(level) for level in tails], axis=1)
 
         low, high = self._by_rows(X, ends).T
@@ -313,7 +286,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
             [of(self._mixture(part)) for part in np.array_split(X, _pieces(len(X)))]
         )
 
-    def _mixture(self, X: np.ndarray) -> Mixture:
+    def _mixture(self, X: np.ndarray) -> NormalMixture:
         spared = 1 / UNSEEN - 1 / len(self.networks_)
         parts = []
         for members, weights in zip(
@@ -327,7 +300,7 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
                 variance = np.maximum(variance - spared * average.between, variance / 2)
                 if weight > 0:
                     parts.append(_component(average.mean, variance, weight))
-        return Mixture(*map(np.concatenate, zip(*parts, strict=True)))
+        return NormalMixture(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def _average(nets: Sequence[Any], X: np.ndarray) -> Average:
@@ -343,25 +316,9 @@ def _joined(averages: Sequence[Average]) -> Average:
     return Average(*map(np.concatenate, zip(*averages, strict=True)))
 
 
-def _component(mean: np.ndarray, variance: np.ndarray, weight: float) -> Mixture:
-    return Mixture(mean[None], variance[None], np.array([weight]))
+def _component(mean: np.ndarray, variance: np.ndarray, weight: float) -> NormalMixture:
+    return NormalMixture(mean[None], variance[None], np.array([weight]))
 
 
 def _pieces(rows: int) -> int:
     return max(1, -(-rows // _ROWS))
-
-
-def stacking_weights(log_density: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """The mixture weights of the largest log score, given log p_k(y_i) and weights of the rows.
-
-    The score is concave in the weights; expectation–maximisation climbs it.
-
-    >>> stacking_weights(np.log([[0.9, 0.9, 0.1], [0.1, 0.1, 0.9]]), np.ones(3)).round(3)
-    array([0.708, 0.292])
-    """
-    density = np.exp(log_density - log_density.max(axis=0))
-    weights = np.full(len(density), 1 / len(density))
-    for _ in range(_STEPS_OF_EM):
-        share = weights[:, None] * density
-        weights = (share / share.sum(axis=0)) @ counted / counted.sum()
-    return weights

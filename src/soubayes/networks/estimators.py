@@ -1,19 +1,23 @@
 """The scikit-learn estimators: SoUNetRegressor and SoUNetClassifier."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.class_weight import compute_sample_weight
 
 from soubayes._types import State
 from soubayes.networks.base import BaseNet
-from soubayes.networks.feeding import Moments, Scaler
+from soubayes.networks.feeding import Chunk, Moments, Scaler
+from soubayes.networks.learning import fitted_temperature, tempered
 from soubayes.networks.likelihoods import noise_prior
+from soubayes.networks.mixtures import NormalMixture, interval_tails
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
+from soubayes.networks.settings import check_choice
 from soubayes.networks.state import End
 from soubayes.networks.storage import labels_from_json, labels_to_json
 from soubayes.networks.structure import Conv, Pool
@@ -26,9 +30,9 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     Parameters
     ----------
-    hidden : tuple of int, Conv or Pool, default=(200, 200)
+    hidden : tuple of int, Conv or Pool, or None, default=None
         Units of every hidden layer before training. Convolutions and pooling may come before the
-        first dense layer.
+        first dense layer. None is (200, 200), or (50, 50) with fewer than 4,000 rows.
     prior : {"horseshoe", "normal"}, default="horseshoe"
         ``"horseshoe"`` gives every unit a scale. ``"normal"`` is the standard Bayesian network,
         with standard deviation 1 / sqrt(inputs of the unit).
@@ -37,13 +41,14 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         horseshoe network, which removes no units.
     confidence_global : float, default=1.0
         Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
-    confidence_weights : float, sequence of float or "auto", default=1.0
+    confidence_weights : float, sequence of float, "auto" or "smallest", default="auto"
         Confidence in the prior of the weights: the dial between an accurate (low) and a small
-        (high) network. Several values make a path in one training, in the order given;
-        ``"auto"`` is the path 0.03, 0.1, 0.3, 1. Units that a stage removes stay removed: a low
-        value after a high one makes a small network more accurate. With held-out rows the estimator
-        is the smallest network whose loss there is within one standard error of the lowest;
-        otherwise the one of the last value.
+        (high) network. A number fixes it; 1 is Bayes' rule. ``"auto"`` trains the path 0.03, 0.1,
+        0.3, 1 with some rows held out, takes the network with the lowest loss there and trains it
+        further on all rows. ``"smallest"`` takes the smallest network within one standard error
+        of the lowest loss. A sequence is a path of your own, in the order given: with held-out rows
+        the one of the lowest loss is used, otherwise the last. Units that a stage removes stay
+        removed: a low value after a high one makes a small network more accurate.
     confidence_noise : float, default=1.0
         Confidence in the prior of the noise precision.
     local_scale : float, default=1.0
@@ -58,21 +63,26 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     input_shape : tuple of int, optional
         Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
         X.
-    prune_inputs : bool, default=False
-        Give every column of X a scale too, so that inputs are removed.
+    prune_inputs : bool or "auto", default="auto"
+        Give every column of X a scale too, so that inputs are removed. ``"auto"`` does so where
+        columns are at least a quarter as many as rows and are scaled one by one.
+    skip : bool or "auto", default="auto"
+        Let the outputs read the columns of X beside the last hidden layer, so that the network
+        contains the linear model. ``"auto"`` does so where columns are scaled one by one.
     scale_inputs : {"auto", "columns", "common"} or None, default="auto"
         ``"columns"`` standardises every column. ``"common"`` maps all of X to [0, 1] together,
         which is right for pixels. None leaves X as it is. ``"auto"`` decides between the first two.
     activation : {"relu", "tanh", "elu"}, default="relu"
         Activation of the hidden units.
     epochs : int, sequence of int or None, default=None
-        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps. Along a
-        path, one number is that of the first confidence and later ones have at most half of it;
-        several numbers are those of every confidence.
+        Passes over the data. None is 100, but at least 4,000 steps, and at most 20,000 where that
+        leaves 20 epochs. Along a path, one number is that of the first confidence and later ones
+        have at most half of it; several numbers are those of every confidence.
     batch_size : int, default=100
         Rows of a minibatch.
-    learning_rate : float, default=0.002
-        Learning rate of Adam. It is held for half of the run and then decays.
+    learning_rate : float or None, default=None
+        Learning rate of Adam. It is held for half of the run and then decays. None is 40 over the
+        number of steps, between 0.002 and 0.01.
     scale_speed : float or None, default=None
         Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
     warmup : float or None, default=None
@@ -82,7 +92,14 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         Remove units that hold no information about the data while training, so that the rest of the
         run costs less.
     validation_fraction : float, default=0.0
-        Part of the rows that is held out and scored every epoch.
+        Part of the rows that is held out and scored every epoch. With 0, ``"auto"`` holds out a
+        tenth, up to three tenths of few rows, and trains on them at the end.
+    early_stopping : bool, default=False
+        Stop when the held-out score has not improved for a tenth of the epochs, and keep the best
+        network. For one confidence only.
+    warm_start : bool, default=False
+        Let ``fit`` go on from the network that the last call ended with, at its confidence and with
+        its scaling.
     random_state : int, RandomState or None, default=None
         The seed.
     verbose : int, default=0
@@ -149,31 +166,36 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     """
 
     _WARMUP = 0.05
+    _CLASSES = False
+    _MONITOR = "validation_rmse"
 
     def __init__(
         self,
-        hidden: tuple[int | Conv | Pool, ...] = (200, 200),
+        hidden: tuple[int | Conv | Pool, ...] | None = None,
         *,
         prior: str = "horseshoe",
         confidence_local: float = 1e-9,
         confidence_global: float = 1.0,
-        confidence_weights: float | Sequence[float] | str = 1.0,
+        confidence_weights: float | Sequence[float] | str = "auto",
         confidence_noise: float = 1.0,
         local_scale: float = 1.0,
         global_scale: float = 0.1,
         noise_prior: tuple[float, float] | None = None,
         output_scale: bool = True,
         input_shape: tuple[int, ...] | None = None,
-        prune_inputs: bool = False,
+        prune_inputs: bool | str = "auto",
+        skip: bool | str = "auto",
         scale_inputs: str | None = "auto",
         activation: str = "relu",
         epochs: int | Sequence[int] | None = None,
         batch_size: int = 100,
-        learning_rate: float = 0.002,
+        learning_rate: float | None = None,
         scale_speed: float | None = None,
         warmup: float | None = None,
         compact: bool = True,
         validation_fraction: float = 0.0,
+        early_stopping: bool = False,
+        warm_start: bool = False,
         random_state: State = None,
         verbose: int = 0,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -190,6 +212,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         self.output_scale = output_scale
         self.input_shape = input_shape
         self.prune_inputs = prune_inputs
+        self.skip = skip
         self.scale_inputs = scale_inputs
         self.activation = activation
         self.epochs = epochs
@@ -199,6 +222,8 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         self.warmup = warmup
         self.compact = compact
         self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
         self.checkpoint = checkpoint
@@ -279,6 +304,39 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
             parts.append(logsumexp(logs, axis=0) - np.log(n_draws))
         return np.concatenate(parts)
 
+    def predict_interval(
+        self, X: ArrayLike, coverage: float = 0.9, *, n_draws: int = 100
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The central interval that holds a new observation with this probability.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        coverage : float, default=0.9
+            The probability, between 0 and 1.
+        n_draws : int, default=100
+            Posterior draws to average over.
+
+        Returns
+        -------
+        low : ndarray of shape (n,) or (n, outputs)
+            Lower ends.
+        high : ndarray of the same shape
+            Upper ends.
+        """
+        tails = interval_tails(coverage)
+        parts = [self._to_y(draws) for draws in self._outputs(X, n_draws)]
+        found = []
+        for draws in parts:  # a mixture of one normal a draw
+            variance = np.broadcast_to(self._noise_variance(), draws.shape)
+            weight = np.full(len(draws), 1 / len(draws))
+            means, variances = (part.reshape(len(draws), -1) for part in (draws, variance))
+            mixture = NormalMixture(means, variances, weight)
+            found.append([mixture.quantile(t).reshape(draws.shape[1:]) for t in tails])
+        low, high = (np.concatenate(ends) for ends in zip(*found, strict=True))
+        return low, high
+
     def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
         """Draw functions from the posterior.
 
@@ -343,6 +401,30 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         """Of a row, when the mean and the variance of the scaled targets are predicted."""
         return self._n_outputs * (np.log(2 * np.pi) + 1) / 2
 
+    def _constant_losses(self, rows: Chunk) -> np.ndarray:
+        """Of rows, when the mean and the variance of the targets are predicted."""
+        squares = self._encode_y(rows.y).astype(float) ** 2
+        return self._log_scale() + (squares + np.log(2 * np.pi)).sum(axis=1) / 2
+
+    def _log_scale(self) -> float:
+        """What the log density of a target gains by its units."""
+        return float(np.log(self._y_scaler.scale).sum())
+
+    def _class_factors(self, y: np.ndarray) -> float:
+        return 1.0
+
+    def _calibrate(self, rows: Chunk) -> dict[str, float]:
+        return {}
+
+    def _use_calibration(self, number: int) -> None:
+        """A regression has none."""
+
+    def _scales(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("_x_scaler", "_y_scaler")}
+
+    def _go_on_with(self, scales: dict[str, Any]) -> None:
+        self.__dict__.update(scales)
+
     def _score_outputs(
         self, outputs: np.ndarray, y: np.ndarray, weight: np.ndarray
     ) -> dict[str, float]:
@@ -369,9 +451,9 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     Parameters
     ----------
-    hidden : tuple of int, Conv or Pool, default=(200, 200)
+    hidden : tuple of int, Conv or Pool, or None, default=None
         Units of every hidden layer before training. Convolutions and pooling may come before the
-        first dense layer.
+        first dense layer. None is (200, 200), or (50, 50) with fewer than 4,000 rows.
     prior : {"horseshoe", "normal"}, default="horseshoe"
         As in :class:`SoUNetRegressor`.
     confidence_local : float, default=1e-9
@@ -379,9 +461,9 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         horseshoe network, which removes no units.
     confidence_global : float, default=1.0
         Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
-    confidence_weights : float, sequence of float or "auto", default=1.0
+    confidence_weights : float, sequence of float, "auto" or "smallest", default="auto"
         Confidence in the prior of the weights: the dial between an accurate (low) and a small
-        (high) network. Several values, or ``"auto"``, make a path as in :class:`SoUNetRegressor`.
+        (high) network, chosen by held-out loss by default, as in :class:`SoUNetRegressor`.
     local_scale : float, default=1.0
         Scale of the half-Cauchy prior of the units' scales.
     global_scale : float, default=0.1
@@ -391,20 +473,25 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     input_shape : tuple of int, optional
         Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
         X.
-    prune_inputs : bool, default=False
-        Give every column of X a scale too, so that inputs are removed.
+    prune_inputs : bool or "auto", default="auto"
+        Give every column of X a scale too, so that inputs are removed. ``"auto"`` does so where
+        columns are at least a quarter as many as rows and are scaled one by one.
+    skip : bool or "auto", default="auto"
+        Let the outputs read the columns of X beside the last hidden layer, so that the network
+        contains the linear model. ``"auto"`` does so where columns are scaled one by one.
     scale_inputs : {"auto", "columns", "common"} or None, default="auto"
         As in :class:`SoUNetRegressor`.
     activation : {"relu", "tanh", "elu"}, default="relu"
         Activation of the hidden units.
     epochs : int, sequence of int or None, default=None
-        Passes over the data. None is 100, or more where that makes fewer than 15,000 steps. Along a
-        path, one number is that of the first confidence and later ones have at most half of it;
-        several numbers are those of every confidence.
+        Passes over the data. None is 100, but at least 4,000 steps, and at most 20,000 where that
+        leaves 20 epochs. Along a path, one number is that of the first confidence and later ones
+        have at most half of it; several numbers are those of every confidence.
     batch_size : int, default=100
         Rows of a minibatch.
-    learning_rate : float, default=0.002
-        Learning rate of Adam. It is held for half of the run and then decays.
+    learning_rate : float or None, default=None
+        Learning rate of Adam. It is held for half of the run and then decays. None is 40 over the
+        number of steps, between 0.002 and 0.01.
     scale_speed : float or None, default=None
         Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
     warmup : float or None, default=None
@@ -413,7 +500,16 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     compact : bool, default=True
         Remove units that hold no information about the data while training.
     validation_fraction : float, default=0.0
-        Part of the rows that is held out and scored every epoch.
+        Part of the rows that is held out and scored every epoch. With 0, ``"auto"`` holds out a
+        tenth, up to three tenths of few rows, and trains on them at the end.
+    early_stopping : bool, default=False
+        Stop when the held-out score has not improved for a tenth of the epochs, and keep the best
+        network. For one confidence only.
+    warm_start : bool, default=False
+        Let ``fit`` go on from the network that the last call ended with, at its confidence and with
+        its scaling.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the weights of the rows of every class, as in scikit-learn.
     random_state : int, RandomState or None, default=None
         The seed.
     verbose : int, default=0
@@ -435,6 +531,9 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         Columns of X that the network reads.
     path_ : pandas.DataFrame
         One row for each confidence, as in :class:`SoUNetRegressor`.
+    temperature_ : float
+        What probabilities by draws are calibrated with: p^(1/T), fitted on held-out rows; 1 without
+        them.
     value_ : float
         J after training.
     expected_loss_ : float
@@ -472,29 +571,36 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     """
 
     _WARMUP = 0.2
+    _CLASSES = True
+    _MONITOR = "validation_loss"
+    _noise_shape = None  # there is no noise
 
     def __init__(
         self,
-        hidden: tuple[int | Conv | Pool, ...] = (200, 200),
+        hidden: tuple[int | Conv | Pool, ...] | None = None,
         *,
         prior: str = "horseshoe",
         confidence_local: float = 1e-9,
         confidence_global: float = 1.0,
-        confidence_weights: float | Sequence[float] | str = 1.0,
+        confidence_weights: float | Sequence[float] | str = "auto",
         local_scale: float = 1.0,
         global_scale: float = 0.1,
         output_scale: bool = True,
         input_shape: tuple[int, ...] | None = None,
-        prune_inputs: bool = False,
+        prune_inputs: bool | str = "auto",
+        skip: bool | str = "auto",
         scale_inputs: str | None = "auto",
         activation: str = "relu",
         epochs: int | Sequence[int] | None = None,
         batch_size: int = 100,
-        learning_rate: float = 0.002,
+        learning_rate: float | None = None,
         scale_speed: float | None = None,
         warmup: float | None = None,
         compact: bool = True,
         validation_fraction: float = 0.0,
+        early_stopping: bool = False,
+        warm_start: bool = False,
+        class_weight: Mapping[Any, float] | str | None = None,
         random_state: State = None,
         verbose: int = 0,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -509,6 +615,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self.output_scale = output_scale
         self.input_shape = input_shape
         self.prune_inputs = prune_inputs
+        self.skip = skip
         self.scale_inputs = scale_inputs
         self.activation = activation
         self.epochs = epochs
@@ -518,11 +625,16 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self.warmup = warmup
         self.compact = compact
         self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.warm_start = warm_start
+        self.class_weight = class_weight
         self.random_state = random_state
         self.verbose = verbose
         self.checkpoint = checkpoint
 
-    def predict_proba(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
+    def predict_proba(
+        self, X: ArrayLike, *, n_draws: int = 100, mode: str = "calibrated"
+    ) -> np.ndarray:
         """Probabilities of the classes.
 
         Parameters
@@ -531,8 +643,10 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
             The rows.
         n_draws : int, default=100
             Posterior draws to average over.
-        mode : {"draws", "mean"}, default="draws"
-            ``"mean"`` uses the mean weights instead of draws, which is faster.
+        mode : {"calibrated", "draws", "mean"}, default="calibrated"
+            ``"draws"`` averages the probabilities of posterior draws; ``"calibrated"`` raises this
+            average to the power 1 / ``temperature_``. ``"mean"`` uses the mean weights instead of
+            draws, which is faster.
 
         Returns
         -------
@@ -540,9 +654,10 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
             The columns are in the order of ``classes_``.
         """
         draws = self._outputs(X, self._n_draws(n_draws, mode))
-        return np.concatenate([softmax(part).mean(axis=0, dtype=float) for part in draws])
+        p = np.concatenate([softmax(part).mean(axis=0, dtype=float) for part in draws])
+        return tempered(p, self.temperature_) if mode == "calibrated" else p
 
-    def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "draws") -> np.ndarray:
+    def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "calibrated") -> np.ndarray:
         """Predict the most probable class.
 
         Parameters
@@ -551,7 +666,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
             The rows.
         n_draws : int, default=100
             Posterior draws to average over.
-        mode : {"draws", "mean"}, default="draws"
+        mode : {"calibrated", "draws", "mean"}, default="calibrated"
             ``"mean"`` uses the mean weights instead of draws, which is faster.
 
         Returns
@@ -626,10 +741,16 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         return np.concatenate([softmax(part).astype(float) for part in self._outputs(X, n)], axis=1)
 
     def _survey_y(self, chunks: Any) -> None:
-        found: list[np.ndarray] = []
-        for y, _ in chunks:
-            found = [np.unique(np.concatenate([*found, np.unique(y)]))]
-        self.classes_ = found[0]
+        total: dict[Any, float] = {}
+        labels = np.array([])
+        for y, weight in chunks:
+            here, code = np.unique(y, return_inverse=True)
+            for label, count in zip(here, np.bincount(code, weight), strict=True):
+                total[label] = total.get(label, 0.0) + count
+            labels = np.unique(np.concatenate([labels, here])) if len(labels) else here
+        self.classes_ = labels
+        self._class_shares = np.array([total[label] for label in labels])
+        self._class_shares /= self._class_shares.sum()
         self._n_outputs = len(self.classes_)
         if self._n_outputs < 2:
             raise ValueError(
@@ -640,6 +761,10 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
         return np.where(self.classes_[codes] == y, codes, -1).astype(np.int32)  # -1: never seen
 
+    def _n_draws(self, n_draws: int, mode: str) -> int | None:
+        check_choice("mode", mode, ("calibrated", "draws", "mean"))
+        return None if mode == "mean" else n_draws
+
     def _noise(self, n: float) -> None:
         return None
 
@@ -647,10 +772,47 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         """Of a row, when all classes have the same probability."""
         return float(np.log(self._n_outputs))
 
+    def _constant_losses(self, rows: Chunk) -> np.ndarray:
+        """Of rows, when the shares of the classes are predicted."""
+        return -np.log(self._class_shares[self._encode_y(rows.y)])
+
+    def _class_factors(self, y: np.ndarray) -> np.ndarray | float:
+        if self.class_weight is None:
+            return 1.0
+        return compute_sample_weight(self.class_weight, y)
+
+    def _calibrate(self, rows: Chunk) -> dict[str, float]:
+        """Fit the temperature of the network in use on rows that it has not seen."""
+        codes = self._encode_y(rows.y)
+        seen = codes >= 0
+        p = self.predict_proba(rows.X[seen], mode="draws") if seen.any() else np.ones((0, 2))
+        self.temperature_ = fitted_temperature(p, codes[seen], rows.weight[seen])
+        return {"temperature": self.temperature_}
+
+    def _use_calibration(self, number: int) -> None:
+        known = self.path_.get("temperature")
+        self.temperature_ = 1.0 if known is None else float(known.iloc[number])
+
+    def _scales(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("_x_scaler", "classes_")}
+
+    def _go_on_with(self, scales: dict[str, Any]) -> None:
+        known = scales.get("classes_", self.classes_)
+        if not np.array_equal(known, self.classes_):
+            raise ValueError(
+                f"warm_start=True, but the classes were {known.tolist()} and are "
+                f"{self.classes_.tolist()} now. Set warm_start=False."
+            )
+        self.__dict__.update(scales)
+
     def _score_outputs(
         self, outputs: np.ndarray, y: np.ndarray, weight: np.ndarray
     ) -> dict[str, float]:
-        return {"accuracy": float(np.average(outputs.argmax(axis=1) == y, weights=weight))}
+        right = outputs.argmax(axis=1) == y
+        seen = y >= 0  # a label that was never seen says nothing about the loss
+        losses = logsumexp(outputs[seen], axis=1) - outputs[seen, y[seen]]
+        loss = np.average(losses, weights=weight[seen]) if seen.any() else np.nan
+        return {"accuracy": float(np.average(right, weights=weight)), "loss": float(loss)}
 
     def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
         return {}, labels_to_json(self.classes_)

@@ -9,53 +9,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from soubayes._files import atomic_path
-from soubayes.networks.compaction import columns_read
-from soubayes.networks.layers import mean_weights
-from soubayes.networks.prediction import drawn
+from soubayes.networks.layers import forward, mean_weights
+from soubayes.networks.prediction import Network, drawn
 from soubayes.networks.structure import Step
 
 _OPSET = 18
 _NODE = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
-
-
-def export_onnx(net: Any, path: Path, n_draws: int | None) -> None:
-    """Write the mean-weight network (n_draws=None) or the average of posterior draws."""
-    graph = Graph()
-    value = _outputs(net, graph, network_weights(net, n_draws))
-    classifier = hasattr(net, "classes_")
-    result = "probabilities" if classifier else "mean"
-    if classifier:
-        value = graph.add("Softmax", value, axis=-1)
-    graph.add("ReduceMean", value, graph.hold(np.array([0])), keepdims=0, name=result)
-    shape = ["rows", net._n_outputs]
-    outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)]
-    if classifier:
-        outputs.append(_label(net.classes_, graph))
-    shape = ["rows", *(net._input_shape if net._rows_are_images else (net.n_features_in_,))]
-    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, shape)]
-    model = helper.make_model(
-        helper.make_graph(graph.nodes, type(net).__name__, inputs, outputs, graph.tensors),
-        opset_imports=[helper.make_opsetid("", _OPSET)],
-        ir_version=8,
-        producer_name="soubayes",
-    )
-    onnx.checker.check_model(model, full_check=True)
-    with atomic_path(path) as temporary:
-        onnx.save(model, temporary)
-
-
-def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
-    """Weights of shape (draws, inputs + 1, units), with y in its own units."""
-    network = net._network
-    if n_draws is None:
-        draws = [mean_weights(network.layers)]
-    else:
-        draws = list(drawn(network.layers, n_draws, net._rng_seed))
-    weights = [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
-    if hasattr(net, "_y_scaler"):
-        weights[-1] *= net._y_scaler.scale
-        weights[-1][:, -1] += net._y_scaler.shift
-    return weights
 
 
 @dataclass
@@ -79,23 +38,122 @@ class Graph:
         return name
 
 
+def export_onnx(net: Any, path: Path, n_draws: int | None, temperature: float) -> None:
+    """Write the mean-weight network (n_draws=None) or the average of posterior draws."""
+    graph = Graph()
+    write_graph(path, net, graph, predicted(net, graph, n_draws, temperature))
+
+
+def predicted(net: Any, graph: Graph, n_draws: int | None, temperature: float = 1.0) -> str:
+    """Nodes from X to probabilities, or to the mean of y, (rows, outputs)."""
+    value = _outputs(net, graph, network_weights(net, n_draws))
+    if net._CLASSES:
+        value = graph.add("Softmax", value, axis=-1)
+    value = graph.add("ReduceMean", value, graph.hold(np.array([0])), keepdims=0)
+    return value if temperature == 1 else tempered(graph, value, temperature)
+
+
+def tempered(graph: Graph, value: str, temperature: float) -> str:
+    """p^(1/T), normalised."""
+    power = graph.add("Pow", value, graph.hold(np.array(1 / temperature)))
+    total = graph.add("ReduceSum", power, graph.hold(np.array([1])), keepdims=1)
+    return graph.add("Div", power, total)
+
+
+def write_graph(path: Path, net: Any, graph: Graph, value: str) -> None:
+    """A file whose output is a value of the graph and, of classes, the most probable label."""
+    result = "probabilities" if net._CLASSES else "mean"
+    graph.add("Identity", value, name=result)
+    shape = ["rows", net._n_outputs]
+    outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)]
+    if net._CLASSES:
+        outputs.append(_label(net.classes_, graph))
+    shape = ["rows", *(net._input_shape if net._rows_are_images else (net.n_features_in_,))]
+    inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, shape)]
+    model = helper.make_model(
+        helper.make_graph(graph.nodes, type(net).__name__, inputs, outputs, graph.tensors),
+        opset_imports=[helper.make_opsetid("", _OPSET)],
+        ir_version=8,
+        producer_name="soubayes",
+    )
+    onnx.checker.check_model(model, full_check=True)
+    with atomic_path(path) as temporary:
+        onnx.save(model, temporary)
+
+
+def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
+    """Weights of shape (draws, inputs + 1, units), with y in its own units."""
+    network = net._network
+    if n_draws is None:
+        draws = [mean_weights(network.layers)]
+    else:
+        draws = list(drawn(network.layers, n_draws, net._rng_seed))
+    weights = [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
+    if not net._CLASSES:
+        weights[-1] *= net._y_scaler.scale
+        weights[-1][:, -1] += net._y_scaler.shift
+    return weights
+
+
+class Nodes:
+    """The operations of a graph: weights (draws, inputs + 1, units) as constants, rows as names.
+
+    Values of dense layers are (draws, rows, units); all draws of a convolution are its groups:
+    (rows, draws x channels, height, width).
+    """
+
+    def __init__(self, network: Network, graph: Graph, weights: list[np.ndarray]) -> None:
+        self.network, self.graph, self.weights = network, graph, weights
+        self.spatial = False  # whether the last value is of a convolution
+
+    def convolve(self, i: int, x: str) -> str:
+        step = self.network.spec.steps[i]
+        if not self.spatial:
+            x = _channels_first(step, x, self.graph)
+        self.spatial = True
+        groups = len(self.weights[0]) if i else 1
+        return _convolution(self.graph, x, step, self.weights[i], groups)
+
+    def pool(self, x: str, size: int) -> str:
+        if size == 1:
+            return x
+        sides = [size] * len(self.network.spec.steps[0].space)
+        return self.graph.add("MaxPool", x, kernel_shape=sides, strides=sides)
+
+    def flatten(self, x: str) -> str:
+        if self.spatial:
+            x = _features(self.graph, x, len(self.weights[0]), self.network)
+        self.spatial = False
+        return x
+
+    def take(self, x: str, columns: Any) -> str:
+        if isinstance(columns, slice):
+            return x
+        return self.graph.add("Gather", x, self.graph.hold(columns.astype(np.int64)), axis=2)
+
+    def gate(self, i: int, x: str) -> str:
+        return x  # its scales are in the weights
+
+    def join(self, h: str, x: str) -> str:
+        draws = self.graph.hold(np.array([len(self.weights[0]), 1, 1]))
+        return self.graph.add("Concat", h, self.graph.add("Expand", x, draws), axis=2)
+
+    def dense(self, i: int, x: str) -> str:
+        x = self.graph.add("MatMul", x, self.graph.hold(self.weights[i][:, :-1]))
+        return self.graph.add("Add", x, self.graph.hold(self.weights[i][:, -1:]))
+
+    def activate(self, x: str) -> str:
+        return self.graph.add(_NODE[self.network.spec.activation], x)
+
+
 def _outputs(net: Any, graph: Graph, weights: list[np.ndarray]) -> str:
     """Nodes from X to the outputs of the network, (draws, rows, outputs)."""
-    network, draws = net._network, len(weights[0])
+    network = net._network
+    read = slice(None) if network.columns is not None else network.read
     value = _scaled(net, graph)
-    if network.spec.steps[0].kernel:
-        value = _channels_first(network.spec.steps[0], value, graph)
-    for i, (step, weight) in enumerate(zip(network.spec.steps, weights, strict=True)):
-        if step.kernel:
-            value = _convolution(graph, value, step, weight, groups=draws if i else 1)
-        else:
-            if i and network.spec.steps[i - 1].kernel:
-                value = _features(graph, value, draws, network)
-            value = graph.add("MatMul", value, graph.hold(weight[:, :-1]))
-            value = graph.add("Add", value, graph.hold(weight[:, -1:]))
-        if i < len(weights) - 1:
-            value = graph.add(_NODE[network.spec.activation], value)
-    return value
+    if not network.spec.steps[0].kernel:  # an axis for the draws
+        value = graph.add("Unsqueeze", value, graph.hold(np.array([0])))
+    return forward(network.spec, read, value, Nodes(network, graph, weights))
 
 
 def _scaled(net: Any, graph: Graph) -> str:
@@ -128,25 +186,21 @@ def _convolution(graph: Graph, value: str, step: Step, weight: np.ndarray, group
     kernels = kernels.transpose(0, last, last - 1, *range(1, last - 1))
     kernels = kernels.reshape(draws * channels, -1, *kernel)
     bias = graph.hold(weight[:, -1].ravel())
-    value = graph.add("Conv", value, graph.hold(kernels), bias, group=groups, kernel_shape=kernel)
-    if step.pool == 1:
-        return value
-    size = [step.pool] * len(step.space)
-    return graph.add("MaxPool", value, kernel_shape=size, strides=size)
+    pads = [*(before for before, _ in step.padding), *(after for _, after in step.padding)]
+    return graph.add(
+        "Conv", value, graph.hold(kernels), bias,
+        group=groups, kernel_shape=kernel, pads=pads, strides=[step.stride] * len(step.space),
+    )  # fmt: skip
 
 
 def _features(graph: Graph, value: str, draws: int, network: Any) -> str:
-    """(rows, draws x channels, height, width) as (draws, rows, features that are read)."""
+    """(rows, draws x channels, height, width) as (draws, rows, features)."""
     dense = next(i for i, step in enumerate(network.spec.steps) if step.positions)
     places = network.spec.steps[dense].positions
     value = graph.add("Reshape", value, graph.hold(np.array([0, draws, -1, places])))
     value = graph.add("Transpose", value, perm=[1, 0, 3, 2])
     features = places * len(network.kept.units[dense - 1])
-    value = graph.add("Reshape", value, graph.hold(np.array([draws, -1, features])))
-    if network.spec.gate is None:
-        return value
-    read = columns_read(network.spec, network.kept).astype(np.int64)
-    return graph.add("Gather", value, graph.hold(read), axis=2)
+    return graph.add("Reshape", value, graph.hold(np.array([draws, -1, features])))
 
 
 def _label(classes: np.ndarray, graph: Graph) -> Any:

@@ -16,6 +16,7 @@ from soubayes.data.streams import row_weights
 
 RESIDENT_BYTES = 2**30  # as float32; larger arrays and memory maps are read in chunks
 CHUNK_BYTES = 2**25
+HELD_OUT_MOST = 10_000  # rows that are held out
 
 
 class Chunk(NamedTuple):
@@ -41,25 +42,18 @@ class Scaler:
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return ((values - self.shift) / self.scale).astype(np.float32)
 
-    def fold(self, first: np.ndarray) -> np.ndarray:
-        """A first layer's weights (..., inputs + 1, units) that act on the data as they are."""
-        inputs = first.shape[-2] - 1
-        shift, scale = (np.broadcast_to(part, inputs) for part in (self.shift, self.scale))
-        folded = np.array(first, float)
-        folded[..., :-1, :] /= scale[:, None]
-        folded[..., -1, :] -= shift @ folded[..., :-1, :]
-        return folded
+    def rounded(self, values: np.ndarray) -> np.ndarray:
+        """The same in float32 throughout where that loses at most a digit, which is faster."""
+        if (np.abs(self.shift) > 10 * self.scale).any():
+            return self(values)
+        shift, factor = self.shift.astype(np.float32), (1 / self.scale).astype(np.float32)
+        return (values.astype(np.float32, copy=False) - shift) * factor
 
     def of(self, columns: np.ndarray | None) -> "Scaler":
         """The scaling of some of the columns."""
         if columns is None or not self.shift.ndim:
             return self
         return Scaler(self.shift[columns], self.scale[columns])
-
-    @property
-    def foldable(self) -> bool:
-        """Whether float32 keeps the digits of data that are not centred first: all but one."""
-        return bool((np.abs(self.shift) <= 10 * self.scale).all())
 
     def undo(self, values: np.ndarray) -> np.ndarray:
         """Back to the units of the data."""
@@ -140,6 +134,12 @@ class ArraySource:
         for i in rng.permutation(len(blocks)):
             yield prepare(self[blocks[i]])
 
+    def weighed_out(self, whole: Any) -> "ArraySource":
+        """The source of all rows, where those that this one lacks weigh nothing."""
+        weight = np.zeros_like(whole.weight)
+        weight[self.rows] = whole.weight[self.rows]
+        return ArraySource(whole.X, whole.y, weight, whole.rows, whole.streamed)
+
     def __getitem__(self, rows: Any) -> Chunk:
         return Chunk(self.X[rows], self.y[rows], self.weight[rows])
 
@@ -156,6 +156,7 @@ class BatchSource:
     """An iterable of batches, (X, y) or (X, y, weight), that can be walked again every epoch."""
 
     batches: Iterable[tuple[Any, ...]]
+    every: int | None = None  # so many rows after each other give one that is held out
 
     def __post_init__(self) -> None:
         if iter(self.batches) is self.batches:
@@ -166,7 +167,28 @@ class BatchSource:
             )
 
     def raw(self) -> Iterator[Chunk]:
-        """The batches as NumPy arrays, in their own order."""
+        """The batches as NumPy arrays, in their own order, without the rows held out."""
+        for chunk, held in self._split():
+            if not held.all():
+                yield Chunk(*(part[~held] for part in chunk)) if held.any() else chunk
+
+    def held_out(self) -> Chunk:
+        """The rows that are held out."""
+        parts = [Chunk(*(part[held] for part in chunk)) for chunk, held in self._split()]
+        return Chunk(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _split(self) -> Iterator[tuple[Chunk, np.ndarray]]:
+        """Batches and which of their rows are held out."""
+        start = 0
+        for chunk in self._all():
+            number = start + np.arange(len(chunk.X))
+            start += len(number)
+            held = np.zeros(len(number), bool)
+            if self.every is not None:
+                held = (number % self.every == 0) & (number < self.every * HELD_OUT_MOST)
+            yield chunk, held
+
+    def _all(self) -> Iterator[Chunk]:
         for parts in self.batches:
             if not isinstance(parts, tuple | list) or len(parts) not in (2, 3):
                 raise TypeError(

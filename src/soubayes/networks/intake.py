@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -12,8 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
 from soubayes.data.streams import check_masks
-from soubayes.networks import path
 from soubayes.networks.feeding import (
+    HELD_OUT_MOST,
     RESIDENT_BYTES,
     ArraySource,
     BatchSource,
@@ -27,6 +28,8 @@ from soubayes.networks.feeding import (
 
 class Intake(BaseEstimator):
     """The part of an estimator that takes in data; a subclass brings what it asks of y."""
+
+    _CLASSES: bool  # whether y holds labels
 
     def _source(self, X: Any, y: Any, sample_weight: Any) -> ArraySource | BatchSource:
         if y is None and not hasattr(X, "__array__") and not hasattr(X, "shape") and _batches(X):
@@ -43,7 +46,6 @@ class Intake(BaseEstimator):
             )
         check_masks(y=y, sample_weight=sample_weight)
         X = self._flattened(X, reset=True)
-        regression = hasattr(self, "noise_prior")
         checked, target = validate_data(
             self,
             X,
@@ -51,13 +53,13 @@ class Intake(BaseEstimator):
             dtype="numeric",
             ensure_min_samples=2,
             multi_output=True,
-            y_numeric=regression,
+            y_numeric=not self._CLASSES,
         )
-        if not regression:
+        if self._CLASSES:
             check_classification_targets(target)
             target = column_or_1d(target, warn=True)
         streamed = isinstance(X, np.memmap) or checked.size * 4 > RESIDENT_BYTES
-        weight = check_weight(sample_weight, checked)
+        weight = check_weight(sample_weight, checked) * self._class_factors(target)
         counted = np.flatnonzero(weight)
         if len(counted) < 2:
             raise ValueError(f"{len(counted)} rows have a weight above 0, but 2 are needed.")
@@ -84,37 +86,35 @@ class Intake(BaseEstimator):
             )
         return flat(X) if len(shape) > 1 else X
 
-    def _held_out_fraction(self, given: bool) -> float:
-        if self.validation_fraction == 0 and isinstance(self.confidence_weights, str) and not given:
-            return path.HELD_OUT
-        return float(self.validation_fraction)
-
     def _hold_out(
-        self, source: ArraySource | BatchSource, fraction: float, rng: np.random.Generator
-    ) -> Chunk:
+        self, source: ArraySource | BatchSource, fraction: float, seed: int
+    ) -> tuple[ArraySource | BatchSource, Chunk]:
+        """The source without some of its rows, and these: as many of every label or quantile."""
         if isinstance(source, BatchSource):
-            raise ValueError(
-                "validation_fraction needs arrays: an iterable of batches cannot be split. "
-                "Hold rows out yourself and give them as X_val and y_val."
-            )
+            batches = replace(source, every=max(2, round(1 / fraction)))
+            X, y, weight = batches.held_out()
+            return batches, Chunk(flat(X), y, weight)
         rows = np.arange(len(source.X)) if source.rows is None else source.rows
         n = len(rows)
-        count = round(fraction * n)
+        count = min(round(fraction * n), HELD_OUT_MOST)
         if not 1 <= count <= n - 2:
             raise ValueError(
                 f"validation_fraction={fraction} holds out {count} of {n} rows, "
                 "but at least 1 must be held out and 2 must remain."
             )
-        order = rng.permutation(rows)
-        source.rows = np.sort(order[count:])
-        return source[np.sort(order[:count])]
+        order = np.random.default_rng(seed).permutation(rows)
+        if source.y.ndim == 1:
+            order = order[np.argsort(source.y[order], kind="stable")]
+        places = ((np.arange(count) + 0.5) * n / count).astype(int)
+        rest = replace(source, rows=np.sort(np.delete(order, places)))
+        return rest, source[np.sort(order[places])]
 
     def _given_to_score(self, X: Any, y: Any) -> Chunk:
         if X is None or y is None or self.validation_fraction > 0:
             raise ValueError(
-                "rows to score every epoch on are given as X_val and y_val, both, or taken from X "
-                f"by validation_fraction; here X_val is {'missing' if X is None else 'given'}, "
-                f"y_val is {'missing' if y is None else 'given'} and validation_fraction is "
+                "Pass both X_val and y_val, or set validation_fraction; got "
+                f"X_val {'missing' if X is None else 'given'}, y_val "
+                f"{'missing' if y is None else 'given'} and validation_fraction="
                 f"{self.validation_fraction}."
             )
         X = self._flattened(X, reset=False)
@@ -134,7 +134,7 @@ class Intake(BaseEstimator):
                     X = check_array(X, dtype="numeric", input_name="X")
                     if width is not None and X.shape[1] != width:
                         raise ValueError(f"batches have {width} and {X.shape[1]} features.")
-                    if hasattr(self, "noise_prior"):
+                    if not self._CLASSES:
                         check_array(y, ensure_2d=False, dtype="numeric", input_name="y")
                 width = X.shape[1]
                 moments.add(X, weight)

@@ -1,19 +1,21 @@
-"""The model: layers whose units carry a scale, a factorised posterior, and its KL terms.
+"""The model: layers whose units carry a scale, a factorised posterior, one forward pass, KL terms.
 
 Unit k of a hidden layer computes s_k (h . beta_k + b_k) with s_k = tau_k nu (supplement A.4, the
 non-centred form), beta ~ N(0, I), tau_k ~ C+(0, b_0), nu ~ C+(0, b_g). In the gated layer (columns
 of X, or features of a convolution) h_j comes multiplied by a scale of its own, t_j ~ C+(0, b_0).
+With a skip connection the output layer also reads the columns of X.
 The posterior is fully factorised: normal on beta, log tau^2, log t^2 and log nu^2. Standard
 deviations are stored as logarithms: a float32 softplus underflows to 0 and its logarithm to -inf.
 
 A layer is a dict of arrays. `mean` and `log_sd` have shape (inputs + 1, units), the last row being
-the bias; `local_*` has shape (units,), `input_*` (inputs,), `global_*` is a scalar. A layer without
+the bias; `local_*` has shape (units,), `input_*` (inputs,), `global_*` is a scalar. Skipped
+columns are the last rows before the bias. A layer without
 `local_mean` has no tau; one without `global_mean` has no nu either and its prior standard deviation
 is 1/sqrt(dim).
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +29,7 @@ Layer = dict[str, Any]  # NumPy arrays, or JAX arrays while training
 ACTIVATIONS = {"relu": jax.nn.relu, "tanh": jnp.tanh, "elu": jax.nn.elu}  # all map 0 to 0
 ACTIVE_SCALE = 1e-3  # the paper's rule (Table 3): a unit is active when E[tau nu] >= 1e-3
 _INITIAL_LOG_SD = -5.0
-_SCALES = ("input_mean", "local_mean", "global_mean")
+_PARTS = ("input", "local", "global")  # the scales that a layer may have
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 
@@ -35,13 +37,15 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 def init_layers(spec: Spec, rng: np.random.Generator) -> list[Layer]:
     """Means N(0, 2/inputs), biases 0, standard deviations e^-5, all scales 1."""
     layers = []
-    for shapes in layer_shapes(spec, *spec.whole):
+    for i, shapes in enumerate(layer_shapes(spec, *spec.whole)):
         layer: Layer = {
             name: np.full(shape, _INITIAL_LOG_SD if name.endswith("log_sd") else 0.0, np.float32)
             for name, shape in shapes.items()
         }
         inputs, units = len(layer["mean"]) - 1, layer["mean"].shape[1]
-        layer["mean"][:-1] = rng.normal(scale=np.sqrt(2 / inputs), size=(inputs, units))
+        if i == spec.n_hidden:  # what the outputs read of X begins at 0
+            inputs -= spec.skipped(spec.reads)
+        layer["mean"][:inputs] = rng.normal(scale=np.sqrt(2 / inputs), size=(inputs, units))
         layers.append(layer)
     return layers
 
@@ -54,13 +58,16 @@ def layer_shapes(spec: Spec, units: Sequence[int], reads: int) -> list[dict[str,
     """
     layers = []
     for i, (step, count) in enumerate(zip(spec.steps, units, strict=True)):
+        output = i == spec.n_hidden
+        skipped = spec.skipped(reads) if output else 0
         inputs = step.inputs
         if i == spec.gate:
             inputs = reads
         elif i:  # a row for every entry of a patch; dense layers have patches of one
             inputs = step.inputs // spec.steps[i - 1].units * units[i - 1]
-        shapes: dict[str, tuple[int, ...]] = {"": (inputs + 1, count)}
-        output = i == spec.n_hidden
+            if output and spec.skip:
+                inputs = units[i - 1]
+        shapes: dict[str, tuple[int, ...]] = {"": (inputs + skipped + 1, count)}
         if i == spec.gate:
             shapes["input_"] = (inputs,)
         if spec.prior == "horseshoe" and not output:
@@ -86,64 +93,124 @@ def draw_noise(
     return noise[2:], shared
 
 
-def forward(
-    spec: Spec, layers: list[Layer], inputs: Any, x: jax.Array, drawn: tuple[jax.Array, jax.Array]
-) -> jax.Array:
-    """Outputs under draws of the posterior, given `draw_noise`'s numbers.
+class Operations(Protocol):
+    """What a forward pass asks of its engine: draws while training, arrays, or nodes of a graph."""
 
-    `inputs` are the columns that the gated layer reads. Dense layers have one draw a row by the
-    local reparametrisation, that is pre-activations are drawn instead of weights: given its scale,
-    h . beta_k is normal with mean h . m_k and variance h^2 . s_k^2. A convolution uses its weights
-    at many places, whose pre-activations are not independent: its weights are drawn. Weights of
-    convolutions and scales are drawn once a call.
-    """
-    activation = ACTIVATIONS[spec.activation]
-    noise, shared = drawn
-    scales, gates, shared = draw_scales(layers, shared)
-    noises = jnp.split(noise, np.cumsum(_dense_units(spec, layers))[:-1], axis=1)
-    for i, (step, layer) in enumerate(_pairs(spec, layers)):
+    def convolve(self, i: int, x: Any) -> Any:
+        """The convolution of layer i, before pooling."""
+
+    def pool(self, x: Any, size: int) -> Any:
+        """The largest value of every square."""
+
+    def flatten(self, x: Any) -> Any:
+        """Rows of columns."""
+
+    def take(self, x: Any, columns: Any) -> Any:
+        """Some columns of rows."""
+
+    def gate(self, i: int, x: Any) -> Any:
+        """What the gated layer i reads, times its scales."""
+
+    def join(self, h: Any, x: Any) -> Any:
+        """The last hidden layer beside the columns of X."""
+
+    def dense(self, i: int, x: Any) -> Any:
+        """The pre-activations of layer i."""
+
+    def activate(self, x: Any) -> Any:
+        """The activation of the hidden layers."""
+
+
+def forward(spec: Spec, inputs: Any, x: Any, do: Operations) -> Any:
+    """Outputs of the network for rows x; `inputs` are the columns that the gated layer reads."""
+    skipped = x
+    for i, step in enumerate(spec.steps):
         if step.kernel:
-            size = layer["mean"].size
-            beta = layer["mean"] + jnp.exp(layer["log_sd"]) * shared[:size].reshape(
-                layer["mean"].shape
-            )
-            shared = shared[size:]
-            x = pooled(convolved(x, beta, step) * scales[i], step.pool)
+            x = do.pool(do.convolve(i, x), step.pool)
         else:
-            x = x.reshape(len(x), -1)
-            x = x if i != spec.gate else x[:, inputs] * gates[i]
-            # a column of ones instead of a row for the bias: slicing the weights would copy them
-            x = jnp.concatenate([x, jnp.ones((len(x), 1), jnp.float32)], axis=1)
-            centre = x @ layer["mean"]
-            variance = (x * x) @ jnp.exp(2 * layer["log_sd"])
-            x = (centre + jnp.sqrt(variance) * noises[i]) * scales[i]
-        if i < len(layers) - 1:
-            x = activation(x)
+            x = do.flatten(x)
+            if i == spec.gate:
+                x = do.gate(i, do.take(x, inputs))
+            if i == spec.n_hidden and spec.skip:
+                x = do.join(x, do.take(skipped, inputs) if spec.gate == 0 else skipped)
+            x = do.dense(i, x)
+        if i < spec.n_hidden:
+            x = do.activate(x)
     return x
+
+
+class Drawn:
+    """The operations of training: draws of the posterior, given `draw_noise`'s numbers.
+
+    Dense layers have one draw a row by the local reparametrisation, that is pre-activations are
+    drawn instead of weights: given its scale, h . beta_k is normal with mean h . m_k and variance
+    h^2 . s_k^2. A convolution uses its weights at many places, whose pre-activations are not
+    independent: its weights are drawn. Weights of convolutions and scales are drawn once a call.
+    """
+
+    def __init__(self, spec: Spec, layers: list[Layer], drawn: tuple[jax.Array, jax.Array]) -> None:
+        self.spec, self.layers = spec, layers
+        noise, shared = drawn
+        self.scales, self.shared = draw_scales(layers, shared)
+        self.noises = jnp.split(noise, np.cumsum(_dense_units(spec, layers))[:-1], axis=1)
+        self.activate = ACTIVATIONS[spec.activation]
+
+    def convolve(self, i: int, x: Any) -> Any:
+        mean, log_sd = self.layers[i]["mean"], self.layers[i]["log_sd"]
+        beta = mean + jnp.exp(log_sd) * self.shared[: mean.size].reshape(mean.shape)
+        self.shared = self.shared[mean.size :]
+        return convolved(x, beta, self.spec.steps[i]) * self.scales["unit"][i]
+
+    def pool(self, x: Any, size: int) -> Any:
+        return pooled(x, size)
+
+    def flatten(self, x: Any) -> Any:
+        return x.reshape(len(x), -1)
+
+    def take(self, x: Any, columns: Any) -> Any:
+        return x[:, columns]
+
+    def gate(self, i: int, x: Any) -> Any:
+        return x * self.scales["input"][i]
+
+    def join(self, h: Any, x: Any) -> Any:
+        return jnp.concatenate([h, x], axis=1)
+
+    def dense(self, i: int, x: Any) -> Any:
+        # a column of ones instead of a row for the bias: slicing the weights would copy them
+        x = jnp.concatenate([x, jnp.ones((len(x), 1), jnp.float32)], axis=1)
+        centre = x @ self.layers[i]["mean"]
+        variance = (x * x) @ jnp.exp(2 * self.layers[i]["log_sd"])
+        return (centre + jnp.sqrt(variance) * self.noises[i]) * self.scales["unit"][i]
 
 
 def convolved(x: Any, weight: Any, step: Step) -> Any:
     """Patches times weights (entries + 1, channels), for JAX and NumPy; rows may come flat."""
-    sizes = [length - step.kernel + 1 for length in step.space]
     x = x.reshape(len(x), *step.space, -1)
+    if step.same:
+        x = x.__array_namespace__().pad(x, ((0, 0), *step.padding, (0, 0)))
     take = _patches_in_memory if isinstance(x, np.ndarray) else _patches
-    patches = take(x, step.kernel, sizes).reshape(-1, len(weight) - 1)
-    return (patches @ weight[:-1] + weight[-1]).reshape(len(x), *sizes, -1)
+    patches = take(x, step).reshape(-1, len(weight) - 1)
+    return (patches @ weight[:-1] + weight[-1]).reshape(len(x), *step.written, -1)
 
 
-def _patches(x: Any, side: int, sizes: list[int]) -> Any:
+def _patches(x: Any, step: Step) -> Any:
     views = [x]
-    for axis, size in enumerate(sizes, start=1):
-        cut = [slice(None)] * axis
-        views = [v[(*cut, slice(o, o + size))] for v in views for o in range(side)]
+    for axis, count in enumerate(step.written, start=1):
+        cut, length = [slice(None)] * axis, (count - 1) * step.stride + 1
+        views = [
+            v[(*cut, slice(o, o + length, step.stride))] for v in views for o in range(step.kernel)
+        ]
     return x.__array_namespace__().concatenate(views, axis=-1)
 
 
-def _patches_in_memory(x: np.ndarray, side: int, sizes: list[int]) -> np.ndarray:
+def _patches_in_memory(x: np.ndarray, step: Step) -> np.ndarray:
     """The same for NumPy, 4 to 20 times as fast: a stretch of a patch lies in one piece."""
     x = np.ascontiguousarray(x)
+    side, sizes = step.kernel, step.written
     shape = (len(x), *sizes, *[side] * (len(sizes) - 1), side * x.shape[-1])
-    strides = (*x.strides[:-1], *x.strides[1:-2], x.strides[-1])
+    places = tuple(step.stride * bytes_ for bytes_ in x.strides[1:-1])
+    strides = (x.strides[0], *places, *x.strides[1:-2], x.strides[-1])
     return as_strided(x, shape, strides, writeable=False)
 
 
@@ -160,18 +227,21 @@ def pooled(x: Any, size: int) -> Any:
     return x
 
 
-def draw_scales(layers: list[Layer], noise: Any) -> tuple[list[Any], list[Any], Any]:
-    """A draw of tau_k nu and of t_j for every layer, from standard normal noise; the noise left."""
-    drawn: dict[str, list[Any]] = {"unit": [1.0] * len(layers), "input": [1.0] * len(layers)}
+def draw_scales(layers: list[Layer], noise: Any) -> tuple[dict[str, list[Any]], Any]:
+    """A draw of the scales of every layer's units (tau_k nu) and inputs (t_j).
+
+    Also the standard normal noise that is left.
+    """
+    drawn: dict[str, list[Any]] = {kind: [1.0] * len(layers) for kind in ("unit", "input")}
     for i, layer in enumerate(layers):
-        for part in ("input", "local", "global"):
+        for part in _PARTS:
             if f"{part}_mean" in layer:
                 mean, sd = layer[f"{part}_mean"], jnp.exp(layer[f"{part}_log_sd"])
                 draw = jnp.exp((mean + sd * noise[: mean.size].reshape(mean.shape)) / 2)
                 noise = noise[mean.size :]
-                kind = "input" if part == "input" else "unit"
+                kind = "unit" if part in ("local", "global") else part
                 drawn[kind][i] = drawn[kind][i] * draw
-    return drawn["unit"], drawn["input"], noise
+    return drawn, noise
 
 
 def _dense_units(spec: Spec, layers: list[Layer]) -> list[int]:
@@ -181,7 +251,8 @@ def _dense_units(spec: Spec, layers: list[Layer]) -> list[int]:
 
 def _drawn_once(spec: Spec, layers: list[Layer]) -> int:
     """How many numbers a call draws for all rows together."""
-    scales = sum(v.size for layer in layers for name, v in layer.items() if name in _SCALES)
+    names = {f"{part}_mean" for part in _PARTS}
+    scales = sum(v.size for layer in layers for name, v in layer.items() if name in names)
     return scales + sum(layer["mean"].size for step, layer in _pairs(spec, layers) if step.kernel)
 
 
@@ -192,8 +263,17 @@ def _pairs(spec: Spec, layers: list[Layer]) -> list[tuple[Step, Layer]]:
 def mean_weights(layers: list[Layer]) -> list[Any]:
     """The effective weights E_q[w] = E[t] E[tau] E[nu] E[beta] (supplement A.4)."""
     return [
-        layer["mean"] * unit_scales(layer) * _with_bias(input_scales(layer)) for layer in layers
+        layer["mean"] * unit_scales(layer) * row_scales(layer, expected_scale) for layer in layers
     ]
+
+
+def row_scales(layer: Layer, of: Callable[[Layer, str], Any]) -> Any:
+    """A column to multiply weights with: scales of inputs, 1 elsewhere."""
+    xp = layer["mean"].__array_namespace__()
+    scale = xp.ones(len(layer["mean"]), dtype=xp.float32)
+    if "input_mean" in layer:
+        scale = xp.concatenate([of(layer, "input"), scale[-1:]])  # the bias has none
+    return scale[:, None]
 
 
 def unit_scales(layer: Layer) -> Any:
@@ -202,29 +282,15 @@ def unit_scales(layer: Layer) -> Any:
     scale = xp.ones(layer["mean"].shape[1], dtype=xp.float32)
     for part in ("local", "global"):
         if f"{part}_mean" in layer:
-            scale = scale * _expected(layer, part)
+            scale = scale * expected_scale(layer, part)
     return scale
 
 
-def input_scales(layer: Layer) -> Any:
-    """E_q[t_j] of every input; 1 where they have no scales."""
-    if "input_mean" in layer:
-        return _expected(layer, "input")
-    xp = layer["mean"].__array_namespace__()
-    return xp.ones(len(layer["mean"]) - 1, dtype=xp.float32)
-
-
-def _expected(layer: Layer, part: str) -> Any:
+def expected_scale(layer: Layer, part: str) -> Any:
     """E[exp(u / 2)] of a normal u."""
     xp = layer["mean"].__array_namespace__()
     sd = xp.exp(layer[f"{part}_log_sd"])
     return xp.exp(layer[f"{part}_mean"] / 2 + sd**2 / 8)
-
-
-def _with_bias(scale: Any) -> Any:
-    """A column to multiply weights with, whose last row, the bias, has no scale."""
-    xp = scale.__array_namespace__()
-    return xp.concatenate([scale, xp.ones(1, dtype=xp.float32)])[:, None]
 
 
 def kl_terms(spec: Spec, layers: list[Layer]) -> dict[str, jax.Array]:
@@ -237,9 +303,14 @@ def kl_terms(spec: Spec, layers: list[Layer]) -> dict[str, jax.Array]:
     priors: list[tuple[str, int, float]] = []  # its block, length and half-Cauchy scale
     for i, layer in enumerate(layers):
         sd = 1.0 if "global_mean" in layer else float(1 / np.sqrt(spec.steps[i].inputs + 1))
-        total[spec.weight_blocks[i]] += kl_normal(layer["mean"], layer["log_sd"], sd).sum()
+        kl = kl_normal(layer["mean"], layer["log_sd"], sd)
+        if spec.skip and i == spec.n_hidden:
+            skipped = slice(layers[i - 1]["mean"].shape[1], -1)
+            total["skip"] += kl[skipped].sum()
+            kl = kl.at[skipped].set(0.0)
+        total[spec.weight_blocks[i]] += kl.sum()
         widest = 1.0 if i == spec.n_hidden else spec.global_scale
-        kinds = {"input": spec.local_scale, "local": spec.local_scale, "global": widest}
+        kinds = dict.fromkeys(_PARTS, spec.local_scale) | {"global": widest}
         for part, scale in kinds.items():
             if f"{part}_mean" in layer:
                 pair = layer[f"{part}_mean"], layer[f"{part}_log_sd"]

@@ -16,8 +16,14 @@ from soubayes.networks.state import End, Stage
 from soubayes.networks.structure import Spec
 
 CONFIDENCES = (0.03, 0.1, 0.3, 1.0)  # of confidence_weights="auto"
-HELD_OUT = 0.1  # of the rows, when "auto" is given nothing to score on
 LATER, ALL_LATER = 0.5, 1.5  # epochs of a later stage, and of all of them, over the first one's
+AUTO_LATER, REFIT = 1.0, 0.5  # of all later stages of "auto", and of the training on all rows after
+SEPARATE_ROWS, SEPARATE = (
+    4000,
+    0.5,
+)  # with fewer rows "auto" trains each confidence by itself: epochs
+HELD_OUT, FEW_HELD_OUT, HELD_OUT_ROWS = 0.1, 0.3, 100  # part of the rows that "auto" scores on
+PAIRED = 0.75  # standard errors that a held-out loss may lie above the lowest: see the measurements
 ROUND = 20  # default numbers of epochs are multiples of it, so that several fit into one call
 
 
@@ -32,8 +38,20 @@ def confidences(setting: Any) -> tuple[float, ...]:
     return tuple(float(value) for value in np.atleast_1d(setting))
 
 
+def held_out_part(n: int) -> float:
+    """Part of n rows to choose and to calibrate on: a tenth, more of few rows.
+
+    >>> held_out_part(200), held_out_part(500), held_out_part(60_000)
+    (0.3, 0.2, 0.1)
+    """
+    return min(FEW_HELD_OUT, max(HELD_OUT, HELD_OUT_ROWS / n))
+
+
 def stages(
-    values: Sequence[float], epochs: int | Sequence[int], rounded: bool = False
+    values: Sequence[float],
+    epochs: int | Sequence[int],
+    rounded: bool = False,
+    all_later: float = ALL_LATER,
 ) -> tuple[Stage, ...]:
     """Epochs of every confidence: given one by one, or shares of the number for the first.
 
@@ -45,7 +63,7 @@ def stages(
     (Stage(start=0, stop=10, confidence=0.1), Stage(start=10, stop=40, confidence=1.0))
     """
     if isinstance(epochs, int):
-        share = min(LATER, ALL_LATER / max(1, len(values) - 1))
+        share = min(LATER, all_later / max(1, len(values) - 1))
         later = max(1, int(share * epochs))
         if rounded:
             epochs, later = (-(-count // ROUND) * ROUND for count in (epochs, later))
@@ -64,6 +82,25 @@ def describe(spec: Spec, ends: Sequence[End]) -> dict[str, list[Any]]:
         inputs = {"inputs": reads} if spec.gate is not None else {}
         rows.append({**inputs, **counts, "multiply_adds": adds, "parameters": parameters})
     return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def best_confidence(
+    losses: Sequence[np.ndarray], values: Sequence[float], weight: np.ndarray
+) -> int:
+    """The highest confidence that is not clearly worse than the one of the lowest mean loss.
+
+    Clearly worse is a mean difference of the rows' losses above PAIRED standard errors of it: few
+    rows cannot tell neighbours apart, and there the more regularised network is the safer one.
+
+    >>> losses = [np.array([1.0, 2.0, 3.0]), np.array([1.1, 1.9, 3.05]), np.array([4.0, 5.0, 6.0])]
+    >>> best_confidence(losses, [0.1, 0.3, 1.0], np.ones(3))
+    1
+    """
+    means, _ = mean_and_error(losses, weight)
+    lowest = int(np.argmin(means))
+    gaps, errors = mean_and_error([loss - losses[lowest] for loss in losses], weight)
+    good = np.flatnonzero(gaps <= PAIRED * errors).tolist()
+    return max(good, key=lambda i: values[i])
 
 
 def smallest_good(losses: Sequence[np.ndarray], sizes: Sequence[int], weight: np.ndarray) -> int:

@@ -1,14 +1,22 @@
 """Functions drawn from the posterior, in NumPy: the small network needs no compilation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from soubayes.networks.compaction import Kept, columns_read
 from soubayes.networks.feeding import Scaler
-from soubayes.networks.layers import Layer, convolved, mean_weights, pooled
+from soubayes.networks.layers import (
+    Layer,
+    convolved,
+    forward,
+    mean_weights,
+    pooled,
+    row_scales,
+)
 from soubayes.networks.structure import Spec
 
 _ROWS = 16_384  # whose outputs are held for all draws at once
@@ -42,67 +50,104 @@ class Network(NamedTuple):
     kept: Kept
 
     @property
+    def read(self) -> np.ndarray:
+        """Where the gated layer finds its inputs."""
+        return columns_read(self.spec, self.kept)
+
+    @property
+    def n_weights(self) -> int:
+        """Of all layers, biases included."""
+        return sum(layer["mean"].size for layer in self.layers)
+
+    @property
     def columns(self) -> np.ndarray | None:
         """The columns of X that are read, None for all."""
         return self.kept.inputs if self.spec.gate == 0 else None
 
 
+class Arrays:
+    """The operations of prediction: weights (draws, inputs + 1, units) on rows (draws, rows, ...).
+
+    All draws read the same rows, so the first layers of all of them are one product.
+    """
+
+    def __init__(self, spec: Spec, draws: Sequence[Sequence[np.ndarray]]) -> None:
+        self.spec, self.draws = spec, len(draws)
+        self.first = np.concatenate([weights[0] for weights in draws], axis=1)
+        self.later = [np.stack(parts) for parts in zip(*(w[1:] for w in draws), strict=True)]
+        self.activate = _ACTIVATIONS[spec.activation]
+
+    def convolve(self, i: int, x: np.ndarray) -> np.ndarray:
+        step = self.spec.steps[i]
+        if not i:
+            return self._apart(convolved(x[0], self.first, step))
+        return np.stack(
+            [convolved(part, w, step) for part, w in zip(x, self.later[i - 1], strict=True)]
+        )
+
+    def pool(self, x: np.ndarray, size: int) -> np.ndarray:
+        return pooled(x.reshape(-1, *x.shape[2:]), size).reshape(
+            *x.shape[:2], *(side // size for side in x.shape[2:-1]), x.shape[-1]
+        )
+
+    def flatten(self, x: np.ndarray) -> np.ndarray:
+        return x.reshape(*x.shape[:2], -1)
+
+    def take(self, x: np.ndarray, columns: Any) -> np.ndarray:
+        return x[..., columns]
+
+    def gate(self, i: int, x: np.ndarray) -> np.ndarray:
+        return x  # its scales are in the weights
+
+    def join(self, h: np.ndarray, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([h, np.broadcast_to(x, (len(h), *x.shape[1:]))], axis=2)
+
+    def dense(self, i: int, x: np.ndarray) -> np.ndarray:
+        if not i:
+            return self._apart(x[0] @ self.first[:-1] + self.first[-1])
+        weight = self.later[i - 1]
+        return x @ weight[:, :-1] + weight[:, -1:]
+
+    def _apart(self, x: np.ndarray) -> np.ndarray:
+        """(rows, ..., draws x units) as (draws, rows, ..., units)."""
+        parts = x.reshape(*x.shape[:-1], self.draws, -1)
+        return np.ascontiguousarray(np.moveaxis(parts, -2, 0))
+
+
 def outputs_by_chunk(
-    network: Network, X: np.ndarray, scaler: Scaler, n_draws: int | None, seed: int
+    network: Network, X: np.ndarray, scaler: Scaler, groups: Callable[[], Iterable[Arrays]]
 ) -> Iterator[np.ndarray]:
-    """Outputs of shape (draws, rows, outputs) for chunks of rows; mean weights for None.
+    """Outputs of shape (draws, rows, outputs) for chunks of rows.
 
     A draw is one set of weights for all rows, so what is said of a row never depends on others.
     """
-    layers = network.layers
     scaler = scaler.of(network.columns)
-    # a scaling that is folded into the weights costs nothing a row; patches have no place for it
-    fold = scaler.foldable and not network.spec.steps[0].kernel
     for start in range(0, len(X), _ROWS):
         x = X[start : start + _ROWS]
-        x = x if network.columns is None else x[:, network.columns]
-        x = x.astype(np.float32, copy=False) if fold else scaler(x)
-        draws = iter([mean_weights(layers)]) if n_draws is None else drawn(layers, n_draws, seed)
-        outputs = []
-        while group := list(islice(draws, max(1, _COLUMNS // layers[0]["mean"].shape[1]))):
-            if fold:
-                group = [[scaler.fold(w[0]).astype(np.float32), *w[1:]] for w in group]
-            pieces = [
-                _group_outputs(network, group, x[i : i + _PIECE]) for i in range(0, len(x), _PIECE)
-            ]
-            outputs.append(np.concatenate(pieces, axis=1))
-        yield np.concatenate(outputs)
+        x = scaler.rounded(x if network.columns is None else x[:, network.columns])
+        yield np.concatenate([_in_pieces(network, do, x) for do in groups()])
 
 
-def _group_outputs(network: Network, group: list[list[np.ndarray]], x: np.ndarray) -> np.ndarray:
-    """Outputs (draws, rows, outputs) of several networks; their first layers are one product."""
-    first = np.concatenate([weights[0] for weights in group], axis=1)
-    parts = np.split(_layer(network, 0, first, x), len(group), axis=-1)
-    return np.stack([_from(network, 1, w[1:], part) for w, part in zip(group, parts, strict=True)])
+def _in_pieces(network: Network, do: Arrays, x: np.ndarray) -> np.ndarray:
+    read = slice(None) if network.columns is not None else network.read
+    pieces = [
+        forward(network.spec, read, x[None, i : i + _PIECE], do) for i in range(0, len(x), _PIECE)
+    ]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces, axis=1)
 
 
 def forward_weights(network: Network, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
     """Outputs of the ordinary network with these weights, on scaled rows of all columns."""
     x = x if network.columns is None else x[:, network.columns]
-    return _from(network, 0, weights, x)
+    return _in_pieces(network, Arrays(network.spec, [weights]), x)[0]
 
 
-def _from(network: Network, number: int, weights: list[np.ndarray], x: np.ndarray) -> np.ndarray:
-    for i, weight in enumerate(weights, start=number):
-        x = _layer(network, i, weight, x)
-    return x
-
-
-def _layer(network: Network, i: int, weight: np.ndarray, x: np.ndarray) -> np.ndarray:
-    step, gate = network.spec.steps[i], network.spec.gate
-    if step.kernel:
-        x = pooled(convolved(x, weight, step), step.pool)
-    else:
-        x = x.reshape(len(x), -1)
-        if i and i == gate:
-            x = x[:, columns_read(network.spec, network.kept)]
-        x = x @ weight[:-1] + weight[-1]
-    return x if i == network.spec.n_hidden else _ACTIVATIONS[network.spec.activation](x)
+def draw_groups(network: Network, n_draws: int | None, seed: int) -> Iterator[Arrays]:
+    """Posterior draws, some at a time; None is the mean weights."""
+    layers = network.layers
+    draws = iter([mean_weights(layers)]) if n_draws is None else drawn(layers, n_draws, seed)
+    while group := list(islice(draws, max(1, _COLUMNS // layers[0]["mean"].shape[1]))):
+        yield Arrays(network.spec, group)
 
 
 def drawn(layers: list[Layer], n_draws: int, seed: int) -> Iterator[list[np.ndarray]]:
@@ -118,12 +163,8 @@ def draw_weights(layers: list[Layer], rng: np.random.Generator) -> list[np.ndarr
         weight = _draw(layer["mean"], layer["log_sd"], rng)
         for part in ("local", "global"):
             if f"{part}_mean" in layer:
-                log_square = _draw(layer[f"{part}_mean"], layer[f"{part}_log_sd"], rng)
-                weight = weight * np.exp(log_square / 2)
-        if "input_mean" in layer:
-            log_square = _draw(layer["input_mean"], layer["input_log_sd"], rng)
-            weight[:-1] *= np.exp(log_square / 2)[:, None]
-        weights.append(weight)
+                weight = weight * _draw_scale(rng, layer, part)
+        weights.append(weight * row_scales(layer, partial(_draw_scale, rng)))
     return weights
 
 
@@ -147,6 +188,10 @@ def entropy(probabilities: np.ndarray) -> np.ndarray:
     """
     p = np.asarray(probabilities, float)
     return -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=-1)
+
+
+def _draw_scale(rng: np.random.Generator, layer: Layer, part: str) -> np.ndarray:
+    return np.exp(_draw(layer[f"{part}_mean"], layer[f"{part}_log_sd"], rng) / 2)
 
 
 def _draw(mean: np.ndarray, log_sd: np.ndarray, rng: np.random.Generator) -> np.ndarray:

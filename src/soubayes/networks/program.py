@@ -15,6 +15,7 @@ import optax
 
 from soubayes.networks.feeding import Chunk, placement
 from soubayes.networks.layers import (
+    Drawn,
     active_counts,
     draw_noise,
     forward,
@@ -122,7 +123,7 @@ def objective(
     `noise` is `draw_noise`'s. Weights of rows have the mean 1 over all rows, and n is the sum of
     the weights as given.
     """
-    outputs = forward(spec, params["layers"], inputs, batch.X, noise)
+    outputs = forward(spec, inputs, batch.X, Drawn(spec, params["layers"], noise))
     if problem.noise is None:
         losses = categorical_loss(outputs, batch.y)
     else:

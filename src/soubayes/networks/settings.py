@@ -32,6 +32,7 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             if not holds(value):
                 raise ValueError(f"{name} is {value!r}, but it must be {allowed}.")
     _check_lengths(settings.get("epochs"), settings.get("confidence_weights"))
+    _check_early(settings)
 
 
 def _check_lengths(epochs: Any, path: Any) -> None:
@@ -45,13 +46,23 @@ def _check_lengths(epochs: Any, path: Any) -> None:
             )
 
 
+def _check_early(settings: Mapping[str, Any]) -> None:
+    """Stages of a path have their epochs; one training may stop early."""
+    path = settings.get("confidence_weights", 1.0)
+    if settings.get("early_stopping") and len(confidences(path)) > 1:
+        raise ValueError(
+            f"early_stopping is True and confidence_weights {path!r}, but only the training of one "
+            "confidence stops early. Set confidence_weights to a number."
+        )
+
+
 def _check_path(value: Any) -> None:
     """A number, several different ones, or "auto"."""
     if isinstance(value, str):
-        if value != "auto":
+        if value not in ("auto", "smallest"):
             raise ValueError(
                 f"confidence_weights is {value!r}, but it must be a number greater than 0, several "
-                "of them, or 'auto'."
+                "of them, 'auto' or 'smallest'."
             )
         return
     values = np.atleast_1d(np.asarray(value, object)).tolist()
@@ -91,7 +102,9 @@ def _part(value: Any) -> bool:
 
 def _layer(value: Any) -> bool:
     if isinstance(value, Conv):
-        return _count(value.channels) and _count(value.kernel) and _positive(value.confidence)
+        numbers = (value.channels, value.kernel, value.stride)
+        fits = value.padding in ("valid", "same") and _positive(value.confidence)
+        return fits and all(map(_count, numbers))
     return _count(value.size) if isinstance(value, Pool) else _count(value)
 
 
@@ -100,11 +113,15 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "prior": ("horseshoe", "normal"),
     "activation": tuple(ACTIVATIONS),
     "scale_inputs": ("auto", "columns", "common", None),
+    "prune_inputs": (False, True, "auto"),
+    "skip": (False, True, "auto"),
+    "early_stopping": (False, True),
+    "warm_start": (False, True),
 }
 _RULES: dict[str, tuple[str, Any]] = {
     "hidden": (
-        "a tuple of one or more widths of at least 1, Conv or Pool",
-        lambda v: isinstance(v, _SEVERAL) and len(v) > 0 and all(map(_layer, v)),
+        "None or a tuple of one or more widths of at least 1, Conv or Pool",
+        lambda v: v is None or (isinstance(v, _SEVERAL) and len(v) > 0 and all(map(_layer, v))),
     ),
     "input_shape": (
         "None, or the shape of a row: (length, channels) or (height, width, channels)",
@@ -123,6 +140,6 @@ _RULES: dict[str, tuple[str, Any]] = {
     "validation_fraction": ("a number in [0, 1)", lambda v: _part(v) and v < 1),
     "local_scale": ("a number greater than 0", _positive),
     "global_scale": ("a number greater than 0", _positive),
-    "learning_rate": ("a number greater than 0", _positive),
+    "learning_rate": ("None or a number greater than 0", lambda v: v is None or _positive(v)),
     "scale_speed": ("None or a number greater than 0", lambda v: v is None or _positive(v)),
 }

@@ -74,6 +74,8 @@ class Schedule:
     block: int = 1  # epochs a compiled call; more than 1 only when the data are one chunk
     free_scales: bool = True  # whether tau is free, so that information tells who is dead
     constant_loss: float = inf  # of a prediction that does not depend on x, in nats
+    monitor: str = ""  # the score whose lowest value ends a training early
+    separate: bool = False  # whether every stage is a training of its own, from all units
 
     @property
     def epochs(self) -> int:
@@ -90,12 +92,25 @@ def start(spec: Spec, problem: Problem, seed: int) -> Run:
     params: dict[str, Any] = {"layers": init_layers(spec, np.random.default_rng(seed))}
     if problem.noise is not None:
         params["noise"] = init_noise(problem.noise)
+    return from_network(End(params, all_kept(spec), 0))
+
+
+def from_network(end: End) -> Run:
+    """A run that goes on from a network, before its first epoch."""
     moments = optax.ScaleByAdamState(
         count=np.zeros((), np.int32),
-        mu=jax.tree.map(np.zeros_like, params),
-        nu=jax.tree.map(np.zeros_like, params),
+        mu=jax.tree.map(np.zeros_like, end.params),
+        nu=jax.tree.map(np.zeros_like, end.params),
     )
-    return Run(params, moments, all_kept(spec), 0, [], [])
+    return Run(end.params, moments, end.kept, 0, [], [])
+
+
+def rescaled_noise(end: End, before: float | None, now: float | None) -> End:
+    """The network with the same noise, for another shape of the precision's posterior."""
+    if before is None or now is None:
+        return end  # a classifier
+    rate = end.params["noise"]["log_rate"] + np.float32(np.log(now / before))
+    return end._replace(params={**end.params, "noise": {"log_rate": rate}})
 
 
 def stage_problem(
@@ -110,7 +125,7 @@ def stage_problem(
     now = schedule.stages[number].confidence
     weights = {k: np.asarray(v, np.float32) for k, v in spec.weight_confidences(now).items()}
     problem = problem._replace(confidence={**problem.confidence, **weights})
-    if not number or afresh:
+    if not number or afresh or schedule.separate:
         return problem
     rise = np.asarray(schedule.stages[number - 1].confidence / now, np.float32)
     return problem._replace(warmup=np.asarray(1e-9, np.float32), rise=rise)

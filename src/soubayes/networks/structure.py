@@ -4,7 +4,7 @@ A convolution is a dense layer that reads patches: its weights have a row for ev
 (offset first, channel last) and a column for every channel that it writes.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -24,8 +24,13 @@ class Conv:
         The side of its kernel.
     confidence : float, default=1.0
         What multiplies ``confidence_weights`` for the weights of this layer. They are few and used
-        at many places, so that removing a channel spares few nats but many multiply–adds: with a
-        larger confidence more channels are removed.
+        at many places, so removing a channel changes the KL little but saves much computation. A
+        larger confidence removes more channels.
+    padding : {"valid", "same"}, default="valid"
+        ``"same"`` surrounds the rows with zeros, so that a stride of 1 keeps their size.
+        ``"valid"`` adds nothing.
+    stride : int, default=1
+        Steps between two places of the kernel.
 
     See Also
     --------
@@ -33,10 +38,9 @@ class Conv:
 
     Notes
     -----
-    There is no padding and the stride is 1. Every channel has a scale of its own, so that channels
-    are removed as units are; the model of supplement A.4 of [1]_ has dense layers only. The weights
-    of a convolution with a confidence of its own are a block of their own, ``conv_1`` for the first
-    layer, in ``kl_`` and in the history.
+    Every channel has a scale of its own, so channels are removed as units are; the model of
+    supplement A.4 of [1]_ has dense layers only. The weights of a convolution with a confidence of
+    its own are a block of their own, ``conv_1`` for the first layer, in ``kl_`` and in the history.
 
     References
     ----------
@@ -46,12 +50,14 @@ class Conv:
     Examples
     --------
     >>> Conv(20, 5)
-    Conv(channels=20, kernel=5, confidence=1.0)
+    Conv(channels=20, kernel=5, confidence=1.0, padding='valid', stride=1)
     """
 
     channels: int
     kernel: int
     confidence: float = 1.0
+    padding: str = "valid"
+    stride: int = 1
 
 
 @dataclass(frozen=True)
@@ -96,11 +102,33 @@ class Step:
     pool: int = 1
     positions: int = 0  # of a dense layer that reads a convolution
     confidence: float = 1.0  # what multiplies that of all weights
+    same: bool = False  # whether a convolution reads zeros around the rows
+    stride: int = 1
 
     @property
     def places(self) -> int:
         """How often the weights are used on one row."""
-        return prod(side - self.kernel + 1 for side in self.space) if self.kernel else 1
+        return prod(self.written) if self.kernel else 1
+
+    @property
+    def written(self) -> Shape:
+        """What a convolution writes, before pooling: (length,) or (height, width)."""
+        if self.same:
+            return tuple(-(-side // self.stride) for side in self.space)
+        return tuple((side - self.kernel) // self.stride + 1 for side in self.space)
+
+    @property
+    def padding(self) -> tuple[tuple[int, int], ...]:
+        """Zeros before and after every side; an odd one comes after.
+
+        >>> Step(9, 1, kernel=3, space=(5, 4), same=True, stride=2).padding
+        ((1, 1), (0, 1))
+        """
+        if not self.same:
+            return tuple((0, 0) for _ in self.space)
+        pairs = zip(self.space, self.written, strict=True)
+        missing = [max(0, (n - 1) * self.stride + self.kernel - side) for side, n in pairs]
+        return tuple((count // 2, count - count // 2) for count in missing)
 
 
 @dataclass(frozen=True)
@@ -120,11 +148,13 @@ class Spec:
     output_scale: bool = True
     activation: str = "relu"
     prune_inputs: bool = False
+    skip: bool = False  # whether the outputs read the columns of X too
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The layers with weights, first to last."""
-        return _steps(self.layout)
+        *hidden, last = _steps(self.layout)
+        return (*hidden, replace(last, inputs=last.inputs + self.n_inputs) if self.skip else last)
 
     @property
     def n_hidden(self) -> int:
@@ -156,7 +186,8 @@ class Spec:
     @property
     def blocks(self) -> tuple[str, ...]:
         """All blocks but the noise."""
-        return (*dict.fromkeys(["weights", *self.weight_blocks]), "local", "global")
+        weights = dict.fromkeys(["weights", *self.weight_blocks, *(["skip"] if self.skip else [])])
+        return (*weights, "local", "global")
 
     def weight_confidences(self, confidence: float) -> dict[str, float]:
         """The confidences of all blocks of weights at a value of `confidence_weights`."""
@@ -190,6 +221,12 @@ class Spec:
         """Inputs of the gated layer before any removal; 0 if there is none."""
         return 0 if self.gate is None else self.steps[self.gate].inputs
 
+    def skipped(self, reads: int) -> int:
+        """Columns of X that the outputs read, for so many inputs of the gated layer."""
+        if not self.skip:
+            return 0
+        return reads if self.gate == 0 else self.n_inputs
+
     def sizes_of(self, units: list[int], reads: int) -> Shape:
         """As `sizes`, for so many units a layer and so many inputs of the gated layer."""
         shown = [self.n_inputs]
@@ -215,6 +252,8 @@ class Spec:
                 rows = reads
             else:
                 rows = before * max(1, step.kernel ** len(step.space), step.positions)
+            if self.skip and i == self.n_hidden:
+                rows += self.skipped(reads)
             weights = (rows + 1) * count
             adds += weights * step.places
             parameters += weights
@@ -257,10 +296,10 @@ def to_json(hidden: Any) -> list[Any]:
     """Hidden layers as plain numbers and lists.
 
     >>> from_json(to_json((Conv(20, 5), Pool(2), 500)))
-    (Conv(channels=20, kernel=5, confidence=1.0), Pool(size=2), 500)
+    (Conv(channels=20, kernel=5, confidence=1.0, padding='valid', stride=1), Pool(size=2), 500)
     """
     return [
-        ["conv", part.channels, part.kernel, part.confidence]
+        ["conv", *astuple(part)]
         if isinstance(part, Conv)
         else ["pool", part.size]
         if isinstance(part, Pool)
@@ -284,7 +323,7 @@ def _steps(layout: tuple[Any, ...]) -> tuple[Step, ...]:
     for part in layout[1:]:
         if isinstance(part, Conv):
             steps.append(_convolution(part, shape))
-            shape = (*(side - part.kernel + 1 for side in shape[:-1]), part.channels)
+            shape = (*steps[-1].written, part.channels)
         elif isinstance(part, Pool):
             if not steps or not steps[-1].kernel or steps[-1].pool > 1 or min(shape) < part.size:
                 raise ValueError(
@@ -308,8 +347,11 @@ def _convolution(part: Conv, shape: Shape) -> Step:
             "(height, width, channels): give X of shape (rows, height, width, channels), or "
             "input_shape, and put every Conv before the first dense layer."
         )
-    if min(shape[:-1]) < part.kernel:
+    same = part.padding == "same"
+    if min(shape[:-1]) < part.kernel and not same:
         raise ValueError(f"hidden has {part}, whose kernel is larger than what it reads, {shape}.")
     inputs = part.kernel ** (len(shape) - 1) * shape[-1]
-    confidence = float(part.confidence)
-    return Step(inputs, part.channels, part.kernel, shape[:-1], confidence=confidence)
+    return Step(
+        inputs, part.channels, part.kernel, shape[:-1],
+        confidence=float(part.confidence), same=same, stride=part.stride,
+    )  # fmt: skip

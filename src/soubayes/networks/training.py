@@ -14,6 +14,7 @@ from soubayes.networks.compaction import (
     columns_read,
     information,
     information_read,
+    information_skipped,
     remove,
     size_of,
     survivors,
@@ -23,7 +24,8 @@ from soubayes.networks.layers import (
     ACTIVE_SCALE,
     Layer,
     active_counts,
-    input_scales,
+    expected_scale,
+    row_scales,
     unit_scales,
     weight_counts,
 )
@@ -35,14 +37,17 @@ from soubayes.networks.state import (
     Schedule,
     afresh,
     stage_problem,
+    start,
     starts_afresh,
 )
 from soubayes.networks.structure import Spec
 
+PATIENCE = 0.1  # early stopping waits so much of the run for a better score
 COMPACT_FROM = 0.08  # no unit is removed in this first part of a stage
 COMPACT_GAIN = 0.6  # a new shape is compiled only when at most this part of the weights remains,
 COMPILE_FLOPS = 6e10  # and when that spares enough arithmetic: compiling takes about 4 s
 DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
+DEAD_LINEAR = 1.0  # likewise a skipped column: one weight with |mean| = 2.5 sd knows as much
 
 
 def train(
@@ -61,6 +66,7 @@ def train(
     A non-finite objective stops at the last good epoch with a warning.
     """
     run = _placed(run, schedule)
+    best = None
     while run.epoch < schedule.epochs:
         following = _block(spec, problem, schedule, run, seed, chunks, validate)
         if not np.isfinite(following.rows[-1]["objective"]):
@@ -73,7 +79,18 @@ def train(
             return run, False
         run = following
         report(run)
+        if schedule.monitor:
+            best = run if best is None or _score(run, schedule) < _score(best, schedule) else best
+            if run.epoch - best.epoch >= PATIENCE * schedule.epochs:
+                break
+    if best is not None and best.epoch < run.epoch:
+        run = _handed_over(spec, schedule, best._replace(ends=[]), 0)
     return run, True
+
+
+def _score(run: Run, schedule: Schedule) -> float:
+    """The monitored score of a run's last epoch."""
+    return float(run.rows[run.epoch - 1][schedule.monitor])
 
 
 def train_together(
@@ -101,9 +118,9 @@ def train_together(
     params, moments, problem, chunk = members
     inputs = columns_read(spec, runs[0][0].kept)
     histories: list[list[list[dict[str, Any]]]] = [[[] for _ in group] for group in runs]
-    for start in range(0, schedule.epochs, schedule.block):
+    for first in range(0, schedule.epochs, schedule.block):
         began = time.perf_counter()
-        epochs = start + np.arange(schedule.block)
+        epochs = first + np.arange(schedule.block)
         rows = schedule.rows
         drawn = [_order_and_keys(schedule, _rngs(seed, epochs), rows) for seed in seeds]
         order, keys = (np.stack(parts) for parts in zip(*drawn, strict=True))
@@ -156,7 +173,7 @@ def _block(
     epochs = run.epoch + np.arange(schedule.block)
     rngs = _rngs(seed, epochs)
     stage = schedule.stages[schedule.stage(run.epoch)]
-    fresh = starts_afresh(spec, problem, schedule, run)
+    fresh = not schedule.separate and starts_afresh(spec, problem, schedule, run)
     problem = stage_problem(spec, problem, schedule, run.epoch, afresh=fresh)
     inputs = columns_read(spec, run.kept)
     params, moments = run.params, run.moments
@@ -189,6 +206,10 @@ def _block(
         handed = _handed_over(spec, schedule, run, schedule.stage(last))
         if run.epoch == schedule.epochs:
             return handed
+        if schedule.separate:
+            new = start(spec, problem, seed)
+            new = new._replace(epoch=run.epoch, rows=run.rows, ends=run.ends)
+            return _placed(new, schedule)
         if starts_afresh(spec, problem, schedule, run):
             new_seed = int(np.random.default_rng([seed, run.epoch]).integers(2**31))
             return _placed(afresh(spec, problem, handed, new_seed), schedule)
@@ -205,7 +226,7 @@ def _handed_over(spec: Spec, schedule: Schedule, run: Run, number: int) -> Run:
     handed = compact(spec, run, schedule, rows_left=0)
     layers = jax.device_get(handed.params["layers"])
     counts = active_counts(layers), weight_counts(layers, WEIGHT_THRESHOLD)
-    run.rows[-1] |= _count_columns(spec, *counts)
+    run.rows[run.epoch - 1] |= _count_columns(spec, *counts)
     run.ends[number:] = [End(jax.device_get(handed.params), handed.kept, run.epoch)]
     return handed
 
@@ -236,11 +257,15 @@ def compact(spec: Spec, run: Run, schedule: Schedule, rows_left: int) -> Run:
         return run  # without scales nothing dies
     gated = layers[spec.gate or 0]
     if schedule.free_scales:
-        measure = _known(spec, layers), information(gated, axis=1)
-        units, inputs = survivors(spec, run.kept, *measure, DEAD_NATS)
+        read = information(gated, axis=1)
+        if spec.skip and spec.gate == 0:  # by the network, or by the outputs alone
+            linear = information_skipped(layers[-1], len(layers[-2]["mean"][0]))
+            read = np.maximum(read, linear * (DEAD_NATS / DEAD_LINEAR))
+        units, inputs = survivors(spec, run.kept, _known(spec, layers), read, DEAD_NATS)
     else:
-        scales = [unit_scales(layer) for layer in layers[:-1]], input_scales(gated)
-        units, inputs = survivors(spec, run.kept, *scales, ACTIVE_SCALE)
+        read = row_scales(gated, expected_scale)[:-1, 0]
+        scales = [unit_scales(layer) for layer in layers[:-1]]
+        units, inputs = survivors(spec, run.kept, scales, read, ACTIVE_SCALE)
     kept = Kept([a[b] for a, b in zip(run.kept.units, units, strict=True)], run.kept.inputs[inputs])
     before, _ = spec.cost(*size_of(spec, run.kept))
     after, _ = spec.cost(*size_of(spec, kept))

@@ -69,6 +69,8 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
         SoUNetClassifier(
             hidden=(300, 100) if parameters["data"] == "mnist" else (12, 8),
             confidence_weights=tuple(parameters["confidences"]),
+            learning_rate=0.002,
+            skip=False,
             epochs=parameters["epochs"],
             input_shape=(side, side, 1),
             prune_inputs=True,

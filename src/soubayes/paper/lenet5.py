@@ -49,6 +49,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
     net = SoUNetClassifier(
         hidden=lenet if side == 28 else (Conv(4, 3), Pool(2), 8),
         confidence_weights=tuple(parameters["confidences"]),
+        learning_rate=0.002,
         epochs=parameters["epochs"],
         input_shape=(side, side, 1),
         random_state=seed,

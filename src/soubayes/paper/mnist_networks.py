@@ -10,7 +10,7 @@ from soubayes.paper.digits import load_digits_data
 from soubayes.paper.printed import printed_number
 from soubayes.paper.runner import Experiment
 from soubayes.paper.storage import Row, Task
-from soubayes.paper.toy_networks import MODELS
+from soubayes.paper.toy_networks import MODELS, epochs_of
 from soubayes.paper.views import (
     STYLE,
     Cell,
@@ -61,16 +61,17 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
     data = load_digits_data(parameters["data"], parameters.get("train"), seed)
     net = SoUNetClassifier(
         hidden=(parameters["width"],) * 2,
-        epochs=parameters.get("epochs"),
+        epochs=parameters.get("epochs") or epochs_of(len(data.y_train)),
         random_state=seed,
         **MODELS[parameters["model"]],
     ).fit(data.X_train, data.y_train, X_val=data.X_test, y_val=data.y_test)
-    sparsity = net.weight_sparsity_(1e-5)
+    sparsity = net.weight_sparsity(1e-5)
     history = net.history_
-    shown = [n for n in history if n.startswith(("epoch", "active", "sparsity", "validation"))]
+    shown = [n for n in history if n.startswith(("epoch", "active", "sparsity"))]
+    shown.append("validation_accuracy")
     return {
         "accuracy": float(np.mean(net.predict(data.X_test, mode="mean") == data.y_test)),
-        "accuracy_draws": float(np.mean(net.predict(data.X_test) == data.y_test)),
+        "accuracy_draws": float(np.mean(net.predict(data.X_test, mode="draws") == data.y_test)),
         **{f"active_{i + 1}": int(net.active_units_[i]) for i in range(2)},
         **{f"sparsity_{i + 1}": float(sparsity[i]) for i in range(2)},
         "epochs_done": int(net.n_iter_),
