@@ -56,7 +56,7 @@ def test_the_default_chooses_by_rows_that_it_holds_out(net, wine):
 
 def test_the_chosen_network_is_trained_on_all_rows_at_the_end(net, wine):
     """Its training is the one that the confidence, given as a number, makes on the same rows."""
-    number = float(net.path_["confidence"][net._chosen])
+    number = float(net.path_["confidence"].iloc[net._chosen])
     half = SoUNetClassifier(**SMALL | {"epochs": 30}, confidence_weights=number, learning_rate=0.01)
     alone = half.fit(wine[0], wine[2])
     first, second = (m.predict_proba(wine[1], mode="draws") for m in (net, alone))
@@ -160,7 +160,7 @@ def test_warm_start_goes_on_from_the_last_network():
     again = net.set_params(epochs=60).fit(X, y)
     assert again.expected_loss_ < before
     cold = SoUNetRegressor(**settings).fit(X, y)
-    assert net.history_["loss"][0] < cold.history_["loss"][0]
+    assert net.history_["loss"].iloc[0] < cold.history_["loss"].iloc[0]
     with pytest.raises(ValueError, match="warm_start=True, but the network"):
         net.set_params(hidden=(3, 3)).fit(X, y)
 

@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 from scipy import optimize, stats
-from sklearn.base import clone
+from sklearn.base import clone, is_classifier
+from sklearn.linear_model import LinearRegression
 
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
+from soubayes.networks import state, training
 from soubayes.networks.base import fit_together
-from soubayes.networks.ensemble import FACTORS, Mixture, stacking_weights
+from soubayes.networks.ensemble import FACTORS
+from soubayes.networks.learning import fitted_temperature, tempered
+from soubayes.networks.mixtures import NormalMixture, stacking_weights
+from soubayes.networks.storage import read, write
 
 SETTINGS = {"hidden": (6,), "epochs": 12, "batch_size": 20, "learning_rate": 0.02, "skip": False}
 
@@ -117,7 +122,9 @@ def test_predictions_are_those_of_the_mixture(ensemble):
 
 
 def test_density_and_quantiles_of_a_mixture():
-    mixture = Mixture(np.array([[0.0], [3.0]]), np.array([[1.0], [4.0]]), np.array([0.25, 0.75]))
+    mixture = NormalMixture(
+        np.array([[0.0], [3.0]]), np.array([[1.0], [4.0]]), np.array([0.25, 0.75])
+    )
     y = np.array([1.3])
     density = 0.25 * stats.norm.pdf(y, 0, 1) + 0.75 * stats.norm.pdf(y, 3, 2)
     np.testing.assert_allclose(mixture.log_density(y), np.log(density))
@@ -151,7 +158,124 @@ def test_stacking_maximises_the_log_score():
 def test_wrong_settings_are_named(settings, said):
     with pytest.raises(ValueError, match=said):
         SoUNetEnsemble(SoUNetRegressor(**SETTINGS), **settings).fit(*table())
-    with pytest.raises(TypeError, match="estimator is a SoUNetClassifier"):
-        SoUNetEnsemble(SoUNetClassifier()).fit(*table())
+    with pytest.raises(TypeError, match="estimator is a LinearRegression"):
+        SoUNetEnsemble(LinearRegression()).fit(*table())
     with pytest.raises(ValueError, match="coverage is 2"):
         SoUNetEnsemble().predict_interval([[1.0]], coverage=2)
+
+
+def labels(n=82, seed=0):
+    X, y = table(n, seed)
+    names = np.array(["ash", "oak", "yew"])[np.digitize(y, [0.3, 1.2])]
+    names[0] = "elm"  # the only one
+    return X, names
+
+
+@pytest.fixture(scope="module")
+def classes():
+    net = SoUNetClassifier(**SETTINGS | {"epochs": 40})
+    ensemble = SoUNetEnsemble(net, confidences=(0.1, 1.0), folds=4, random_state=0)
+    return ensemble.fit(*labels())
+
+
+def test_an_ensemble_for_classes_is_weighed_and_calibrated_by_rows_left_out(classes):
+    X, y = labels()
+    assert classes.classes_.tolist() == ["ash", "elm", "oak", "yew"]
+    codes = np.searchsorted(classes.classes_, y)
+    parts = classes._deal(codes, np.random.RandomState(0))
+    assert 0 not in parts  # the only row of its class is in every training set
+    shares = [np.bincount(codes[part], minlength=4) for part in parts]
+    assert np.ptp(shares, axis=0).max() <= 1
+    p, seen = np.zeros((2, *parts.shape, 4)), codes[parts.ravel()]
+    for j, part in enumerate(parts):
+        for k in range(2):
+            nets = classes.networks_[j - 1][k], classes.networks_[j][k]
+            p[k, j] = np.mean([net.predict_proba(X[part], mode="draws") for net in nets], axis=0)
+    p = p.reshape(2, -1, 4)
+    truth = p[:, np.arange(len(seen)), seen]
+    weights = stacking_weights(np.log(truth), np.ones(len(seen)))
+    np.testing.assert_allclose(classes.path_["weight"], weights, atol=2e-3)
+    mixed = np.tensordot(classes.path_["weight"].to_numpy(), p, 1)
+    wanted = fitted_temperature(mixed, seen, np.ones(len(seen)))
+    assert classes.temperature_ == pytest.approx(wanted, rel=1e-6)
+    new = labels(30, seed=1)[0]
+    members = [
+        np.mean([nets[k].predict_proba(new, mode="draws") for nets in classes.networks_], axis=0)
+        for k in range(2)
+    ]
+    mixed = np.tensordot(classes.path_["weight"].to_numpy(), members, 1)
+    expected = tempered(mixed, classes.temperature_)
+    np.testing.assert_allclose(classes.predict_proba(new), expected, rtol=1e-9)
+    assert classes.score(*labels(60, seed=2)) > 0.5
+    assert np.isneginf(classes.log_density(new[:1], ["never seen"]))
+    assert is_classifier(classes)
+    assert not hasattr(classes, "predict_interval")
+
+
+def test_layouts_are_weighed_as_confidences_are():
+    settings = {"confidences": (0.3,), "folds": 3, "hidden": ((4,), (4, 3)), "random_state": 0}
+    ensemble = SoUNetEnsemble(SoUNetRegressor(**SETTINGS), **settings).fit(*table(82))
+    assert ensemble.path_["hidden"].tolist() == ["4", "4–3"]
+    assert [len(net._network.layers) for net in ensemble.networks_[0]] == [2, 3]
+    assert np.isnan(ensemble.path_["units_2"]).tolist() == [True, False]
+    assert ensemble.path_["weight"].sum() == pytest.approx(1.0)
+
+
+def test_several_outputs_share_the_weights():
+    X, y = table(82)
+    net, settings = SoUNetRegressor(**SETTINGS), {"confidences": (0.1, 1.0), "folds": 4}
+    both = SoUNetEnsemble(net, **settings, random_state=0).fit(X, np.column_stack([y, 50 - 9 * y]))
+    mean, sd = both.predict(X[:5], return_std=True)
+    low, high = both.predict_interval(X[:5])
+    assert mean.shape == sd.shape == low.shape == high.shape == (5, 2)
+    assert ((low < mean) & (mean < high)).all()
+    assert both.log_density(X, np.column_stack([y, 50 - 9 * y])).shape == (82,)
+
+
+def test_files_of_an_ensemble(ensemble, classes, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X = table(20, seed=1)[0]
+    for model in (ensemble, classes):
+        model.save(tmp_path / "model")
+        again = SoUNetEnsemble.load(tmp_path / "model")
+        np.testing.assert_array_equal(again.predict(X), model.predict(X))
+        assert {k: v for k, v in again.get_params(deep=False).items() if k != "estimator"} == {
+            k: v for k, v in model.get_params(deep=False).items() if k != "estimator"
+        } | {"random_state": None}
+        again.export_onnx(tmp_path / "model.onnx", mode="draws")
+        session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+        found = session.run(None, {"X": X.astype(np.float32)})
+        expected = model.predict_proba(X) if model is classes else model.predict(X)[:, None]
+        np.testing.assert_allclose(found[0], expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"use SoUNetEnsemble\.load"):
+        SoUNetClassifier.load(tmp_path / "model")
+    tree, info = read(tmp_path / "model")
+    for odd in ({"folds": 3}, {"temperature": -1.0}, {"networks": []}, {"labels": None}):
+        write(tmp_path / "odd", tree, {**info, **odd})
+        with pytest.raises(ValueError, match="does not hold a network"):
+            SoUNetEnsemble.load(tmp_path / "odd")
+
+
+def test_progress_and_checkpoints_of_an_ensemble(ensemble, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(state, "BLOCK_STEPS", 6)  # three epochs a call
+    settings = {"confidences": (0.1, 1.0), "folds": 4, "random_state": 0}
+    net = SoUNetRegressor(**SETTINGS, checkpoint=tmp_path)
+    original, calls = training.scan_together, []
+
+    def dies(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    monkeypatch.setattr(training, "scan_together", dies)
+    with pytest.raises(KeyboardInterrupt):
+        SoUNetEnsemble(net, **settings, verbose=1).fit(*table(82))
+    assert "epoch 3/12" in capsys.readouterr().err
+    again = SoUNetEnsemble(net, **settings).fit(*table(82))
+    assert len(calls) == 5  # of four calls two were done
+    X = table(10, seed=1)[0]
+    np.testing.assert_allclose(again.predict(X), ensemble.predict(X), rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="other settings or other data"):
+        SoUNetEnsemble(net, **settings | {"confidences": (0.2, 1.0)}).fit(*table(82))

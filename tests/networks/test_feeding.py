@@ -143,7 +143,7 @@ def test_batches_hold_out_every_so_many_rows():
     auto = {**SETTINGS, "confidence_weights": "auto"}
     net = SoUNetRegressor(**auto).fit([(X[:30], y[:30]), (X[30:], y[30:])])
     assert "validation_loss" in net.path_
-    assert net.history_.n_rows == 3 + 3 * 1 + 2  # the path, then half of the epochs on all rows
+    assert len(net.history_) == 3 + 3 * 1 + 2  # the path, then half of the epochs on all rows
 
 
 _MAPPED = """

@@ -63,7 +63,7 @@ FEW_ROWS = 300
 KEPT_BYTES = 2**27  # of posterior draws that are kept between calls
 EPOCHS, LEAST_EPOCHS = 100, 20  # epochs=None is EPOCHS, but LEAST_STEPS to MOST_STEPS
 LEAST_STEPS, MOST_STEPS = 4_000, 20_000
-RATES, RATE_STEPS = (0.002, 0.01), 40.0  # learning_rate=None is RATE_STEPS / steps, within RATES
+RATES, RATE_STEPS = (0.002, 0.01), 20.0  # learning_rate=None is RATE_STEPS / steps, within RATES
 HIDDEN, SMALL_HIDDEN = (200, 200), (50, 50)  # hidden=None, from path.SEPARATE_ROWS rows and below
 SKIP_CONFIDENCE = 0.3  # in the weights of the linear part: 1 and 0.1 predict worse on small tables
 WIDE = 4  # prune_inputs="auto" is True where columns times this are at least the rows
@@ -200,7 +200,7 @@ class BaseNet(SelectorMixin, Intake):
         last, done = self._ends[-1], len(history["epoch"])
         ends[chosen] = last._replace(epoch=done + last.epoch)
         names = [name for name in history if name in self.history_]
-        rows = _columns(pd.concat([history[names], self.history_[names]]))
+        rows = storage.table_columns(pd.concat([history[names], self.history_[names]]))
         rows["epoch"] = np.arange(1, len(rows["epoch"]) + 1)
         value = np.where(np.arange(len(ends)) == chosen, self.value_, table["value"])
         self._set_fitted(plan.spec, ends, rows)
@@ -367,11 +367,15 @@ class BaseNet(SelectorMixin, Intake):
             The file; ``.safetensors`` is the usual ending.
         """
         check_is_fitted(self)
+        storage.write(path, *self._file_parts())
+
+    def _file_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file holds: arrays, and fields of JSON."""
         arrays, info = self._state()
         tree = {
             "ends": storage.ends_tree(self._ends),
-            "history": _columns(self.history_),
-            "path": _columns(self.path_),
+            "history": storage.table_columns(self.history_),
+            "path": storage.table_columns(self.path_),
             "x_shift": self._x_scaler.shift,
             "x_scale": self._x_scaler.scale,
             **arrays,
@@ -391,7 +395,7 @@ class BaseNet(SelectorMixin, Intake):
             "prunes": self._prunes,
             "skips": self._skips,
         }
-        storage.write(path, tree, info)
+        return tree, info
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -408,16 +412,9 @@ class BaseNet(SelectorMixin, Intake):
             The fitted estimator.
         """
         tree, info = storage.read(path)
-        if info.get("class") != cls.__name__:
-            raise ValueError(
-                f"{str(path)!r} holds a {info.get('class')}; use {info.get('class')}.load."
-            )
-        try:
+        storage.check_class(path, info, cls.__name__)
+        with storage.crafted(path):
             return cls._from_file(tree, info)
-        except Exception as error:  # of whatever kind fields that do not fit provoke
-            raise ValueError(
-                f"{str(path)!r} does not hold a network that soubayes saved: {error}"
-            ) from error
 
     @classmethod
     def _from_file(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
@@ -761,17 +758,23 @@ class BaseNet(SelectorMixin, Intake):
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name != "_kept_draws"}
 
+    @property
+    def _row_shape(self) -> tuple[int, ...]:
+        """Of what `fit` took."""
+        return self._input_shape if self._rows_are_images else (self.n_features_in_,)
+
     def _n_draws(self, n_draws: int, mode: str) -> int | None:
         check_choice("mode", mode, ("draws", "mean"))
         return n_draws if mode == "draws" else None
 
 
-def _columns(table: pd.DataFrame) -> dict[str, np.ndarray]:
-    """A table as what a file holds."""
-    return {str(name): table[name].to_numpy() for name in table}
-
-
-def fit_together(nets: list[list[Any]], data: list[tuple[Any, Any, Any]]) -> None:
+def fit_together(
+    nets: list[list[Any]],
+    data: list[tuple[Any, Any, Any]],
+    *,
+    verbose: int = 0,
+    folder: Path | None = None,
+) -> None:
     """Fit groups of networks of one structure, one confidence each, on data (X, y, weight).
 
     The networks of a group have one seed and the same data; the data of all groups have one size.
@@ -782,14 +785,19 @@ def fit_together(nets: list[list[Any]], data: list[tuple[Any, Any, Any]]) -> Non
         each = zip(group, taken, strict=True)
         plans.append([net._plan(own, (net.confidence_weights,)) for net, own in each])
     first = plans[0][0]
-    runs = train_together(
-        first.spec,
-        [[stage_problem(p.spec, p.problem, p.schedule, 0) for p in group] for group in plans],
-        first.schedule,
-        [[plan.run for plan in group] for group in plans],
-        [group[0]._rng_seed for group in nets],
-        [jax.device_get(next(group[0].chunks(0))) for group in plans],
-    )
+    prints = [plan.info["fingerprint"] for group in plans for plan in group]
+    with progress(verbose, first.schedule.epochs) as show:
+        runs = train_together(
+            first.spec,
+            [[stage_problem(p.spec, p.problem, p.schedule, 0) for p in group] for group in plans],
+            first.schedule,
+            [[plan.run for plan in group] for group in plans],
+            [group[0]._rng_seed for group in nets],
+            [jax.device_get(next(group[0].chunks(0))) for group in plans],
+            show,
+            folder,
+            {"fingerprints": prints, "seeds": [group[0]._rng_seed for group in nets]},
+        )
     for net, run in zip(chain(*nets), chain(*runs), strict=True):
         net.finished_ = True
         net._set_run(first.spec, run, (net.confidence_weights,), None)

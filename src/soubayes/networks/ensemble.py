@@ -1,25 +1,40 @@
 """Networks of several confidences, averaged with weights and noise by rows that they never saw."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
+from itertools import product
+from math import ceil
+from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator, MetaEstimatorMixin, RegressorMixin, clone
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
+from sklearn.metrics import accuracy_score, r2_score
+from sklearn.utils import (
+    ClassifierTags,
+    RegressorTags,
+    check_random_state,
+)
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from soubayes._optional import require
 from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
 from soubayes.data.streams import check_masks
+from soubayes.networks import storage, structure
 from soubayes.networks.base import fit_together
-from soubayes.networks.estimators import SoUNetRegressor
+from soubayes.networks.estimators import SoUNetClassifier, SoUNetRegressor
 from soubayes.networks.feeding import check_weight, minibatches
+from soubayes.networks.learning import fitted_temperature, tempered
 from soubayes.networks.mixtures import NormalMixture, interval_tails, stacking_weights
 from soubayes.networks.path import CONFIDENCES, ROUND
 
 BATCH, EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
+CLASS_STEPS = 2000  # of a classifier without epochs of its own
 FACTORS = 2.0 ** np.arange(-4, 9)  # what may multiply the variance of an average of networks
 UNSEEN = 2  # networks that have not seen a row of the training data
 _LEAST_WEIGHT = 1e-3  # components of less weight are left out
@@ -27,7 +42,7 @@ _ROWS = 4096  # whose components are held at once
 
 
 class Average(NamedTuple):
-    """The average of several networks of one confidence, at every row."""
+    """The average of several networks of one kind, (rows, outputs)."""
 
     mean: np.ndarray
     within: np.ndarray  # noise and posterior variance of a network, averaged
@@ -38,48 +53,75 @@ class Average(NamedTuple):
         return factor * (self.within + self.between)
 
 
-class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
-    """Regression by networks of several confidences, trained on folds and averaged.
+def _for_classes(ensemble: Any) -> bool:
+    return isinstance(ensemble.estimator, SoUNetClassifier)
+
+
+def _for_numbers(ensemble: Any) -> bool:
+    return not _for_classes(ensemble)
+
+
+class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
+    """Networks of several confidences, trained on folds and averaged; for numbers or classes.
 
     The rows are dealt into folds, and network j is trained without the folds j and j + 1. So every
-    row is predicted by the average of two networks that have not seen it. For the confidences k in
-    the weights and for factors a of the variance, these averages are the components N(mean_k(x),
-    a (noise_k + posterior variance_k(x) + variance between networks_k(x))) of a mixture, whose
-    weights have the largest log score on the rows (stacking). Several factors make tails that may
-    be heavy. All networks are trained in one compiled program: small ones spend their time on
+    row is predicted by the average of two networks that have not seen it. These predictions decide
+    how much each confidence (and each layout of hidden layers) weighs: the weights of a mixture
+    that have the largest log score on the rows (stacking).
+
+    The components of a regression are N(mean_k(x), a (noise_k + posterior variance_k(x) + variance
+    between networks_k(x))) for several factors a, which makes tails that may be heavy. Those of a
+    classifier are class probabilities, and the mixture has a temperature.
+
+    All networks of a layout are trained in one compiled program: small ones spend their time on
     calls and on random numbers, not on arithmetic. Those of a fold share their random numbers.
 
     Parameters
     ----------
-    estimator : SoUNetRegressor or None
-        The network. None is ``SoUNetRegressor((50,), learning_rate=0.01)`` with 1,000 epochs, or
-        fewer where these would be more than 8,000 steps.
-    confidences : sequence of float
+    estimator : SoUNetRegressor, SoUNetClassifier or None, default=None
+        The network. A classifier makes an ensemble for classes. None is
+        ``SoUNetRegressor((50,), learning_rate=0.01, skip=False, prune_inputs=False)`` with 1,000
+        epochs, or fewer where these would be more than 8,000 steps.
+    hidden : sequence of tuple, optional
+        Layouts of hidden layers to choose among, such as ``((50,), (50, 50))``: the held-out rows
+        weigh them as they weigh the confidences. By default the estimator's own.
+    confidences : sequence of float, default=(0.03, 0.1, 0.3, 1.0)
         Confidences in the weights, one network of each in every fold (see `SoUNetRegressor`): 1 is
         Bayes' rule, smaller ones give larger networks that follow the data more closely.
-    folds : int
-        The number of folds, and of networks of each confidence. When the number of rows is not a
-        multiple of it, the rows left over are in every training set.
-    random_state : int, RandomState or None
+    folds : int, default=8
+        The number of folds, and of networks of each kind. When the number of rows is not a multiple
+        of it, the rows left over are in every training set, and so are the rows of classes with
+        fewer rows than folds.
+    random_state : int, RandomState or None, default=None
         Decides the folds and the networks.
+    verbose : int, default=0
+        1 shows progress. That of the estimator does the same.
+    checkpoint : str or path-like, optional
+        A folder. A training that was killed continues from it to the same result. That of the
+        estimator does the same.
 
     Attributes
     ----------
-    networks_ : list of list of SoUNetRegressor
-        The fitted networks: for every fold a list, one a confidence.
+    networks_ : list of list of estimator
+        The fitted networks: for every fold a list, one for each row of ``path_``.
     path_ : pandas.DataFrame
-        A row a confidence: its weight, the mean factor of its variance, and the mean number of
-        units of every layer.
+        A row for each layout and confidence: its weight, the mean number of units of every layer
+        and, of a regression, the mean factor of its variance.
     noise_weights_ : ndarray
-        Weights of the mixture: a row a confidence, a column a factor 1/16, 1/8, ..., 256.
+        Of a regression, the weights of the mixture: a row for each row of ``path_``, a column for
+        each factor 1/16, 1/8, ..., 256.
+    classes_ : ndarray
+        The labels of a classifier.
+    temperature_ : float
+        Of a classifier: what the probabilities of the mixture are calibrated with.
 
     Notes
     -----
     Averaging networks is not a new objective: each minimises eq. 5 of the paper on its own rows.
 
-    A prediction averages all K networks of a confidence, whose squared error is smaller than that
-    of an average of two by (1/2 - 1/K) times the variance between networks (Krogh and Vedelsby).
-    This is taken from the variance of a component, of which at least half is left.
+    A prediction averages all K networks of a kind, whose squared error is smaller than that of an
+    average of two by (1/2 - 1/K) times the variance between networks (Krogh and Vedelsby). This is
+    taken from the variance of a component, of which at least half is left.
 
     References
     ----------
@@ -106,14 +148,20 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         self,
         estimator: Estimator | None = None,
         *,
+        hidden: Sequence[tuple[Any, ...]] | None = None,
         confidences: Sequence[float] = CONFIDENCES,
         folds: int = 8,
         random_state: State = None,
+        verbose: int = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
         self.estimator = estimator
+        self.hidden = hidden
         self.confidences = confidences
         self.folds = folds
         self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Train without two folds each, at each confidence; weigh by the rows left out.
@@ -122,8 +170,8 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         ----------
         X : array-like of shape (rows, columns)
             The columns are standardised inside.
-        y : array-like of shape (rows,)
-            The targets.
+        y : array-like of shape (rows,) or (rows, outputs)
+            The targets, or the labels.
         sample_weight : array-like of shape (rows,) or None
             What multiplies the loss of every row; rows of weight 0 are left out.
 
@@ -132,87 +180,158 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         SoUNetEnsemble
             The fitted estimator itself.
         """
+        kinds = self._kinds()
         check_masks(X=X, y=y, sample_weight=sample_weight)
-        X, y = validate_data(self, X, y, dtype="numeric", y_numeric=True, ensure_min_samples=6)
+        X, y = validate_data(
+            self, X, y, dtype="numeric", multi_output=True, y_numeric=not self._CLASSES,
+            ensure_min_samples=6,
+        )  # fmt: skip
         weight = check_weight(sample_weight, X)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        confidences = self._confidences()
+        if self._CLASSES:
+            check_classification_targets(y)
+            self.classes_, y = np.unique(column_or_1d(y), return_inverse=True)
         if not UNSEEN < self.folds <= len(X) // 2:
             raise ValueError(
                 f"folds is {self.folds}, but it must be between 3 and half of the {len(X)} rows."
             )
         rng = check_random_state(self.random_state)
-        size = len(X) // self.folds
-        parts = rng.permutation(len(X))[: self.folds * size].reshape(self.folds, size)
-        template = self._template(len(X) - UNSEEN * size)
+        parts = self._deal(y, rng)
+        template = self._template(len(X) - UNSEEN * parts.shape[1])
         unseen = [np.concatenate([parts[j], parts[j - self.folds + 1]]) for j in range(self.folds)]
         seeds = rng.randint(2**31 - 1, size=self.folds).tolist()
-        nets = [
-            [
-                clone(template).set_params(confidence_weights=c, random_state=seed)
-                for c in confidences
-            ]
-            for seed in seeds
-        ]
         rest = [np.setdiff1d(np.arange(len(X)), rows) for rows in unseen]
-        fit_together(nets, [(X[rows], y[rows], weight[rows]) for rows in rest])
-        self.networks_ = nets
-        held_out = [
-            [_average(pair, X[part]) for pair in zip(*self._without(j), strict=True)]
-            for j, part in enumerate(parts)
-        ]
+        data = [(X[rows], y[rows], weight[rows]) for rows in rest]
+        folder = self.checkpoint if self.checkpoint is not None else template.checkpoint
+        self.networks_: list[list[Any]] = [[] for _ in seeds]
+        for number, layout in enumerate(dict.fromkeys(hidden for hidden, _ in kinds)):
+            nets = [
+                [
+                    clone(template).set_params(
+                        **({} if layout is None else {"hidden": layout}),
+                        confidence_weights=c, random_state=seed, checkpoint=None,
+                    )
+                    for hidden, c in kinds
+                    if hidden == layout
+                ]
+                for seed in seeds
+            ]  # fmt: skip
+            place = None if folder is None else Path(folder) / f"layout_{number}"
+            fit_together(nets, data, verbose=self.verbose or template.verbose, folder=place)
+            for all_nets, group in zip(self.networks_, nets, strict=True):
+                all_nets += group
+        self._flat_y = y.ndim == 1
+        self._n_outputs = len(self.classes_) if self._CLASSES else int(np.prod(y.shape[1:]))
         rows = parts.ravel()
-        self._weigh(y[rows], weight[rows], [_joined(k) for k in zip(*held_out, strict=True)])
+        self._weigh(y[rows], weight[rows], X, parts)
         return self
 
-    def _confidences(self) -> list[float]:
+    @property
+    def _CLASSES(self) -> bool:
+        return _for_classes(self)
+
+    def _kinds(self) -> list[tuple[Any, float]]:
+        """Layouts of hidden layers, None for the estimator's own, and confidences."""
+        if not isinstance(self.estimator, SoUNetRegressor | SoUNetClassifier | None):
+            raise TypeError(
+                f"estimator is a {type(self.estimator).__name__}, but an ensemble is made of "
+                "SoUNetRegressor or SoUNetClassifier."
+            )
         values = [check_gamma("weights", c, allow_inf=False) for c in self.confidences]
         if not values:
             raise ValueError("confidences is empty, but at least one confidence is needed.")
-        return values
+        layouts = [None] if self.hidden is None else [tuple(layout) for layout in self.hidden]
+        if not layouts:
+            raise ValueError("hidden is empty, but at least one layout of layers is needed.")
+        return list(product(layouts, values))
+
+    def _deal(self, y: np.ndarray, rng: np.random.RandomState) -> np.ndarray:
+        """Rows of every fold, equally many; of classes the same share in each."""
+        order = rng.permutation(len(y))
+        if self._CLASSES:
+            order = order[np.argsort(y[order], kind="stable")]
+            order = order[np.bincount(y)[y[order]] >= self.folds]
+        size = len(order) // self.folds
+        if not size:
+            raise ValueError(
+                f"folds is {self.folds}, but no class has as many rows. Use fewer folds."
+            )
+        if self._CLASSES:
+            return order[: self.folds * size].reshape(size, self.folds).T
+        return order[: self.folds * size].reshape(self.folds, size)
 
     def _without(self, fold: int) -> list[list[Any]]:
-        """The networks, by confidence, that were trained without a fold."""
+        """The networks, by kind, that were trained without a fold."""
         return [self.networks_[fold - 1], self.networks_[fold]]
 
     def _template(self, rows: int) -> Any:
-        if self.estimator is not None:
-            if not isinstance(self.estimator, SoUNetRegressor):
-                raise TypeError(
-                    f"estimator is a {type(self.estimator).__name__}, but an ensemble is made of "
-                    "SoUNetRegressor."
-                )
-            return self.estimator
         steps, _ = minibatches(rows, BATCH)
-        epochs = ROUND * -(-min(EPOCHS, STEPS // steps) // ROUND)
-        return SoUNetRegressor((50,), epochs=epochs, batch_size=BATCH, learning_rate=0.01)
+        if self.estimator is None:
+            epochs = ROUND * -(-min(EPOCHS, STEPS // steps) // ROUND)
+            return SoUNetRegressor(
+                (50,), epochs=epochs, batch_size=BATCH, learning_rate=0.01, skip=False,
+                prune_inputs=False,
+            )  # fmt: skip
+        template = clone(self.estimator)
+        if template.epochs is None and self._CLASSES:
+            template.set_params(epochs=ROUND * ceil(CLASS_STEPS / steps / ROUND))
+        return template
 
     def predict(
         self, X: ArrayLike, *, return_std: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
-        """The mean of the mixture; with `return_std` also its standard deviation.
+        """The mean of the mixture, or the most probable label.
 
         Parameters
         ----------
         X : array-like of shape (rows, columns)
             Rows to predict.
         return_std : bool
-            Whether to return the standard deviation too.
+            Whether to return the standard deviation too; of a regression only.
 
         Returns
         -------
         ndarray or tuple of ndarray
-            Means of the rows, or means and standard deviations.
+            Means of the rows or labels, or means and standard deviations.
         """
+        if self._CLASSES:
+            return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
         def moments(mixture: NormalMixture) -> np.ndarray:
-            mean = mixture.weight @ mixture.mean
-            spread = mixture.weight @ ((mixture.mean - mean) ** 2 + mixture.variance)
-            return np.stack([mean, np.sqrt(spread)], axis=1)
+            mean = np.tensordot(mixture.weight, mixture.mean, 1)
+            squares = (mixture.mean - mean) ** 2 + mixture.variance
+            return np.stack([mean, np.sqrt(np.tensordot(mixture.weight, squares, 1))], axis=1)
 
-        mean, sd = self._by_rows(X, moments).T
+        found = self._by_rows(X, moments)
+        mean, sd = self._shaped(found[:, 0]), self._shaped(found[:, 1])
         return (mean, sd) if return_std else mean
 
+    @available_if(_for_classes)
+    def predict_proba(self, X: ArrayLike) -> np.ndarray:
+        """Calibrated probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+            Rows to predict.
+
+        Returns
+        -------
+        ndarray of shape (rows, classes)
+            The columns are in the order of ``classes_``.
+        """
+        check_is_fitted(self)
+        rows = validate_data(self, X, reset=False, dtype="numeric")
+        p = sum(
+            weight * _probabilities(members, rows)
+            for members, weight in zip(
+                zip(*self.networks_, strict=True), self.path_["weight"], strict=True
+            )
+            if weight > 0
+        )
+        return tempered(np.asarray(p), self.temperature_)
+
+    @available_if(_for_numbers)
     def predict_interval(
         self, X: ArrayLike, coverage: float = 0.9
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -235,8 +354,8 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         def ends(mixture: NormalMixture) -> np.ndarray:
             return np.stack([mixture.quantile(level) for level in tails], axis=1)
 
-        low, high = self._by_rows(X, ends).T
-        return low, high
+        found = self._by_rows(X, ends)
+        return self._shaped(found[:, 0]), self._shaped(found[:, 1])
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """log p(y | x) of every row.
@@ -245,37 +364,225 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
         ----------
         X : array-like of shape (rows, columns)
             Rows to predict.
-        y : array-like of shape (rows,)
-            Their targets.
+        y : array-like of shape (rows,) or (rows, outputs)
+            Their targets or labels.
 
         Returns
         -------
         ndarray
-            The logarithm of the predictive density.
+            The logarithm of the predictive density, summed over outputs, or of the probability.
         """
-        targets = iter(np.array_split(np.asarray(y, float), _pieces(len(np.asarray(y)))))
+        y = np.asarray(y)
+        if self._CLASSES:
+            codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+            p = self.predict_proba(X)[np.arange(len(codes)), codes]
+            with np.errstate(divide="ignore"):
+                return np.log(np.where(self.classes_[codes] == y, p, 0.0))
+        targets = iter(np.array_split(y.astype(float).reshape(len(y), -1), _pieces(len(y))))
         return self._by_rows(X, lambda mixture: mixture.log_density(next(targets)))
 
-    def _weigh(self, y: np.ndarray, weight: np.ndarray, held_out: list[Average]) -> None:
-        """Weights of confidences and factors, from averages of networks that have not seen y."""
-        logs = [
-            _component(average.mean, average.variance(factor), 1.0).log_density(y)
-            for average in held_out
-            for factor in FACTORS
-        ]
-        weights = stacking_weights(np.array(logs), weight)
-        weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
-        self.noise_weights_ = (weights / weights.sum()).reshape(len(held_out), len(FACTORS))
-        total = self.noise_weights_.sum(axis=1)
-        sizes = np.array([[m.architecture_.final for m in path] for path in self.networks_])
-        units = sizes.mean(axis=0)[:, 1:-1].T
-        columns = {
-            "confidence": [m.confidence_weights for m in self.networks_[0]],
-            "weight": total,
-            "noise_factor": self.noise_weights_ @ FACTORS / np.where(total > 0, total, np.nan),
-            **{f"units_{i}": column for i, column in enumerate(units, start=1)},
+    def score(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
+        """R² of the mean, or the share of right labels.
+
+        Parameters
+        ----------
+        X : array-like of shape (rows, columns)
+            Rows to predict.
+        y : array-like of shape (rows,) or (rows, outputs)
+            Their targets or labels.
+        sample_weight : array-like of shape (rows,) or None
+            Weights of the rows.
+
+        Returns
+        -------
+        float
+            The score; higher is better.
+        """
+        measure = accuracy_score if self._CLASSES else r2_score
+        return float(measure(y, self.predict(X), sample_weight=sample_weight))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted ensemble to one file, which ``load`` reads without running code.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; ``.safetensors`` is the usual ending.
+        """
+        check_is_fitted(self)
+        parts = [[net._file_parts() for net in group] for group in self.networks_]
+        tree = {
+            "networks": [[tree for tree, _ in group] for group in parts],
+            "weights": self.path_["weight"].to_numpy() if self._CLASSES else self.noise_weights_,
         }
-        self.path_ = pd.DataFrame(columns)
+        info: dict[str, Any] = {
+            "class": type(self).__name__,
+            "networks": [[info for _, info in group] for group in parts],
+            "default": self.estimator is None,
+            "classes": self._CLASSES,
+            "hidden": None if self.hidden is None else list(map(structure.to_json, self.hidden)),
+            "confidences": [float(c) for c in self.confidences],
+            "folds": int(self.folds),
+            "flat_y": self._flat_y,
+            "n_outputs": self._n_outputs,
+            "n_features_in": self.n_features_in_,
+            "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
+        }
+        if self._CLASSES:
+            info |= {"labels": storage.labels_to_json(self.classes_)}
+            info |= {"temperature": self.temperature_}
+        storage.write(path, tree, info)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an ensemble that ``save`` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        SoUNetEnsemble
+            The fitted ensemble.
+        """
+        tree, info = storage.read(path)
+        storage.check_class(path, info, cls.__name__)
+        with storage.crafted(path):
+            return cls._from_file(tree, info)
+
+    @classmethod
+    def _from_file(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
+        """The ensemble of a file's fields, which may be anything."""
+        kind = SoUNetClassifier if info["classes"] else SoUNetRegressor
+        nets = [
+            [kind._from_file(*parts) for parts in zip(*group, strict=True)]
+            for group in zip(tree["networks"], info["networks"], strict=True)
+        ]
+        hidden = info["hidden"]
+        ensemble = cls(
+            None if info["default"] else clone(nets[0][0]),
+            hidden=None if hidden is None else tuple(map(structure.from_json, hidden)),
+            confidences=tuple(info["confidences"]),
+            folds=info["folds"],
+        )
+        ensemble.networks_ = nets
+        ensemble._flat_y, ensemble._n_outputs = bool(info["flat_y"]), int(info["n_outputs"])
+        ensemble.n_features_in_ = int(info["n_features_in"])
+        if info["feature_names"]:
+            ensemble.feature_names_in_ = np.array(info["feature_names"], dtype=object)
+        weights = np.asarray(tree["weights"], float)
+        counts = {len(group) for group in nets} | {len(weights)}
+        columns = {net.n_features_in_ for group in nets for net in group}
+        outputs = {net._n_outputs for group in nets for net in group}
+        if len(nets) != ensemble.folds or len(counts) != 1:
+            raise ValueError(f"it has {counts} networks in {len(nets)} folds")
+        if columns != {ensemble.n_features_in_} or outputs != {ensemble._n_outputs}:
+            raise ValueError("its networks have different columns or outputs")
+        if info["classes"]:
+            ensemble.classes_ = storage.labels_from_json(info["labels"])
+            ensemble.temperature_ = float(info["temperature"])
+            if len(ensemble.classes_) != ensemble._n_outputs or not ensemble.temperature_ > 0:
+                raise ValueError("its labels or its temperature do not fit")
+        if weights.shape[1:] != (() if info["classes"] else (len(FACTORS),)):
+            raise ValueError("its weights do not fit its networks")
+        ensemble._report(weights)
+        return ensemble
+
+    def export_onnx(
+        self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
+    ) -> None:
+        """Write the ensemble as one ONNX file (extra ``onnx``): its mean or its probabilities.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        mode : {"mean", "draws"}, default="mean"
+            The mean weights of every network, or the average of its posterior draws, which is what
+            ``predict`` uses.
+        n_draws : int, default=100
+            Draws of each network; ``predict`` uses 100.
+        """
+        check_is_fitted(self)
+        export = require("soubayes.networks.export", "export_onnx")
+        export.export_ensemble(self, Path(path), self.networks_[0][0]._n_draws(n_draws, mode))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "path_")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.estimator_type = "classifier" if self._CLASSES else "regressor"
+        tags.target_tags.required = True
+        if self._CLASSES:
+            tags.classifier_tags = ClassifierTags()
+        else:
+            tags.regressor_tags = RegressorTags()
+            tags.target_tags.multi_output = True
+        return tags
+
+    @property
+    def _row_shape(self) -> tuple[int, ...]:
+        return (self.n_features_in_,)
+
+    def _shaped(self, values: np.ndarray) -> np.ndarray:
+        return values[:, 0] if self._flat_y else values
+
+    def _weigh(self, y: np.ndarray, weight: np.ndarray, X: np.ndarray, parts: np.ndarray) -> None:
+        """Weights of the kinds of networks, from averages of networks that have not seen y."""
+
+        def unseen(average: Callable[..., Any]) -> list[list[Any]]:
+            """For every fold and kind, the average of the networks trained without the fold."""
+            return [
+                [average(pair, X[part]) for pair in zip(*self._without(j), strict=True)]
+                for j, part in enumerate(parts)
+            ]
+
+        if self._CLASSES:
+            p = [np.concatenate(k) for k in zip(*unseen(_probabilities), strict=True)]
+            logs = np.log(np.maximum([each[np.arange(len(y)), y] for each in p], 1e-30))
+            total = _without_least(stacking_weights(logs, weight))
+            mixed = np.tensordot(total, np.array(p), 1)
+            self.temperature_ = fitted_temperature(mixed, y, weight)
+            self._report(total)
+        else:
+            targets = np.asarray(y, float).reshape(len(y), -1)
+            held_out = [_joined(k) for k in zip(*unseen(_average), strict=True)]
+            logs = np.array(
+                [
+                    _component(average.mean, average.variance(factor), 1.0).log_density(targets)
+                    for average in held_out
+                    for factor in FACTORS
+                ]
+            )
+            weights = _without_least(stacking_weights(logs, weight))
+            self._report(weights.reshape(len(held_out), len(FACTORS)))
+
+    def _report(self, weights: np.ndarray) -> None:
+        """The table of the networks, from the weights of the mixture."""
+        nets = self.networks_[0]
+        table: dict[str, Any] = {}
+        if self.hidden is not None:
+            table["hidden"] = ["–".join(map(str, net._hidden)) for net in nets]
+        table["confidence"] = [net.confidence_weights for net in nets]
+        table["weight"] = weights
+        if not self._CLASSES:
+            self.noise_weights_ = weights
+            table["weight"] = total = weights.sum(axis=1)
+            table["noise_factor"] = weights @ FACTORS / np.where(total > 0, total, np.nan)
+        self.path_ = pd.DataFrame(table | self._units())
+
+    def _units(self) -> dict[str, np.ndarray]:
+        """The mean number of units of every hidden layer; NaN where a layout has fewer layers."""
+        sizes = [
+            np.mean([net.architecture_.final[1:-1] for net in nets], axis=0)
+            for nets in zip(*self.networks_, strict=True)
+        ]
+        depth = max(map(len, sizes))
+        padded = np.array([[*size, *[np.nan] * (depth - len(size))] for size in sizes])
+        return {f"units_{i}": column for i, column in enumerate(padded.T, start=1)}
 
     def _by_rows(self, X: Any, of: Any) -> np.ndarray:
         """A function of the mixture, applied to a few rows at a time."""
@@ -306,9 +613,20 @@ class SoUNetEnsemble(RegressorMixin, MetaEstimatorMixin, BaseEstimator):
 def _average(nets: Sequence[Any], X: np.ndarray) -> Average:
     """The average of networks at the rows of X."""
     means, deviations = zip(*(net._moments(X, 100, "draws") for net in nets), strict=True)
-    noise = np.mean([net._noise_variance() for net in nets])
+    noise = np.mean([net._noise_variance() for net in nets], axis=0)
     within = noise + np.square(deviations).mean(axis=0)
-    return Average(np.mean(means, axis=0), within, np.var(means, axis=0, ddof=1))
+    parts = np.mean(means, axis=0), within, np.var(means, axis=0, ddof=1)
+    return Average(*(part.reshape(len(X), -1) for part in parts))
+
+
+def _probabilities(nets: Sequence[Any], X: np.ndarray) -> np.ndarray:
+    """The average of the networks' class probabilities by draws."""
+    return np.mean([net.predict_proba(X, mode="draws") for net in nets], axis=0)
+
+
+def _without_least(weights: np.ndarray) -> np.ndarray:
+    weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
+    return weights / weights.sum()
 
 
 def _joined(averages: Sequence[Average]) -> Average:

@@ -81,7 +81,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     batch_size : int, default=100
         Rows of a minibatch.
     learning_rate : float or None, default=None
-        Learning rate of Adam. It is held for half of the run and then decays. None is 40 over the
+        Learning rate of Adam. It is held for half of the run and then decays. None is 20 over the
         number of steps, between 0.002 and 0.01.
     scale_speed : float or None, default=None
         Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
@@ -490,7 +490,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     batch_size : int, default=100
         Rows of a minibatch.
     learning_rate : float or None, default=None
-        Learning rate of Adam. It is held for half of the run and then decays. None is 40 over the
+        Learning rate of Adam. It is held for half of the run and then decays. None is 20 over the
         number of steps, between 0.002 and 0.01.
     scale_speed : float or None, default=None
         Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.

@@ -44,6 +44,21 @@ def export_onnx(net: Any, path: Path, n_draws: int | None, temperature: float) -
     write_graph(path, net, graph, predicted(net, graph, n_draws, temperature))
 
 
+def export_ensemble(ensemble: Any, path: Path, n_draws: int | None) -> None:
+    """Write the weighted average of an ensemble's networks."""
+    graph, parts = Graph(), []
+    for nets, weight in zip(
+        zip(*ensemble.networks_, strict=True), ensemble.path_["weight"], strict=True
+    ):
+        for net in nets if weight > 0 else ():
+            value = predicted(net, graph, n_draws)
+            parts.append(graph.add("Mul", value, graph.hold(np.array(weight / len(nets)))))
+    value = graph.add("Sum", *parts)
+    if ensemble._CLASSES:
+        value = tempered(graph, value, ensemble.temperature_)
+    write_graph(path, ensemble, graph, value)
+
+
 def predicted(net: Any, graph: Graph, n_draws: int | None, temperature: float = 1.0) -> str:
     """Nodes from X to probabilities, or to the mean of y, (rows, outputs)."""
     value = _outputs(net, graph, network_weights(net, n_draws))
@@ -68,7 +83,7 @@ def write_graph(path: Path, net: Any, graph: Graph, value: str) -> None:
     outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)]
     if net._CLASSES:
         outputs.append(_label(net.classes_, graph))
-    shape = ["rows", *(net._input_shape if net._rows_are_images else (net.n_features_in_,))]
+    shape = ["rows", *net._row_shape]
     inputs = [helper.make_tensor_value_info("X", TensorProto.FLOAT, shape)]
     model = helper.make_model(
         helper.make_graph(graph.nodes, type(net).__name__, inputs, outputs, graph.tensors),

@@ -11,23 +11,24 @@ _HALVINGS, _STEPS_OF_EM = 60, 2000
 class NormalMixture(NamedTuple):
     """Normal components of the predictive distribution of every row."""
 
-    mean: np.ndarray  # (components, rows)
+    mean: np.ndarray  # (components, rows) or (components, rows, outputs)
     variance: np.ndarray  # likewise
     weight: np.ndarray  # (components,), with sum 1
 
     def log_density(self, y: np.ndarray) -> np.ndarray:
-        """log p(y) of every row."""
+        """log p(y) of every row; the outputs of a component are independent."""
         squares = (y - self.mean) ** 2 / self.variance
         logs = -(squares + np.log(2 * np.pi * self.variance)) / 2
+        logs = logs.reshape(*logs.shape[:2], -1).sum(axis=2)
         return logsumexp(logs, axis=0, b=self.weight[:, None])
 
     def quantile(self, level: float) -> np.ndarray:
-        """The quantile of every row, by bisection."""
+        """The quantile of every row and output, by bisection."""
         sd = np.sqrt(self.variance)
         low, high = (self.mean - 40 * sd).min(axis=0), (self.mean + 40 * sd).max(axis=0)
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
-            below = self.weight @ ndtr((middle - self.mean) / sd) < level
+            below = np.tensordot(self.weight, ndtr((middle - self.mean) / sd), 1) < level
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return (low + high) / 2
 

@@ -6,11 +6,14 @@ Reading runs no code, and every file is replaced as a whole, so that a kill leav
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optax
+import pandas as pd
 
 from soubayes._files import atomic_path
 from soubayes._optional import require
@@ -78,14 +81,38 @@ def write_checkpoint(folder: str | os.PathLike[str], run: Run, info: dict[str, A
     write(_checkpoint_file(folder), tree, {**info, "epoch": run.epoch})
 
 
+def write_together(
+    folder: str | os.PathLike[str], params: Any, moments: Any, rows: Any, info: dict[str, Any]
+) -> None:
+    """The state of several networks that are trained together, in one file."""
+    tree = {
+        "params": params,
+        "moments": {"count": moments.count, "mu": moments.mu, "nu": moments.nu},
+        "history": [[columns(own) for own in group] for group in rows],
+    }
+    write(_checkpoint_file(folder), tree, info)
+
+
+def read_together(folder: str | os.PathLike[str]) -> tuple[Any, Any, Any, dict[str, Any]] | None:
+    """Params, moments, rows and info to go on with, or None when there is no checkpoint yet."""
+    if not _checkpoint_file(folder).exists():
+        return None
+    tree, info = read(_checkpoint_file(folder))
+    rows = [[_as_rows(history, info["epoch"]) for history in group] for group in tree["history"]]
+    return tree["params"], optax.ScaleByAdamState(**tree["moments"]), rows, info
+
+
+def _as_rows(history: dict[str, np.ndarray], count: int) -> list[dict[str, Any]]:
+    return [{name: history[name][i] for name in history} for i in range(count)]
+
+
 def read_checkpoint(folder: str | os.PathLike[str]) -> tuple[Run, dict[str, Any]] | None:
     """The run to go on with and its info, or None when there is no checkpoint yet."""
     if not _checkpoint_file(folder).exists():
         return None
     tree, info = read(_checkpoint_file(folder))
     moments = optax.ScaleByAdamState(**tree["moments"])
-    history = tree["history"]
-    rows = [{name: history[name][i] for name in history} for i in range(info["epoch"])]
+    rows = _as_rows(tree["history"], info["epoch"])
     ends = read_ends(tree)
     return Run(tree["params"], moments, Kept(**tree["kept"]), info["epoch"], rows, ends), info
 
@@ -98,6 +125,24 @@ def ends_tree(ends: list[End]) -> list[dict[str, Any]]:
 def read_ends(tree: dict[str, Any]) -> list[End]:
     """The networks of a tree that was read."""
     return [End(end["params"], Kept(**end["kept"]), int(end["epoch"])) for end in tree["ends"]]
+
+
+def check_class(path: str | os.PathLike[str], info: dict[str, Any], wanted: str) -> None:
+    """Raise unless the file holds an estimator of the wanted class."""
+    found = info.get("class")
+    if found != wanted:
+        raise ValueError(f"{str(path)!r} holds a {found}; use {found}.load.")
+
+
+@contextmanager
+def crafted(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors of whatever kind fields that do not fit provoke, as one that names the file."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"{str(path)!r} does not hold a network that soubayes saved: {error}"
+        ) from error
 
 
 def check_ends(spec: Spec, ends: list[End], epochs: int) -> None:
@@ -123,6 +168,11 @@ def _check_places(places: np.ndarray, count: int) -> None:
     ordered = given.ndim == 1 and given.dtype.kind == "i" and (np.diff(given) > 0).all()
     if not ordered or (len(given) and not 0 <= given[0] <= given[-1] < count):
         raise ValueError(f"units or inputs {given!r} are not among {count}")
+
+
+def table_columns(table: pd.DataFrame) -> dict[str, np.ndarray]:
+    """A table as what a file holds."""
+    return {str(name): table[name].to_numpy() for name in table}
 
 
 def columns(rows: list[dict[str, Any]]) -> dict[str, np.ndarray]:

@@ -3,12 +3,14 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from soubayes.networks import storage
 from soubayes.networks.compaction import (
     Kept,
     columns_read,
@@ -30,6 +32,7 @@ from soubayes.networks.layers import (
     weight_counts,
 )
 from soubayes.networks.program import WEIGHT_THRESHOLD, scan_chunk, scan_together
+from soubayes.networks.progress import CHECKPOINT_SECONDS
 from soubayes.networks.state import (
     End,
     Problem,
@@ -100,12 +103,15 @@ def train_together(
     runs: list[list[Run]],
     seeds: list[int],
     chunks: list[Chunk],
+    show: Callable[[Run], None],
+    folder: Path | None,
+    info: dict[str, Any],
 ) -> list[list[Run]]:
     """Train groups of networks of one shape to the end of one stage.
 
     A group has one seed and one resident chunk. Small networks spend their time on calls and on
     random numbers, not on arithmetic: together they take little longer than one. Each ends as it
-    would have ended alone, up to rounding.
+    would have ended alone, up to rounding. With a folder a killed training goes on from there.
     """
     parts = [
         [(run.params, run.moments, problem) for run, problem in zip(*group, strict=True)]
@@ -118,7 +124,17 @@ def train_together(
     params, moments, problem, chunk = members
     inputs = columns_read(spec, runs[0][0].kept)
     histories: list[list[list[dict[str, Any]]]] = [[[] for _ in group] for group in runs]
-    for first in range(0, schedule.epochs, schedule.block):
+    done, written = 0, time.monotonic()
+    found = None if folder is None else storage.read_together(folder)
+    if found is not None:
+        if {name: found[3][name] for name in info} != info:
+            raise ValueError(
+                f"the checkpoint in {str(folder)!r} belongs to a training with other settings or "
+                "other data. Give those again, or another folder."
+            )
+        params, moments = jax.device_put(found[:2], placement(schedule.mesh))
+        histories, done = found[2], found[3]["epoch"]
+    for first in range(done, schedule.epochs, schedule.block):
         began = time.perf_counter()
         epochs = first + np.arange(schedule.block)
         rows = schedule.rows
@@ -143,15 +159,22 @@ def train_together(
                 {**_history_row(spec, own, epoch + 1, *parts), "seconds": seconds}
                 for epoch, *parts in zip(epochs.tolist(), totals, summary[i, j], strict=True)
             ]
+        done = int(epochs[-1]) + 1
+        show(runs[0][0]._replace(epoch=done, rows=histories[0][0]))
+        last = done == schedule.epochs
+        if folder is not None and (last or time.monotonic() - written >= CHECKPOINT_SECONDS):
+            mine, past = jax.device_get((params, moments))
+            storage.write_together(folder, mine, past, histories, {**info, "epoch": done})
+            written = time.monotonic()
     params, moments = jax.device_get((params, moments))
 
-    def done(i: int, j: int) -> Run:
+    def end(i: int, j: int) -> Run:
         mine, past = jax.tree.map(lambda leaf: leaf[i, j], (params, moments))
         run = runs[i][j]._replace(params=mine, moments=past, rows=histories[i][j])
         run = run._replace(epoch=schedule.epochs)
         return _handed_over(spec, schedule, run, 0)
 
-    return [[done(i, j) for j in range(len(group))] for i, group in enumerate(runs)]
+    return [[end(i, j) for j in range(len(group))] for i, group in enumerate(runs)]
 
 
 def _stacked(trees: list[Any]) -> Any:
