@@ -16,7 +16,9 @@ rng = np.random.default_rng(0)
 X = rng.uniform(-4, 4, (300, 1))
 y = np.sin(X[:, 0]) + 0.2 * rng.normal(size=300)
 
-net = SoUNetRegressor((50, 50), epochs=1000, learning_rate=0.005, random_state=0).fit(X, y)
+net = SoUNetRegressor(
+    (50, 50), confidence_weights=1.0, skip=False, epochs=1000, learning_rate=0.005, random_state=0
+).fit(X, y)
 print(net.architecture_, "| active units", net.active_units_)
 
 # %%

@@ -8,7 +8,7 @@ from soubayes.paper.runner import Experiment
 # one module an experiment, or a few that share their rows, in the order of the report
 _MODULES = ["foundation", "normal_means", "linear", "logistic", "logistic_paths"]
 _MODULES += ["toy_networks", "mnist_networks", "frontier", "lenet5", "uci", "peers", "real"]
-_MODULES += ["choice"]
+_MODULES += ["choice", "small"]
 
 
 @cache
