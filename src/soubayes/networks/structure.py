@@ -26,7 +26,7 @@ class Conv:
         What multiplies ``confidence_weights`` for the weights of this layer. They are few and used
         at many places, so removing a channel changes the KL little but saves much computation. A
         larger confidence removes more channels.
-    padding : {"valid", "same"}, default="valid"
+    padding : str, default="valid"
         ``"same"`` surrounds the rows with zeros, so that a stride of 1 keeps their size.
         ``"valid"`` adds nothing.
     stride : int, default=1
