@@ -93,7 +93,7 @@ def describe(name: str, found: list[tuple[list[np.ndarray], np.ndarray, np.ndarr
 
 
 def ours(model: Any) -> list[np.ndarray]:
-    return [one.columns for one in model.support_posteriors_[0].credible_sets(LEVEL)]
+    return [one.columns for one in model.supports_.posteriors[0].credible_sets(LEVEL)]
 
 
 def susie(data: list[tuple[np.ndarray, np.ndarray]]) -> list[tuple[float, list, np.ndarray]] | None:
@@ -132,8 +132,8 @@ def run_sets(seeds: range) -> None:
             model = SoULinearRegression(choice="path", inclusion=inclusion).fit(X, y)
             spent = time.process_time() - begin
             cpu, fits = (cpu + spent, fits) if inclusion else (cpu, fits + spent)
-        found.append((ours(model), model.inclusion_, true))
-        unsettled += not model.support_posteriors_[0].converged
+        found.append((ours(model), model.supports_.inclusion, true))
+        unsettled += not model.supports_.converged
     describe("soubayes", found)
     print(f"  CPU seconds a data set: {cpu / len(data):.2f}, of which the plain fit "
           f"{fits / len(data):.2f}; not settled: {unsettled}")  # fmt: skip
@@ -158,8 +158,8 @@ def run_logistic(seeds: range) -> None:
         begin = time.process_time()
         model = SoULogisticRegression(choice="path", inclusion=True).fit(X, y)
         cpu += time.process_time() - begin
-        unsettled += not model.support_posteriors_[0].converged
-        found.append((ours(model), model.inclusion_[0], true))
+        unsettled += not model.supports_.converged
+        found.append((ours(model), model.supports_.inclusion[0], true))
     describe("logistic", found)
     print(f"  CPU seconds a data set: {cpu / len(found):.2f}; not settled: {unsettled}")
 
@@ -171,7 +171,7 @@ def run_noise(seeds: range) -> None:
             rng = np.random.default_rng([18, seed])
             X, y = rng.standard_normal((n, p)), rng.standard_normal(n)
             model = SoULinearRegression(choice="path", inclusion=True).fit(X, y)
-            half.append(bool((model.inclusion_ > 0.5).any()))
+            half.append(bool((model.supports_.inclusion > 0.5).any()))
             sets.append(len(ours(model)) > 0)
         print(f"pure noise ({n}, {p}): a column at 0.5 in {np.mean(half):.3f} of "
               f"{len(half)} data sets, a set in {np.mean(sets):.3f}")  # fmt: skip
@@ -190,7 +190,10 @@ def run_paper(seeds: range) -> None:
             model = SoULinearRegression(choice="path", inclusion=True, fit_intercept=False)
             model.fit(data.X, data.y)
             rows.append(
-                [_selection_errors(data, c) for c in (model.inclusion_ > 0.5, model.selected_)]
+                [
+                    _selection_errors(data, c)
+                    for c in (model.supports_.inclusion > 0.5, model.selected_)
+                ]
             )
         half, today = np.mean(rows, axis=0)
         said = "too many {:.2f}, missed {:.2f}, RMSE of the refit {:.3f}"
@@ -221,7 +224,7 @@ def run_fdr(seeds: range) -> None:
             true = data.coef != 0
             y = data.X @ (true * rng.choice([-0.35, 0.35], p)) + rng.standard_normal(n)
             model = SoULinearRegression(choice="path", inclusion=True).fit(data.X, y)
-            chosen = {"soubayes": model.discoveries(0.1)}
+            chosen = {"soubayes": model.supports_.discoveries(0.1)}
             if ModelXKnockoff is not None:
                 # not the data's own seed: the knockoffs would be drawn from X's random numbers
                 peer = ModelXKnockoff(random_state=10**6 + seed)

@@ -54,7 +54,10 @@ def covered(kind: str, seed: int) -> np.ndarray:
     scale = X.std(axis=0)
     draws = sample((X - X.mean(axis=0)) / scale, y - (0.0 if classes else y.mean()), slabs[-1], rng,
                    classes) / scale  # fmt: skip
-    ends = model.support_posteriors_[0].interval(0.9), np.quantile(draws, [0.05, 0.95], axis=0)
+    ends = (
+        model.supports_.posteriors[0].quantiles(np.array([0.05, 0.95])),
+        np.quantile(draws, [0.05, 0.95], axis=0),
+    )
     return np.array([(low - 1e-12 <= coef) & (coef <= high + 1e-12) for low, high in ends])
 
 

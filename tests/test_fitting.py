@@ -92,7 +92,7 @@ def test_the_page_says_what_is_known_of_the_intervals():
     for y in (frame["a"] + 0.1 * frame["b"], frame["a"] > 0):
         problem = pose_problem(frame.assign(y=y), "y")
         page = summary_page(fit_table(problem), problem, "y")
-        assert "averaged over the columns that may carry an effect" in page
+        assert "leave out the uncertainty of the selection" in page
         assert "Credible sets" in page
 
 
@@ -208,7 +208,8 @@ def test_the_words_over_credible_sets_hold_for_all_of_them():
         frame = pd.DataFrame(rng.normal(size=(100, 4)), columns=list("abcd"))
         problem = pose_problem(frame.assign(y=effect * frame["a"] + rng.normal(size=100)), "y")
         fitted = fit_table(problem)
-        posterior, sets = fitted.estimator.support_posteriors_[0], fitted.estimator.credible_sets()
+        supports = fitted.estimator.supports_
+        posterior, sets = supports.posteriors[0], supports.credible_sets()
         said = summary_page(fitted, problem, "y")
         assert "95" not in re.search(r"<p[^>]*>([^<]*carries an effect[^<]*)<", said)[1]
         assert ("less than 90% probable have no set" in said) == bool(len(sets))

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.model_selection import KFold
 
 from soubayes import MixturePosterior, Selection, SoULinearRegression, select_confidence
-from soubayes.sparse.choice.weights import predictive_weights
+from soubayes.sparse.choice.scoring import predictive_weights
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 3))

@@ -13,6 +13,7 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -219,6 +220,7 @@ def made(name: str) -> list:
             kind(inclusion=True).fit(X, BINARY),
             kind(choice="path", confidence_coef="auto").fit(X, THREE),
         ],
+        "Supports": lambda: [one.supports_ for one in made("SoULinearRegression")],
         "SoUNormalMeans": lambda: [kind().fit(RNG.normal(size=(30, 3)))],
         "SoUGeneralizedRegression": lambda: [
             kind(Exponential(), inclusion=True).fit(X, np.exp(Y)),
@@ -237,11 +239,18 @@ def made(name: str) -> list:
         "MixturePosterior": lambda: [kind(np.array([0.5, 0.5]), (fitted(), fitted()))],
         "NestedPosterior": lambda: [
             soubayes.sample_sou(
-                normal, {}, 2.0, num_draws=50, particles=32, inner_particles=16, temperatures=4
+                normal,
+                2.0,
+                confidence={},
+                num_draws=50,
+                particles=32,
+                inner_particles=16,
+                temperatures=4,
             )
         ],
+        "Quality": lambda: [fitted().quality],
         "Diagnosis": lambda: [soubayes.diagnose(fitted())],
-        "Reweighted": lambda: [soubayes.reweight(draws(), {"mu": 0.9}, normal, 2.0)],
+        "Reweighted": lambda: [soubayes.reweight(draws(), normal, 2.0, confidence={"mu": 0.9})],
         "Sensitivity": lambda: [soubayes.sensitivity_from_draws(draws(), normal, 2.0)],
         "Selection": lambda: [
             soubayes.select_confidence(
@@ -252,7 +261,9 @@ def made(name: str) -> list:
         "CoupledLikelihood": lambda: [Squares()],
         "RowTerms": lambda: [Exponential().terms(Y, np.ones(60), np.exp(Y))],
         "Scale": lambda: [kind(np.array([2.0, 3.0]), np.array([0.5, 1.0]))],
-        "ScalePrior": lambda: [importlib.import_module("soubayes.sparse.scales").Exponential(10.0)],
+        "ScalePrior": lambda: [
+            importlib.import_module("soubayes.sparse.scales.priors").Exponential(10.0)
+        ],
         "Conv": lambda: [kind(3, 2)],
         "Pool": lambda: [kind(2)],
         "Renyi": lambda: [kind(0.5)],
@@ -318,14 +329,15 @@ ARGUMENTS = {
 }
 # objects of which a method does not make sense
 CANNOT = {
-    **{
-        f"{name}.{method}": lambda one: not one.inclusion
-        for name in ("SoUGeneralizedRegression", "SoULogisticRegression")
-        for method in ("credible_sets", "discoveries")
-    },
     "SoUGeneralizedRegression.log_density": lambda one: isinstance(one.likelihood, Squares),
     "SoULinearRegression.partial_fit": lambda one: one.coef_.ndim == 2,
 }
+
+
+@pytest.fixture(autouse=True)
+def _no_figure_stays_open():
+    yield
+    plt.close("all")
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -16,7 +16,7 @@ from soubayes import SoULogisticRegression
 X, y = load_breast_cancer(return_X_y=True, as_frame=True)
 model = SoULogisticRegression(choice="path", inclusion=True).fit(X, y)
 
-for number, row in model.credible_sets(level=0.9).iterrows():
+for number, row in model.supports_.credible_sets(level=0.9).iterrows():
     print(f"set {number}: {', '.join(row['features'])}")
     print(f"  probability {row['probability']:.2f}, smallest correlation {row['purity']:.2f}")
 
@@ -29,7 +29,7 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6), layout="constrained"
 image = left.imshow(np.abs(np.corrcoef(X.T)), cmap="Blues", vmin=0, vmax=1)
 figure.colorbar(image, ax=left, label="absolute correlation", shrink=0.6)
 left.set(xlabel="column", ylabel="column")
-inclusion = model.inclusion_[0]
+inclusion = model.supports_.inclusion[0]
 order = np.argsort(inclusion)
 right.barh(np.arange(30), inclusion[order], color="C0")
 right.set_yticks(np.arange(30), X.columns[order], fontsize=8)

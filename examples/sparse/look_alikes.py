@@ -24,7 +24,7 @@ X = np.column_stack(columns[:p])
 y = 0.45 * X[:, 60] - 0.4 * X[:, 210] + rng.normal(size=n)  # columns 60 and 210 have an effect
 
 model = SoULinearRegression(choice="path", inclusion=True).fit(X, y)
-for number, row in model.credible_sets(level=0.95).iterrows():
+for number, row in model.supports_.credible_sets(level=0.95).iterrows():
     print(f"set {number}: {', '.join(row['features'])}")
     print(f"  probability {row['probability']:.3f}, smallest correlation {row['purity']:.2f}")
     print(f"  effect of one sd: {row['effect']:.2f} ({row['lower']:.2f} to {row['upper']:.2f})")

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from soubayes.exact.posterior import ExactPosterior as ExactPosterior
     from soubayes.exact.solve import QuadratureWarning as QuadratureWarning
     from soubayes.exact.solve import solve_exact as solve_exact
+    from soubayes.horseshoe import horseshoe_gibbs as horseshoe_gibbs
     from soubayes.model_files import load_model as load_model
     from soubayes.model_files import save_model as save_model
     from soubayes.networks.ensemble import SoUNetEnsemble as SoUNetEnsemble
@@ -60,8 +61,12 @@ if TYPE_CHECKING:
     from soubayes.networks.estimators import SoUNetRegressor as SoUNetRegressor
     from soubayes.networks.structure import Conv as Conv
     from soubayes.networks.structure import Pool as Pool
-    from soubayes.plots import plot_event_tree as plot_event_tree
-    from soubayes.plots import plot_prior_vs_confidence as plot_prior_vs_confidence
+    from soubayes.plots.estimators import plot_confidences as plot_confidences
+    from soubayes.plots.estimators import plot_credible_sets as plot_credible_sets
+    from soubayes.plots.estimators import plot_path as plot_path
+    from soubayes.plots.estimators import plot_shrinkage as plot_shrinkage
+    from soubayes.plots.posteriors import plot_event_tree as plot_event_tree
+    from soubayes.plots.posteriors import plot_prior_vs_confidence as plot_prior_vs_confidence
     from soubayes.select import Selection as Selection
     from soubayes.select import select_confidence as select_confidence
     from soubayes.sparse.estimators.generalized import (
@@ -70,14 +75,10 @@ if TYPE_CHECKING:
     from soubayes.sparse.estimators.linear import SoULinearRegression as SoULinearRegression
     from soubayes.sparse.estimators.logistic import SoULogisticRegression as SoULogisticRegression
     from soubayes.sparse.estimators.normal_means import SoUNormalMeans as SoUNormalMeans
-    from soubayes.sparse.horseshoe import horseshoe_gibbs as horseshoe_gibbs
-    from soubayes.sparse.likelihoods.base import CoupledLikelihood as CoupledLikelihood
-    from soubayes.sparse.likelihoods.base import RowLikelihood as RowLikelihood
-    from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
-    from soubayes.sparse.plots import plot_confidences as plot_confidences
-    from soubayes.sparse.plots import plot_credible_sets as plot_credible_sets
-    from soubayes.sparse.plots import plot_path as plot_path
-    from soubayes.sparse.plots import plot_shrinkage as plot_shrinkage
+    from soubayes.sparse.glm.likelihood import CoupledLikelihood as CoupledLikelihood
+    from soubayes.sparse.glm.likelihood import RowLikelihood as RowLikelihood
+    from soubayes.sparse.glm.likelihood import RowTerms as RowTerms
+    from soubayes.sparse.inclusion.view import Supports as Supports
     from soubayes.sparse.scales.base import Scale as Scale
     from soubayes.sparse.scales.base import ScalePrior as ScalePrior
 
@@ -108,17 +109,18 @@ _PUBLIC = {
     "exact.paths": ["confidence_for_kl", "confidence_path"],
     "exact.posterior": ["ExactPosterior"],
     "exact.solve": ["QuadratureWarning", "solve_exact"],
-    "plots": ["plot_event_tree", "plot_prior_vs_confidence"],
+    "plots.posteriors": ["plot_event_tree", "plot_prior_vs_confidence"],
     "select": ["Selection", "select_confidence"],
-    "sparse.likelihoods.base": ["CoupledLikelihood", "RowLikelihood", "RowTerms"],
+    "sparse.glm.likelihood": ["CoupledLikelihood", "RowLikelihood", "RowTerms"],
+    "sparse.inclusion.view": ["Supports"],
     "sparse.scales.base": ["Scale", "ScalePrior"],
-    "sparse.horseshoe": ["horseshoe_gibbs"],
+    "horseshoe": ["horseshoe_gibbs"],
     "sparse.estimators.generalized": ["SoUGeneralizedRegression"],
     "sparse.estimators.linear": ["SoULinearRegression"],
     "sparse.estimators.logistic": ["SoULogisticRegression"],
     "sparse.estimators.normal_means": ["SoUNormalMeans"],
     "model_files": ["load_model", "save_model"],
-    "sparse.plots": ["plot_confidences", "plot_credible_sets", "plot_path", "plot_shrinkage"],
+    "plots.estimators": ["plot_confidences", "plot_credible_sets", "plot_path", "plot_shrinkage"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)

@@ -1,11 +1,11 @@
 """`soubayes fit` and `explore`: a sparse regression or classification of a table, and its pages."""
 
-import inspect
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
@@ -13,15 +13,15 @@ from soubayes._files import atomic_path
 from soubayes._optional import require
 from soubayes.data.tabular import Problem, TableEncoder
 from soubayes.pages import png_address, render
+from soubayes.results import LEVEL
 
-LEVEL = 0.9
-CAUTION = (
-    f"Intervals hold {LEVEL:.0%} of the posterior given the columns that were selected, in the "
-    "units of the data. They leave out the uncertainty of the selection."
+MIXED = (
+    f"Medians and intervals ({LEVEL:.0%}) are those of the mixture of fits that predictions are "
+    "made from, in the units of the data. The interval of a column with a weak effect may miss it."
 )
-AVERAGED = (
-    f"Intervals hold {LEVEL:.0%} of the posterior averaged over the columns that may carry an "
-    "effect, in the units of the data: they contain 0 where a column may carry none."
+ALONE = (
+    f"Medians and intervals ({LEVEL:.0%}) are those of the sparse fit, in the units of the data. "
+    "They leave out the uncertainty of the selection."
 )
 MOST_CELLS = 2**24  # rows times columns up to which credible sets are found
 
@@ -30,7 +30,7 @@ class Fitted(NamedTuple):
     """A pipeline from raw columns to predictions, what it selected, and how well it predicts."""
 
     pipeline: Pipeline
-    summary: Any  # a row a selected coefficient: feature, class, estimate, lower, upper
+    summary: Any  # a row a selected coefficient: feature, class, median, lower, upper
     n_features: int
     score: str
 
@@ -43,14 +43,15 @@ class Fitted(NamedTuple):
 def fit_table(problem: Problem) -> Fitted:
     """Fit the model of the problem's task; the folds that choose its confidences also score it."""
     import soubayes
+    from soubayes.sparse.choice.folds import ChoiceWarning
 
     names = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
     cells = len(problem.y) * problem.X.shape[1]
     estimator = getattr(soubayes, names[problem.task])(inclusion=cells <= MOST_CELLS)
     pipeline = make_pipeline(TableEncoder(problem.dates), estimator)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*so that the path alone decides", UserWarning)
-        warnings.filterwarnings("ignore", ".*posterior over supports did not settle", UserWarning)
+        warnings.simplefilter("ignore", ChoiceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         pipeline.fit(problem.X, problem.y)
     score = _held_out_score(estimator, problem)
     classes = list(getattr(pipeline, "classes_", []))
@@ -142,8 +143,8 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
 
 
 def caution(fitted: Fitted) -> str:
-    """What the intervals are given, and what they leave out."""
-    return AVERAGED if hasattr(fitted.estimator, "inclusion_") else CAUTION
+    """Which posterior the intervals are of."""
+    return MIXED if hasattr(fitted.estimator, "candidates_") else ALONE
 
 
 def _picture(figure: Any, title: str, note: str) -> dict[str, str]:
@@ -151,12 +152,13 @@ def _picture(figure: Any, title: str, note: str) -> dict[str, str]:
 
 
 def _credible_sets(fitted: Fitted) -> dict[str, Any] | None:
-    """Which columns could take each other's place, a row a set."""
-    if not hasattr(fitted.estimator, "inclusion_"):
+    """Which columns could take each other's place, a row for each set."""
+    from soubayes.sparse.inclusion.supports import PRESENCE
+
+    if not hasattr(fitted.estimator, "supports_"):
         return None
-    sets = fitted.estimator.credible_sets
-    least = f"{inspect.signature(sets).parameters['presence'].default:.0%}"
-    frame = sets().reset_index()
+    least = f"{PRESENCE:.0%}"
+    frame = fitted.estimator.supports_.credible_sets().reset_index()
     said = (
         "One column of each set carries an effect, with the probability shown; the columns of a "
         f"set look alike. Effects that are less than {least} probable have no set. The effect is "
@@ -177,7 +179,7 @@ def _credible_sets(fitted: Fitted) -> dict[str, Any] | None:
     ]
     return {
         "says": said,
-        "settled": all(one.converged for one in fitted.estimator.support_posteriors_),
+        "settled": fitted.estimator.supports_.converged,
         "columns": ["columns", *names, "probability", "least correlation", "effect of one sd"],
         "rows": rows,
     }
@@ -221,11 +223,11 @@ def summary_cells(fitted: Fitted) -> tuple[list[str], list[list[str]]]:
     """The columns and rows of the table of selected coefficients, as text."""
     frame = fitted.summary
     names = [name for name in ("feature", "class") if name in frame]
-    columns = [*names, "estimate", f"{LEVEL:.0%} interval"]
+    columns = [*names, "median", f"{LEVEL:.0%} interval"]
     rows = [
         [
             *(str(row[name]) for name in names),
-            f"{row['estimate']:.4g}",
+            f"{row['median']:.4g}",
             f"{row['lower']:.4g} to {row['upper']:.4g}",
         ]
         for _, row in frame.iterrows()

@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike
 from soubayes._optional import require
 from soubayes._types import DataTree
 
+LEVEL = 0.9  # of intervals: one row in ten lies outside, few enough and often enough to check
+
 
 def printed(table: pd.DataFrame) -> str:
     """All columns and rows of a table as text, whatever the width of the terminal.
@@ -36,9 +38,17 @@ def coordinates(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}[{index}]" if index else name for index in each]
 
 
+def check_level(name: str, value: float) -> None:
+    """A probability between 0 and 1."""
+    if not 0.0 < value < 1.0:
+        raise ValueError(f"{name} is {value}, but it must lie between 0 and 1.")
+
+
 def to_inference_data(
     draws: Mapping[str, ArrayLike],
     log_likelihood: Mapping[str, ArrayLike] | None = None,
+    coords: Any = None,
+    dims: Any = None,
     **attrs: Any,
 ) -> DataTree:
     """Independent draws, each of shape (draw, ...), as one chain of an ArviZ object.
@@ -48,17 +58,20 @@ def to_inference_data(
     (1, 3)
     """
     groups = {"posterior": draws, **({"log_likelihood": log_likelihood} if log_likelihood else {})}
-    chained = {
+    chained: dict[str, Any] = {
         group: {name: np.asarray(values)[None] for name, values in of.items()}
         for group, of in groups.items()
     }
-    data = chains_for_arviz(**chained)
+    data = chains_for_arviz(**chained, coords=coords, dims=dims)
     data.posterior.attrs.update(attrs)
     return data
 
 
 def chains_for_arviz(
-    posterior: Mapping[str, np.ndarray], log_likelihood: Mapping[str, np.ndarray] | None = None
+    posterior: Mapping[str, np.ndarray],
+    log_likelihood: Mapping[str, np.ndarray] | None = None,
+    coords: Mapping[str, list[str]] | None = None,
+    dims: Mapping[str, list[str]] | None = None,
 ) -> DataTree:
     """Draws of shape (chain, draw, ...) as an ArviZ object, with log densities of observations.
 
@@ -73,8 +86,8 @@ def chains_for_arviz(
         groups["log_likelihood"] = dict(log_likelihood)
     old = _old_arviz()
     if old is not None:
-        return old.from_dict(**groups)
-    return require("arviz_base", "to_arviz").from_dict(groups)
+        return old.from_dict(**groups, coords=coords, dims=dims)
+    return require("arviz_base", "to_arviz").from_dict(groups, coords=coords, dims=dims)
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Splitter
 from soubayes.sparse.choice.folds import check_folds, check_groups, make_folds
-from soubayes.sparse.choice.weights import predictive_weights
+from soubayes.sparse.choice.scoring import predictive_weights
 
 if TYPE_CHECKING:
     from soubayes.blackbox.mixture import MixturePosterior

@@ -58,8 +58,8 @@ def test_every_position_of_the_path_shows_the_numbers_of_path_(page, linear, vis
     """By keyboard, from the first point to the last: gamma, support, coefficients, intercept."""
     tab = visit(page)
     show_everything(tab)
-    path, names = linear.path_, linear.feature_names_in_
-    coef, sd = linear.path_coef_.to_numpy(), linear.path_coef_sd_.to_numpy()
+    point, names = linear.sparse_, linear.feature_names_in_
+    path, coef, sd = point.path_, point.path_coef_.to_numpy(), point.path_coef_sd_.to_numpy()
     selected = coef != 0
     tab.focus("#confidence")
     tab.keyboard.press("Home")
@@ -107,16 +107,17 @@ def test_every_position_of_the_dial_shows_its_part_of_the_mixture(page, linear, 
     assert labels[-1] == "mixture"
 
 
-def test_the_reported_fit_is_the_summary(page, linear, visit):
+def test_the_sparse_point_is_its_summary(page, linear, visit):
     tab = visit(page)
     show_everything(tab)
-    shown, summary = tab.evaluate(READ), linear.summary()
+    shown, summary = tab.evaluate(READ), linear.sparse_.summary()
+    summary["inclusion"] = linear.summary()["inclusion"]
     for name in shown:
         row = summary.loc[name]
         assert value(shown[name][0]) == pytest.approx(row["estimate"], rel=1e-6)
         assert value(shown[name][1]) == pytest.approx(row["lower"], rel=1e-6, abs=1e-9)
         assert value(shown[name][-1]) == pytest.approx(row["inclusion"], rel=1e-6)
-    assert tab.inner_text("#sparsity") == linear.sparsity_
+    assert tab.inner_text("#sparsity") == str(linear.sparsity_)
 
 
 def test_names_are_text_and_the_table_sorts_and_filters(page, visit):
@@ -153,11 +154,11 @@ def test_classes_have_a_page_each(tmp_path, classes, check_page, visit):
     for t in range(3):
         tab.select_option("#target", str(t))
         show_everything(tab)
-        path = classes.path_[t]
+        path = classes.sparse_.path_[t]
         k = len(path) // 2
         tab.evaluate(SET, ["confidence", k])
         for name, cells in tab.evaluate(READ).items():
-            expected = classes.path_coef_[t].iloc[k, int(name[1:])]
+            expected = classes.sparse_.path_coef_[t].iloc[k, int(name[1:])]
             assert value(cells[0]) == pytest.approx(expected, rel=1e-6, abs=1e-12)
 
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from scipy import integrate, optimize, stats
 
 from soubayes import RowLikelihood, Scale, SoUGeneralizedRegression
-from soubayes.sparse.scales import Exponential, HalfCauchy
+from soubayes.sparse.scales.priors import Exponential, HalfCauchy
 
 PAGE = Path(__file__).parents[2] / "docs" / "guide" / "extending.md"
 
@@ -218,7 +218,7 @@ def test_cox_regression_selects_and_refuses_streams(page):
     assert model.selected_.sum() < 6
     with pytest.raises(ValueError, match="Cox reads all rows at once"):
         make("coupled", page).fit([(X[:100], y[:100]), (X[100:], y[100:])])
-    with pytest.raises(TypeError, match="no sum over rows"):
+    with pytest.raises(TypeError, match="not a sum over rows"):
         model.log_density(X, y)
 
 

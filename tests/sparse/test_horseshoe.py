@@ -6,13 +6,7 @@ from arviz_stats.base import array_stats
 
 from soubayes import horseshoe_gibbs
 from soubayes.datasets import normal_means, wide_design
-from soubayes.sparse.horseshoe import (
-    State,
-    _draw_tall,
-    _draw_wide,
-    normal_means_step,
-    regression_step,
-)
+from soubayes.horseshoe import State, _draw_tall, _draw_wide, normal_means_step, regression_step
 
 
 def log_marginal(X, y, variance, a, b):

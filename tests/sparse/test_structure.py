@@ -1,31 +1,66 @@
-"""The structure of sparse/: neither model knows the other, and no name stands for two ideas."""
+"""The structure of sparse/: neither family knows the other, and no name stands for two ideas."""
 
+import ast
 import re
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
-import pytest
+from sklearn.datasets import load_diabetes
+
+from soubayes import SoULinearRegression, SoULogisticRegression
 
 SOURCE = Path(__file__).parents[2] / "src" / "soubayes"
 
 
-@pytest.mark.parametrize(
-    ("estimator", "foreign"),
-    [
-        ("linear", "bernoulli probits logistic rowwise newton dropped start row_state row_problem"),
-        ("logistic", "linear normal_means gaussian path coordinate gram diagonal"),
-    ],
-)
-def test_an_estimator_imports_nothing_of_the_other_model(estimator, foreign):
-    code = (
-        f"import sys, soubayes.sparse.estimators.{estimator}\n"
-        "print(*(name for name in sys.modules if name.startswith('soubayes.sparse.')))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.rsplit(".", 1)[1] for name in run.stdout.split()}
-    assert not loaded & set(foreign.split())
+def imports():
+    """Of every module of the package: which modules of the package it imports."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        tree = ast.parse(path.read_text(encoding="utf8"))
+        parts = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        each = {f"{node.module}.{a.name}" for node in parts for a in node.names}
+        found[name.removesuffix(".__init__")] = each | {str(node.module) for node in parts}
+    return {name: own & set(found) for name, own in found.items()}
+
+
+def test_families_and_the_choice_do_not_know_each_other():
+    families = {name: f"soubayes.sparse.{name}." for name in ("least_squares", "glm")}
+    for name, own in imports().items():
+        for family, prefix in families.items():
+            if any(each.startswith(prefix) for each in own):
+                others = [p for key, p in families.items() if key != family]
+                assert not name.startswith((*others, "soubayes.sparse.choice.")), name
+
+
+def test_no_two_modules_of_sparse_import_each_other():
+    each = {name: own for name, own in imports().items() if name.startswith("soubayes.sparse")}
+    pairs = [(a, b) for a, own in each.items() for b in own if a in each.get(b, ())]
+    assert [pair for pair in pairs if pair[0] < pair[1]] == []
+
+
+def test_a_default_fit_passes_through_few_modules():
+    X, y = load_diabetes(return_X_y=True)
+    for model, target in ((SoULinearRegression(), y), (SoULogisticRegression(), y > 150)):
+        seen = set()
+
+        def note(frame, event, _, seen=seen):
+            if event == "call" and frame.f_code.co_name != "<module>":
+                file = Path(frame.f_code.co_filename)
+                if SOURCE in file.parents:
+                    seen.add(file.relative_to(SOURCE).as_posix())
+
+        sys.setprofile(note)
+        try:
+            model.fit(X, target)
+        finally:
+            sys.setprofile(None)
+        assert len(seen) <= 30, sorted(seen)
+
+
+def test_sparse_has_few_modules():
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 65
 
 
 def test_no_class_of_sparse_shares_its_name():

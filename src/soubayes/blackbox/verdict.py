@@ -41,8 +41,10 @@ class Quality:
         What decided.
     mean_error : float
         The largest error of a mean, in posterior standard deviations.
-    least_sd, largest_sd : float
-        The smallest and largest ratio of a standard deviation to the exact one.
+    least_sd : float
+        The smallest ratio of a standard deviation to the exact one.
+    largest_sd : float
+        The largest such ratio.
     khat : float
         PSIS k-hat of the weights.
     effective : float

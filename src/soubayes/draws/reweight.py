@@ -15,7 +15,7 @@ from soubayes.draws.known import Draws
 from soubayes.draws.ratios import PER_FEATURE, polynomials, ratios
 from soubayes.draws.sensitivity import known_draws, standard_error
 from soubayes.results import coordinates, pareto_smoothed, printed, to_inference_data
-from soubayes.sparse.solvers.threads import SMALL, solver_threads
+from soubayes.threads import SMALL, solver_threads
 
 MOST_KHAT = 0.7
 LIGHT = (

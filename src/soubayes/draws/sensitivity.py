@@ -14,7 +14,7 @@ from soubayes.draws.frames import from_frames
 from soubayes.draws.known import NEEDED, Draws, from_arviz
 from soubayes.draws.ratios import Ratios, ratios
 from soubayes.results import coordinates, printed
-from soubayes.sparse.solvers.threads import SMALL, solver_threads
+from soubayes.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
 MOST_KNOWN = 0.95  # share of a posterior's precision that its prior can have

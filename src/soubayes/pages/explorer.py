@@ -10,11 +10,12 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes.pages import number, render
-from soubayes.sparse.choice.mixture import Component, Mixture
+from soubayes.results import LEVEL
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.posterior import Component
 
 Array = np.ndarray
 
-LEVEL = 0.9  # of all intervals
 MOST_POINTS = 1500  # held-out rows that are drawn
 BINS = 10  # of predicted probabilities
 LEVELS = np.arange(5, 100, 5) / 100.0
@@ -76,9 +77,9 @@ class _Code:
         """A point is a row of the path: a fit at its confidence alone could keep other columns."""
         which = "" if self.estimator._single else f"[{target}]"
         return (
-            f"{self()}\npath = {self.fitted}.path_{which}.loc[{k}]\n"
-            f"coef = {self.fitted}.path_coef_{which}.loc[{k}]\n"
-            f"coef_sd = {self.fitted}.path_coef_sd_{which}.loc[{k}]\n"
+            f"{self()}\npath = {self.fitted}.sparse_.path_{which}.loc[{k}]\n"
+            f"coef = {self.fitted}.sparse_.path_coef_{which}.loc[{k}]\n"
+            f"coef_sd = {self.fitted}.sparse_.path_coef_sd_{which}.loc[{k}]\n"
             'print(path["gamma"], path["intercept"], coef[coef != 0], sep="\\n")\n'
         )
 
@@ -94,13 +95,13 @@ class _Code:
 
 
 def _target(estimator: Any, t: int, write: _Code) -> dict[str, Any]:
-    path = _PathFrames.of(estimator, t)
+    path = _PathFrames.of(estimator.sparse_, t)
     selected = np.atleast_2d(estimator.selected_)[t]
     kept = np.flatnonzero(path.selected.any(axis=0) | selected)
     names = estimator._feature_names()
     return {
         "columns": [str(names[j]) for j in kept],
-        "units": _numbers(estimator.posteriors_[t].scale[kept]),
+        "units": _numbers(estimator._coef_units[t][kept]),
         "total": len(selected),
         "reported": _reported(estimator, t, kept, selected, write),
         "path": _path(path, kept, t, write),
@@ -110,22 +111,22 @@ def _target(estimator: Any, t: int, write: _Code) -> dict[str, Any]:
 
 
 def _reported(estimator: Any, t: int, kept: Array, selected: Array, write: _Code) -> dict[str, Any]:
-    """What `summary` says of a target."""
-    lower, upper = (np.where(selected, end, np.nan) for end in estimator._interval(LEVEL, t))
+    """The sparse point of a target."""
+    point = estimator.sparse_
+    q, ends = point.mixtures_[t], np.array([0.5 - LEVEL / 2.0, 0.5 + LEVEL / 2.0])
+    lower, upper = q.coefficient_quantiles(ends, len(selected))
     inclusion = None
-    if hasattr(estimator, "support_posteriors_"):
-        supports = estimator.support_posteriors_[t]
-        lower, upper = supports.interval(LEVEL)
-        inclusion = _numbers(supports.probability[kept])
+    if hasattr(estimator, "supports_"):
+        inclusion = _numbers(estimator.supports_.posteriors[t].probability[kept])
     said = getattr(estimator, "sparsity_", "")
     return {
-        "gamma": number(float(np.atleast_1d(estimator.confidence_coef_)[t])),
-        "estimate": _numbers(estimator.posteriors_[t].mean[kept]),
+        "gamma": number(float(np.atleast_1d(point.confidence_coef_)[t])),
+        "estimate": _numbers(q.mean[kept]),
         "lower": _numbers(lower[kept]),
         "upper": _numbers(upper[kept]),
         "selected": [bool(x) for x in selected[kept]],
         "inclusion": inclusion,
-        "says": said if isinstance(said, str) else said[t],
+        "says": str(said[t] if isinstance(said, list) else said),
         "code": write(),
     }
 
@@ -188,7 +189,7 @@ def _dial(estimator: Any, t: int, kept: Array, write: _Code) -> dict[str, Any] |
         "coefficients": _numbers(table["confidence_coef"][order]),
         "columns": _numbers(table["effective_columns"][order]),
         "coverage": _numbers(table["coverage_recalibrated"][order]),
-        "error_name": estimator._error_name,
+        "error_name": _first(estimator.sparsity_).measure,
         "mixture_error": number(float(np.nanmin(table["mixture_error"][_widest(table)]))),
         "estimate": [each and _numbers(each[0]) for each in mixed],
         "half": [each and _numbers(each[1]) for each in mixed],
@@ -198,6 +199,10 @@ def _dial(estimator: Any, t: int, kept: Array, write: _Code) -> dict[str, Any] |
         ]
         + [write()],
     }
+
+
+def _first(each: Any) -> Any:
+    return each[0] if isinstance(each, list) else each
 
 
 def _widest(table: Any) -> Array:

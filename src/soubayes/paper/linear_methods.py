@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.linear_model import LassoCV
 
 from soubayes.datasets import Regression, oracle_coef
-from soubayes.sparse.horseshoe import horseshoe_gibbs
+from soubayes.horseshoe import horseshoe_gibbs
 
 
 class Fit(NamedTuple):
@@ -54,7 +54,8 @@ def _sou(data: Regression, seed: int, **settings: Any) -> Fit:
     from soubayes import SoULinearRegression
 
     model = SoULinearRegression(choice="path", fit_intercept=False, **settings).fit(data.X, data.y)
-    return Fit(model.coef_, model._interval(0.9, 0))
+    ends = model.mixtures_[0].coefficient_quantiles(np.array([0.05, 0.95]), data.X.shape[1])
+    return Fit(model.coef_, (ends[0], ends[1]))
 
 
 METHODS = {

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from soubayes import datasets
+from soubayes.horseshoe import horseshoe_gibbs
 from soubayes.paper.runner import Experiment
 from soubayes.paper.storage import Row, Task
 from soubayes.paper.views import (
@@ -20,7 +21,6 @@ from soubayes.paper.views import (
     new_figure,
     select,
 )
-from soubayes.sparse.horseshoe import horseshoe_gibbs
 
 FIRST_SEED = 1000
 METHODS = ("horseshoe", "sou")

@@ -1,8 +1,11 @@
-"""The Gaussian q(beta) of a fitted model, without a p x p matrix unless one is asked for."""
+"""q of a fit: normal coefficients, with the noise, and a whole point in the user's units."""
 
 from copy import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 Array = np.ndarray
 
@@ -143,3 +146,65 @@ class LowRankPosterior(Posterior):
         e = rng.standard_normal((n, len(self.inverse)))
         v = self.half @ (u / self.diagonal).T + self.inverse @ e.T
         return self.mean + (u - v.T @ self.half) * self.scale
+
+
+@dataclass(frozen=True)
+class Component:
+    """One fit: its q(beta, alpha), the noise of a row, and its place in a mixture.
+
+    ``posterior`` is of the coefficients in the user's units and, last, of the predictor at the mean
+    of X (without an intercept: of the coefficients alone).
+    """
+
+    posterior: Posterior
+    noise: float = 0.0  # variance of a row about its predictor; 0 where the likelihood says it
+    noise_shape: float = np.inf  # of q(sigma^2)
+    weight: float = 1.0
+    inflation: float = 1.0  # of the predictive variance; recalibration, not part of the posterior
+    candidate: str = ""  # its label, if confidences were chosen by prediction
+    likelihood: Any = None  # with its nuisance parameters as fitted; None: it has none
+
+
+class PathPoints(NamedTuple):
+    """The path of one target in the user's units, a row for each point."""
+
+    columns: dict[str, Any]  # name -> a number for each point
+    coef: Array  # (points, p) 0 where dropped
+    coef_sd: Array  # (points, p) NaN where dropped or not known
+    refit_coef: Array | None = None  # (points, p) at confidence 1, if the path chose its point
+
+
+@dataclass(frozen=True)
+class SparsePoint:
+    """One target, or one class against the rest, at the point that its path reports."""
+
+    component: Component  # q of the coefficients and the predictor at the mean of X; the noise
+    coefficients: int  # p, the first entries of q
+    units: Array  # (p,) of a standardised coefficient
+    selected: Array  # (p,) bool
+    shrinkage: Array  # (p,) kappa_j, 1 where dropped
+    local_scale: Array  # (p,) NaN where the prior is normal
+    global_scale: float
+    kl: dict[str, float]  # nats of every block
+    confidence: float  # gamma_b of the reported point
+    objective: Array  # J after every step
+    n_iter: int
+    converged: bool
+    solver: str  # that ran
+    path: PathPoints
+    likelihood: Any = None  # with its nuisance parameters as fitted, if it has any
+
+    @property
+    def effective(self) -> float:
+        """sum_j (1 - kappa_j)."""
+        return float(np.sum(1.0 - self.shrinkage))
+
+
+def chosen_row(gamma: ArrayLike, reported: float) -> Array:
+    """Which row of a path is the reported one.
+
+    >>> chosen_row([1.0, 1.5, 2.0], 1.5)
+    array([False,  True, False])
+    """
+    distance = np.abs(np.asarray(gamma, float) - reported)
+    return np.arange(len(distance)) == np.argmin(distance)

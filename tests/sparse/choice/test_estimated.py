@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from many_rows import set_large
 from soubayes import SoULogisticRegression
 from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
-from soubayes.sparse.choice.mixture import Component
-from soubayes.sparse.posterior import Posterior
+from soubayes.sparse.posterior import Component, Posterior
 
 
 def thresholded(z, gamma):
@@ -33,8 +33,11 @@ def test_degrees_of_freedom_are_the_covariance_with_the_data():
 
 def test_ends_are_weighed_by_loss_and_degrees():
     q = Posterior(np.ones(1), np.ones(1), np.array([0]), np.eye(1))
-    ends = [End("path", Component(q), 100.0, 5.0, 4.0), End("all", Component(q), 90.0, 25.0, 20.0)]
-    mixture, table = mix_ends(ends, 50.0)
+    ends = [
+        End("sparse", Component(q), 100.0, 5.0, 4.0),
+        End("all", Component(q), 90.0, 25.0, 20.0),
+    ]
+    mixture, table, *_ = mix_ends(ends, 50.0)
     assert mixture.weights[0] / mixture.weights[1] == pytest.approx(np.exp(0.1 * 10.0))
     np.testing.assert_allclose(table["error"], [105.0 / 50.0, 115.0 / 50.0])
     assert table["mixture_error"][0] == pytest.approx(mixture.weights @ table["error"])
@@ -52,18 +55,17 @@ def test_the_sparse_point_of_many_rows_is_that_of_the_path(n):
     chosen = SoULogisticRegression(cv="auto" if n > 10_000 else None).fit(X, y)
     path = SoULogisticRegression(choice="path").fit(X, y)
     np.testing.assert_array_equal(chosen.selected_, path.selected_)
-    assert chosen.confidence_coef_ == path.confidence_coef_
+    assert chosen.sparse_.confidence_coef_ == path.confidence_coef_
     assert np.flatnonzero(chosen.selected_[0]).tolist()[:5] == [0, 1, 2, 3, 4]
     assert chosen.selected_.sum() <= 6
     if n > 10_000:
-        assert chosen.candidates_["candidate"].tolist() == ["path", "confidence 1"]
+        assert chosen.candidates_["candidate"].tolist() == ["sparse", "confidence 1"]
         assert chosen.candidates_["weight"].sum() == pytest.approx(1.0)
-        assert "new rows, by an estimate," in chosen.sparsity_
+        assert "new rows, by an estimate," in str(chosen.sparsity_)
 
 
 def test_a_stream_of_many_rows_is_fitted_as_in_memory(monkeypatch):
-    for module in ("logistic", "rowwise", "choosing"):
-        monkeypatch.setattr(f"soubayes.sparse.estimators.{module}.LARGE", 500)
+    set_large(monkeypatch, 500)
     X, y = rows(900)
     memory = SoULogisticRegression().fit(X, y)
     stream = SoULogisticRegression().fit(
@@ -94,7 +96,7 @@ def test_a_path_in_two_passes_ends_where_the_whole_path_does(monkeypatch):
     for seed in range(3):
         X, y = rows(700, seed=seed)
         whole = SoULogisticRegression(choice="path").fit(X, y)
-        monkeypatch.setattr("soubayes.sparse.estimators.rowwise.LARGE", 500)
+        set_large(monkeypatch, 500)
         coarse = SoULogisticRegression(choice="path").fit(X, y)
         monkeypatch.undo()
         np.testing.assert_array_equal(coarse.selected_, whole.selected_)

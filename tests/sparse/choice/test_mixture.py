@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soubayes.sparse.choice.mixture import Component, Mixture, centred
-from soubayes.sparse.choice.scoring import HeldOut, score_classes, score_moments, score_numbers
-from soubayes.sparse.choice.weights import (
+from soubayes.sparse.choice.mixture import Mixture, centred
+from soubayes.sparse.choice.scoring import (
+    HeldOut,
     inflation,
     pooled,
     power_of_odds,
     predictive_weights,
+    score_classes,
+    score_moments,
+    score_numbers,
 )
-from soubayes.sparse.posterior import LowRankPosterior, Posterior
+from soubayes.sparse.posterior import Component, LowRankPosterior, Posterior
 
 
 def normal(mean, covariance):
@@ -22,7 +25,7 @@ def normal(mean, covariance):
 
 def said(middle, variance):
     """With the noise of all folds alike."""
-    return HeldOut(middle, variance, np.ones_like(middle))
+    return HeldOut(middle, variance, np.ones_like(middle), middle)
 
 
 @pytest.fixture
@@ -36,7 +39,7 @@ def test_a_mixture_has_the_moments_of_its_draws(mixture):
     draws, noise = mixture.sample(200_000, np.random.default_rng(0))
     np.testing.assert_allclose(mixture.mean, draws.mean(axis=0), atol=0.02)
     np.testing.assert_allclose(mixture.covariance(), np.cov(draws.T), atol=0.03)
-    np.testing.assert_allclose(mixture.variance, np.diag(mixture.covariance()))
+    np.testing.assert_allclose(mixture.sd**2, np.diag(mixture.covariance()))
     rows = np.array([[0.3, -1.0, 1.0]])
     np.testing.assert_allclose(mixture.spread(rows), (draws @ rows[0]).var(), rtol=0.02)
     expected = 0.3 * 0.4 * 6.0 / 5.0 + 0.7 * 0.9 * 9.0 / 8.0

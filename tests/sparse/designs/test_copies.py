@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from soubayes.sparse.designs.columns import standard_columns
-from soubayes.sparse.designs.copies import first_in_columns, first_in_gram, first_in_rows
-from soubayes.sparse.designs.rows import rows_in_memory
-from soubayes.sparse.designs.standardise import column_units
+from soubayes.sparse.designs.columns import first_in_columns, standard_columns
+from soubayes.sparse.designs.standardise import column_units, first_in_gram
+from soubayes.sparse.glm.path import first_in_rows
+from soubayes.sparse.glm.rows import rows_in_memory
 
 N = 50
 FIRST = [0, 1, 2, 3, 4, 5, 2, 0, 8, 3, 10, 11, 12]

@@ -1,6 +1,6 @@
 """Confidences chosen by prediction: the limits, and what must not matter.
 
-Covers linear_choice too.
+Covers race and the candidates of linear regression.
 """
 
 import numpy as np
@@ -18,7 +18,10 @@ from soubayes import (
     save_model,
 )
 from soubayes.datasets import correlated_design, experiment1
-from soubayes.sparse.estimators import choosing
+from soubayes.sparse.choice import folds
+from soubayes.sparse.choice.race import PATH
+from soubayes.sparse.glm.fitting import RowCandidates
+from soubayes.sparse.least_squares.fitting import LinearCandidates
 
 rng = np.random.default_rng(0)
 DENSE = rng.normal(size=(60, 6)) @ rng.normal(size=(6, 30)) + 0.5 * rng.normal(size=(60, 30))
@@ -53,8 +56,7 @@ def test_the_mixture_predicts_and_is_described(linear):
     assert np.bincount(held["fold"]).tolist() == [15, 15, 15, 15]
     rows = np.mean((held["y"] - held["mean"]) ** 2) ** 0.5
     assert 0.5 < rows < 0.5 * np.std(TARGET)
-    assert "columns; alone they predict held-out rows" in linear.sparsity_
-    assert linear.summary().attrs["sparsity"] == linear.sparsity_
+    assert "columns; alone they predict held-out rows" in str(linear.sparsity_)
     assert plot_confidences(linear).get_ylabel().startswith("held-out")
 
 
@@ -77,12 +79,12 @@ def test_dense_data_get_a_dense_answer_that_predicts_better():
 def test_one_candidate_is_that_fit(monkeypatch):
     data = experiment1(55, 50, 10)
     path = SoULinearRegression(choice="path").fit(data.X, data.y)
-    monkeypatch.setattr(SoULinearRegression, "_candidates", (choosing.PATH,))
+    monkeypatch.setattr(LinearCandidates, "rows", (PATH,))
     only = SoULinearRegression(cv=3).fit(data.X, data.y)
     np.testing.assert_allclose(only.coef_, path.coef_, atol=1e-10)
     assert only.candidates_["weight"].tolist() == [1.0]
     np.testing.assert_array_equal(only.selected_, only.coef_ != 0.0)
-    monkeypatch.setattr(SoULogisticRegression, "_candidates", (choosing.PATH,))
+    monkeypatch.setattr(RowCandidates, "rows", (PATH,))
     one = SoULogisticRegression(cv=3).fit(DENSE, LABELS)
     two = SoULogisticRegression(choice="path").fit(DENSE, LABELS)
     np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-10)
@@ -121,13 +123,12 @@ def test_a_fold_knows_nothing_of_its_held_out_rows(linear):
     changed = TARGET.copy()
     test = linear.out_of_fold_["fold"] == 1
     changed[test] += 100.0
-    labels = [{candidate.label for candidate in linear._candidates}]
+    labels = [{candidate.name for candidate in LinearCandidates.rows}]
     fits = []
     for y in (TARGET, changed):
         model = SoULinearRegression(cv=4).fit(DENSE, y)
-        fits.append(
-            model._fit_candidates(DENSE[~test], [y[~test]], np.ones(45), labels, known=False)
-        )
+        candidates = LinearCandidates(model._settings(), [])
+        fits.append(candidates.fit(DENSE[~test], [y[~test]], np.ones(45), labels, known=False))
     for label in labels[0]:
         for one, two in zip(
             fits[0].components[0][label], fits[1].components[0][label], strict=True
@@ -189,7 +190,7 @@ def test_classes(logistic):
     mean, power = chance.mean(axis=0), logistic.mixtures_[0].power
     np.testing.assert_allclose(odds[:4], power * np.log(mean / (1 - mean)), atol=0.15)
     assert logistic.candidates_["weight"].sum() == pytest.approx(1.0)
-    assert "log loss" in logistic.sparsity_ or "as well" in logistic.sparsity_
+    assert logistic.sparsity_.measure == "log loss"
 
 
 def test_chosen_models_are_saved_whole(tmp_path, linear, logistic):
@@ -202,9 +203,7 @@ def test_chosen_models_are_saved_whole(tmp_path, linear, logistic):
 
 def path_sd(model, X):
     """The predictive sd of the sparse point of a fit."""
-    q = model.posteriors_[0]
-    centre = model._intercept_spread[0] + q.spread(X - model._x_mean)
-    return np.sqrt(centre + model._noise_value[0])
+    return model.sparse_.predict(X, return_std=True)[1]
 
 
 @pytest.mark.parametrize("count", [1, 3, 10])
@@ -243,14 +242,14 @@ def test_folds_do_not_end_among_outliers():
     assert calm.out_of_fold_["fold"].max() == 9
     y[calm.out_of_fold_["fold"] == 0] += 20.0 * np.array([1.0, 0.0, 0.0, 0.0])
     wild = SoULinearRegression().fit(data.X, y)
-    assert wild.candidates_["candidate"].tolist() == ["path"]
+    assert wild.candidates_["candidate"].tolist() == ["sparse"]
     assert wild.out_of_fold_["fold"].max() == 25
     _, sd = wild.predict(data.X[:20], return_std=True)
     assert np.median(sd / path_sd(wild, data.X[:20])) < 1.5
 
 
 def test_large_data_hold_out_one_part(monkeypatch):
-    monkeypatch.setattr(SoULogisticRegression, "_one_part", 60)
+    monkeypatch.setattr(folds, "ONE_PART", 60)
     model = SoULogisticRegression().fit(DENSE, LABELS)
     held = model.out_of_fold_
     assert set(held["fold"]) == {-1, 0}
@@ -266,7 +265,7 @@ def test_where_folds_cannot_say_the_evidence_may():
     """100 columns and 105 rows: folds of 94 rows lose signals that all rows show."""
     data = experiment1(105, 100, 50, random_state=1)
     close = SoULinearRegression().fit(data.X, data.y)
-    assert close.candidates_["candidate"].tolist() == ["path"]
+    assert close.candidates_["candidate"].tolist() == ["sparse"]
     path = SoULinearRegression(choice="path").fit(data.X, data.y)
     np.testing.assert_allclose(close.coef_, path.coef_, atol=1e-10)
     held = close.out_of_fold_["fold"]

@@ -30,7 +30,7 @@ def with_folds(estimator):
 
 
 @pytest.mark.filterwarnings("ignore:No features were selected")
-@pytest.mark.filterwarnings("ignore:.*so that the path alone decides")
+@pytest.mark.filterwarnings("ignore::soubayes.sparse.choice.folds.ChoiceWarning")
 @parametrize_with_checks([SoULinearRegression(cv=2)], expected_failed_checks=with_folds)
 def test_scikit_learn_checks_with_folds(estimator, check):
     check(estimator)
@@ -38,7 +38,7 @@ def test_scikit_learn_checks_with_folds(estimator, check):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:No features were selected")
-@pytest.mark.filterwarnings("ignore:.*so that the path alone decides")
+@pytest.mark.filterwarnings("ignore::soubayes.sparse.choice.folds.ChoiceWarning")
 @parametrize_with_checks([SoULogisticRegression(cv=2)], expected_failed_checks=with_folds)
 def test_scikit_learn_checks_of_a_classifier_with_folds(estimator, check):
     check(estimator)

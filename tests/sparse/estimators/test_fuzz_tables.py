@@ -29,7 +29,7 @@ def outliers(rng: np.random.Generator) -> None:
     model = SoULinearRegression().fit(X, y)
     new = X[np.setdiff1d(np.arange(n), rows)]
     _, sd = model.predict(new, return_std=True)
-    path = model._sparse_mixtures[0]
+    path = model.sparse_.mixtures_[0]
     centred = np.hstack([new - model._x_mean, np.ones((len(new), 1))])
     ratio = np.median(sd / np.sqrt(path.predict(centred)[1]))
     assert ratio < 1.5, f"{ratio} times the sd of the path at {n} x {p}, {len(rows)} outliers"

@@ -11,7 +11,7 @@ from soubayes import (
     SoULogisticRegression,
     plot_credible_sets,
 )
-from soubayes.sparse.likelihoods.bernoulli import Bernoulli
+from soubayes.sparse.glm.bernoulli import Bernoulli
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(150, 12))
@@ -41,45 +41,47 @@ def model(kind):
 
 
 def test_look_alikes_are_one_set(model):
-    sets = model.credible_sets()
+    sets = model.supports_.credible_sets()
     assert sorted(sorted(names) for names in sets["features"]) == [["x1", "x4"], ["x8"]]
     assert (sets["probability"] >= 0.95 * 0.9).all()
     assert (sets["lower"] <= sets["effect"]).all()
     assert (sets["effect"] <= sets["upper"]).all()
     pair = sets[sets["features"].map(len) == 2].iloc[0]
     assert pair["purity"] == pytest.approx(np.corrcoef(X[:, 1], X[:, 4])[0, 1], abs=1e-3)
-    assert model.inclusion_.shape == model.selected_.shape
-    assert np.all((model.mass_held_ > 0.1) & (model.mass_held_ < 1.0))
+    assert model.supports_.inclusion.shape == model.selected_.shape
+    assert np.all((model.supports_.complete > 0.1) & (model.supports_.complete < 1.0))
 
 
 def test_summary_and_discoveries(model):
     table = model.summary()
-    np.testing.assert_array_equal(table["inclusion"], model.inclusion_.ravel())
+    np.testing.assert_array_equal(table["inclusion"], model.supports_.inclusion.ravel())
     assert table[["lower", "upper"]].notna().all(axis=None)
     assert set(table.index[table["set"] > 0]) == {"x1", "x4", "x8"}
-    chosen = model.discoveries(0.1)
-    assert chosen.shape == model.inclusion_.shape
-    wrong = 1 - model.inclusion_.ravel()[chosen.ravel()]
+    chosen = model.supports_.discoveries(0.1)
+    assert chosen.shape == model.supports_.inclusion.shape
+    wrong = 1 - model.supports_.inclusion.ravel()[chosen.ravel()]
     assert wrong.mean() <= 0.1
     assert chosen.ravel()[8]
 
 
 def test_units_and_containers(kind, model):
     scaled = FITS[kind](pd.DataFrame(4.0 * X - 3.0).add_prefix("c"))
-    np.testing.assert_allclose(scaled.inclusion_, model.inclusion_, atol=1e-3)
+    np.testing.assert_allclose(scaled.supports_.inclusion, model.supports_.inclusion, atol=1e-3)
     np.testing.assert_allclose(
-        scaled.credible_sets()["effect"], model.credible_sets()["effect"], rtol=1e-2
+        scaled.supports_.credible_sets()["effect"],
+        model.supports_.credible_sets()["effect"],
+        rtol=1e-2,
     )
     np.testing.assert_allclose(4.0 * scaled.summary()["upper"], model.summary()["upper"], atol=0.02)
     sparse = FITS[kind](sp.csr_array(X))
-    np.testing.assert_allclose(sparse.inclusion_, model.inclusion_, atol=1e-3)
+    np.testing.assert_allclose(sparse.supports_.inclusion, model.supports_.inclusion, atol=1e-3)
 
 
 def test_a_plain_fit_says_how_to_get_it():
     plain = SoULinearRegression(choice="path").fit(X, Y)
     assert not hasattr(plain, "inclusion_")
     with pytest.raises(AttributeError, match="inclusion=True"):
-        plain.credible_sets()
+        plain.supports_.credible_sets()
     both = SoULinearRegression(choice="path", inclusion=True).fit(X, Y)
     np.testing.assert_array_equal(both.coef_, plain.coef_)
     both.set_params(inclusion=False).fit(X, Y)
@@ -89,22 +91,22 @@ def test_a_plain_fit_says_how_to_get_it():
 @pytest.mark.parametrize("fdr", [0.0, 1.0, -1.0])
 def test_targets_lie_between_0_and_1(model, fdr):
     with pytest.raises(ValueError, match="between 0 and 1"):
-        model.discoveries(fdr)
+        model.supports_.discoveries(fdr)
     with pytest.raises(ValueError, match="between 0 and 1"):
-        model.credible_sets(presence=fdr)
+        model.supports_.credible_sets(presence=fdr)
     with pytest.raises(ValueError, match="purity is"):
-        model.credible_sets(purity=fdr - 1.5)
+        model.supports_.credible_sets(purity=fdr - 1.5)
 
 
 def test_several_targets_and_classes():
     model = SoULinearRegression(choice="path", inclusion=True).fit(X, np.c_[Y, X[:, 3]])
-    assert model.inclusion_.shape == (2, 12)
-    assert model.inclusion_[1, 3] > 0.99
-    assert model.credible_sets().index.names == ["target", "set"]
-    assert model.discoveries().shape == (2, 12)
+    assert model.supports_.inclusion.shape == (2, 12)
+    assert model.supports_.inclusion[1, 3] > 0.99
+    assert model.supports_.credible_sets().index.names == ["target", "set"]
+    assert model.supports_.discoveries().shape == (2, 12)
     three = np.where(ETA > 1, "c", LABELS)
     model = SoULogisticRegression(choice="path", inclusion=True).fit(X, three)
-    assert model.inclusion_.shape == (3, 12)
+    assert model.supports_.inclusion.shape == (3, 12)
 
 
 def test_wide_data_and_their_sparse_form():
@@ -113,16 +115,16 @@ def test_wide_data_and_their_sparse_form():
     y = 2 * wide[:, 5] + 0.5 * rng.normal(size=60)
     dense = SoULinearRegression(choice="path", inclusion=True).fit(wide, y)
     sparse = SoULinearRegression(choice="path", inclusion=True).fit(sp.csr_array(wide), y)
-    assert dense.inclusion_[5] > 0.99
-    np.testing.assert_allclose(dense.inclusion_, sparse.inclusion_, atol=1e-6)
+    assert dense.supports_.inclusion[5] > 0.99
+    np.testing.assert_allclose(dense.supports_.inclusion, sparse.supports_.inclusion, atol=1e-6)
 
 
 def test_a_block_of_normal_columns_is_in_every_support():
     blocks = {"free": {"columns": [8], "prior": "normal"}}
     for fit in (FITS["linear"], FITS["logistic"]):
         model = fit(X, feature_blocks=blocks)
-        assert model.inclusion_.ravel()[8] == 0.0
-        assert model.inclusion_.ravel()[[1, 4]].sum() > 0.9
+        assert model.supports_.inclusion.ravel()[8] == 0.0
+        assert model.supports_.inclusion.ravel()[[1, 4]].sum() > 0.9
 
 
 @pytest.mark.parametrize(("n", "p"), [(100, 40), (50, 200)])
@@ -131,11 +133,11 @@ def test_pure_noise_has_no_sets(n, p):
         rng = np.random.default_rng(seed)
         noise, y = rng.normal(size=(n, p)), rng.normal(size=n)
         model = SoULinearRegression(choice="path", inclusion=True).fit(noise, y)
-        assert len(model.credible_sets()) == 0
-        assert model.inclusion_.max() < 0.5
+        assert len(model.supports_.credible_sets()) == 0
+        assert model.supports_.inclusion.max() < 0.5
     labels = y > 0
     model = SoULogisticRegression(choice="path", inclusion=True).fit(noise, labels)
-    assert len(model.credible_sets()) == 0
+    assert len(model.supports_.credible_sets()) == 0
 
 
 def test_streamed_rows_of_a_classifier_are_refused():
@@ -145,7 +147,9 @@ def test_streamed_rows_of_a_classifier_are_refused():
     model = SoULinearRegression(choice="path", inclusion=True).fit(
         [(X[:80], Y[:80]), (X[80:], Y[80:])]
     )
-    np.testing.assert_allclose(model.inclusion_, FITS["linear"](X).inclusion_, atol=1e-6)
+    np.testing.assert_allclose(
+        model.supports_.inclusion, FITS["linear"](X).supports_.inclusion, atol=1e-6
+    )
 
 
 def test_figure_shows_every_column_and_names_the_sets():
@@ -153,7 +157,7 @@ def test_figure_shows_every_column_and_names_the_sets():
     model = FITS["linear"](pd.DataFrame(X, columns=names))
     axes = plot_credible_sets(model)
     assert sum(len(line.get_xdata()) for line in axes.lines) == X.shape[1]
-    first = model.credible_sets()["features"].map(lambda features: features[0])
+    first = model.supports_.credible_sets()["features"].map(lambda features: features[0])
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert len(labels) == 2
     assert all(label.startswith(f"{i}: {first[i]}") for i, label in enumerate(labels, 1))
@@ -165,19 +169,19 @@ def test_columns_that_never_vary_carry_no_effect():
     still = np.ones((30, 3))
     for model in (SoULinearRegression, SoULogisticRegression):
         found = model(choice="path", inclusion=True).fit(still, np.arange(30) % 2)
-        assert np.all(found.inclusion_ == 0.0)
-        assert len(found.credible_sets()) == 0
-        assert not found.discoveries().any()
+        assert np.all(found.supports_.inclusion == 0.0)
+        assert len(found.supports_.credible_sets()) == 0
+        assert not found.supports_.discoveries().any()
 
 
 @pytest.mark.filterwarnings("ignore:.*did not settle")
 def test_data_that_a_column_explains_entirely():
     exact = SoULinearRegression(choice="path", inclusion=True).fit(X, 3.0 * X[:, 2])
-    assert exact.inclusion_[2] > 0.99
+    assert exact.supports_.inclusion[2] > 0.99
     constant = SoULinearRegression(choice="path", inclusion=True).fit(X, np.ones(150))
-    assert constant.inclusion_.max() < 0.5
+    assert constant.supports_.inclusion.max() < 0.5
     apart = SoULogisticRegression(choice="path", inclusion=True).fit(X, X[:, 2] > 0)
-    assert apart.inclusion_[0, 2] > 0.9
+    assert apart.supports_.inclusion[0, 2] > 0.9
 
 
 @pytest.mark.parametrize("p", [2, 3, 4, 5, 10])
@@ -189,7 +193,9 @@ def test_a_strong_effect_has_a_set_where_columns_are_few(p, noise):
         X = rng.normal(size=(200, p))
         X[:, 1] = X[:, 0] + noise * rng.normal(size=200)
         y = X[:, 0] + rng.normal(size=200)
-        sets = SoULinearRegression(inclusion=True, choice="path").fit(X, y).credible_sets()
+        sets = (
+            SoULinearRegression(inclusion=True, choice="path").fit(X, y).supports_.credible_sets()
+        )
         assert any({"x0", "x1"} <= set(features) for features in sets["features"]), seed
 
 
@@ -203,7 +209,9 @@ def test_a_strong_effect_has_a_set_in_19_of_20(p, noise):
         X = rng.normal(size=(200, p))
         X[:, 1] = X[:, 0] + noise * rng.normal(size=200)
         y = X[:, 0] + rng.normal(size=200)
-        sets = SoULinearRegression(inclusion=True, choice="path").fit(X, y).credible_sets()
+        sets = (
+            SoULinearRegression(inclusion=True, choice="path").fit(X, y).supports_.credible_sets()
+        )
         found += any({"x0", "x1"} & set(features) for features in sets["features"])
     assert found >= 19
 
@@ -216,5 +224,5 @@ def test_a_set_holds_all_copies_of_a_column(estimator, k):
     X[:, 1:k] = X[:, [0]] * np.where(np.arange(1, k) % 2, 1.0, -2.0)
     y = 2.0 * X[:, 0] + rng.logistic(size=150)
     y = y if estimator is SoULinearRegression else y > 0
-    sets = estimator(inclusion=True, choice="path").fit(X, y).credible_sets()
+    sets = estimator(inclusion=True, choice="path").fit(X, y).supports_.credible_sets()
     assert set(sets["features"].iloc[0]) == {f"x{j}" for j in range(k)}

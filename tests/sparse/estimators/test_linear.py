@@ -82,7 +82,7 @@ def test_a_number_means_that_confidence_without_refit():
 
 
 def test_no_selection_means_the_coordinate_solver():
-    with pytest.warns(ConvergenceWarning, match="use solver='path'"):
+    with pytest.warns(ConvergenceWarning, match="leave the solver at its default"):
         slow = SoULinearRegression(choice="path", solver="coordinate", max_iter=5).fit(
             DATA.X, DATA.y
         )
@@ -417,7 +417,7 @@ def test_works_inside_scikit_learn(fitted):
     selector = SoULinearRegression(choice="path").set_output(transform="pandas").fit(frame, DATA.y)
     assert list(selector.transform(frame).columns) == list(frame.columns[selector.selected_])
     table = selector.summary(level=0.8)
-    assert list(table.columns) == ["estimate", "sd", "lower", "upper", "selected"]
+    assert list(table.columns) == ["estimate", "sd", "median", "lower", "upper", "selected"]
     assert table.index[0] == "c0"
     copy = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(copy.predict(DATA.X), fitted.predict(DATA.X))

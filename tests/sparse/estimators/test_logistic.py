@@ -1,6 +1,6 @@
 """The logistic estimator: answers against independent ones, inputs people have, bad input.
 
-Covers logistic, rowwise, rowwise_report, rows and probits.
+Covers logistic, rowwise, rowwise_report, rows and bernoulli.
 """
 
 import warnings
@@ -24,13 +24,11 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import soubayes
 from soubayes import SoULogisticRegression
-from soubayes.sparse.designs.rows import RowsInMemory
-from soubayes.sparse.likelihoods import probits
-from soubayes.sparse.likelihoods.bernoulli import Bernoulli, JaakkolaBernoulli
-from soubayes.sparse.solvers import newton
-from soubayes.sparse.solvers.row_problem import RowProblem
-from soubayes.sparse.solvers.row_state import make_state
-from soubayes.sparse.solvers.rowwise_path import share_rows
+from soubayes.sparse.glm import bernoulli, newton
+from soubayes.sparse.glm.bernoulli import Bernoulli, JaakkolaBernoulli
+from soubayes.sparse.glm.path import share_rows
+from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
+from soubayes.sparse.glm.state import make_state
 
 
 @pytest.mark.filterwarnings("ignore:No features were selected")
@@ -75,17 +73,17 @@ def test_averaged_probability_and_its_sd_against_quadrature(variance):
             return integrate.simpson(expit(mean + sd * grid) ** power * norm.pdf(grid), x=grid)
 
         p = average(1)
-        assert probits.mean_probability(mean, variance) == pytest.approx(p, abs=4e-9)
+        assert bernoulli.mean_probability(mean, variance) == pytest.approx(p, abs=4e-9)
         spread = np.sqrt(max(average(2) - p**2, 0.0))
-        assert probits.probability_sd(mean, variance) == pytest.approx(spread, abs=2e-4)
-        log_p = probits.log_mean_probability(np.array(mean), np.array(variance))
+        assert bernoulli.probability_sd(mean, variance) == pytest.approx(spread, abs=2e-4)
+        log_p = bernoulli.log_mean_probability(np.array(mean), np.array(variance))
         assert log_p == pytest.approx(np.log(p), abs=5e-3)
 
 
 def test_log_probability_has_the_right_tail():
     mean = np.array([-20.0, -60.0])
     expected = mean + 0.25
-    np.testing.assert_allclose(probits.log_mean_probability(mean, np.full(2, 0.5)), expected)
+    np.testing.assert_allclose(bernoulli.log_mean_probability(mean, np.full(2, 0.5)), expected)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -153,15 +151,15 @@ def test_value_is_expected_loss_plus_what_every_source_cost(n, p, options):
     gamma["local"] = model.confidence_local
     for name, block in (model.feature_blocks or {}).items():
         gamma[name] = block["confidence"]
-    q, centred = model.posteriors_[0], X - X.mean(0)
+    q, centred = model.mixtures_[0].components[0].posterior, X - X.mean(0)
     spread = np.einsum("ij,jk,ik->i", centred, model.covariance_, centred)
     eta = X @ model.coef_[0] + model.intercept_
-    variance = spread + model._alpha_variance[0]
+    variance = spread + q.sd[p] ** 2
     loss = Bernoulli().terms(eta, variance, y.astype(float)).loss.sum()
     value = loss + sum(gamma[name] * cost for name, cost in model.kl_.items())
     assert model.objective_[-1] == pytest.approx(value, rel=2e-6)
     assert np.all(np.diff(model.objective_) <= 0.0)
-    assert q.spread(centred) == pytest.approx(spread)
+    assert q.spread(np.c_[centred, np.zeros(n)]) == pytest.approx(spread)
     assert model.converged_
 
 
@@ -169,7 +167,7 @@ def test_wide_data_reach_the_minimum_of_the_dense_solver(monkeypatch):
     X, y = data(40, 330)
     options = {"confidence_local": 1.0, "tol": 1e-10}
     wide = SoULogisticRegression(**({"confidence_coef": 1.0} | options)).fit(X, y)
-    monkeypatch.setattr("soubayes.sparse.solvers.rowwise_path._FEW", 1000)
+    monkeypatch.setattr("soubayes.sparse.glm.path._FEW", 1000)
     dense = SoULogisticRegression(**({"confidence_coef": 1.0} | options)).fit(X, y)
     assert wide.objective_[-1] == pytest.approx(dense.objective_[-1], rel=1e-6)
     np.testing.assert_allclose(wide.coef_, dense.coef_, atol=2e-3 * np.abs(dense.coef_).max())
@@ -185,9 +183,10 @@ def test_wide_selection_ends_where_the_dense_solver_cannot_improve():
     Z = (X - X.mean(0)) / X.std(0)
     design, weight = RowsInMemory(Z), np.ones(60)
     # a solver that never forms n x n systems, from this end point with everything active
-    inner = model._plan(500).model
+    inner = model._family().settings.plan(500).model
     precision = np.append(1.0 / (model.local_scale_[0] * model.global_scale_[0]) ** 2, 0.1)
-    mean = np.append(model.coef_[0] * X.std(0), model._alpha)
+    q = model.mixtures_[0].components[0].posterior
+    mean = q.mean * np.append(X.std(0), 1.0)
     shared = share_rows(JaakkolaBernoulli(), design, weight, "coordinate")
     start = make_state(inner, np.arange(501), mean, shared.gram / 4.0, precision, np.zeros(501))
     again = newton.solve(shared.problem(y.astype(float)), inner, start, max_iter=30)
@@ -203,7 +202,7 @@ def test_coordinate_solver_agrees_and_says_when_it_did_not_finish():
     ).fit(X, y)
     np.testing.assert_allclose(slow.coef_, fast.coef_, atol=1e-4)
     assert fast.objective_[-1] <= slow.objective_[-1] * (1 + 1e-9)
-    with pytest.warns(ConvergenceWarning, match="solver='newton'"):
+    with pytest.warns(ConvergenceWarning, match="leave the solver at its default"):
         short = SoULogisticRegression(
             confidence_coef=1.0, solver="coordinate", bound="jaakkola", max_iter=3
         ).fit(X, y)
@@ -334,8 +333,8 @@ def test_feature_blocks_leave_named_columns_unshrunk():
         model = SoULogisticRegression(confidence_coef=coef, feature_blocks=blocks).fit(frame, y)
         assert model.selected_[0][[4, 7]].all()
         assert np.all(model.coef_[0][[4, 7]] != 0.0)
-        assert np.isnan(model.local_scale_[0][[4, 7]]).all()
-        assert "clinical" in model.kl_
+        assert np.isnan(model.sparse_.local_scale_[0][[4, 7]]).all()
+        assert "clinical" in model.sparse_.kl_
     moved = SoULogisticRegression(confidence_coef=1.0, feature_blocks=blocks).fit(
         frame[list("hgfedcba")], y
     )
@@ -479,7 +478,7 @@ def test_plots_summary_export_and_selection(fitted):
     several = SoULogisticRegression(confidence_coef=3.0).fit(*data(classes=3))
     soubayes.plot_path(several, target=2)
     table = model.summary(level=0.8)
-    assert list(table.columns) == ["estimate", "sd", "lower", "upper", "selected"]
+    assert list(table.columns) == ["estimate", "sd", "median", "lower", "upper", "selected"]
     np.testing.assert_array_equal(table["estimate"], model.coef_[0])
     assert model.to_arviz(draws=10).posterior["coef"].shape == (1, 10, 12)
     assert several.to_arviz(draws=10).posterior["coef"].shape == (1, 10, 3, 12)
@@ -542,7 +541,7 @@ def test_constant_columns_alone_are_not_selected(choice, columns):
     y = np.random.default_rng(0).integers(0, 2, 60)
     model = SoULogisticRegression(choice=choice).fit(columns, y)
     assert not model.selected_.any()
-    assert model.path_["n_selected"].eq(0).all()
+    assert model.sparse_.path_["n_selected"].eq(0).all()
     np.testing.assert_array_equal(model.coef_, 0.0)
     assert model.predict_proba(columns)[0, 1] == pytest.approx(y.mean(), abs=0.02)
 

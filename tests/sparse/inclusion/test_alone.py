@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from enumeration import exact_inclusion
 from test_product import quadratic, standard
 
-from soubayes.sparse.inclusion import slabs
+from enumeration import exact_inclusion
+from soubayes.sparse.glm.supports import averaged
+from soubayes.sparse.inclusion import priors
+from soubayes.sparse.inclusion.priors import SizePrior
 from soubayes.sparse.inclusion.product import _Sweeper, fit_product
-from soubayes.sparse.inclusion.row_supports import averaged
-from soubayes.sparse.inclusion.sizes import SizePrior
 
 
 def dense(seed, n=60, p=7):
@@ -20,7 +20,7 @@ def dense(seed, n=60, p=7):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_it_is_closer_to_enumeration_than_effects_alone(known, monkeypatch):
-    monkeypatch.setattr(slabs, "GRID", np.array([16.0, 256.0]))
+    monkeypatch.setattr(priors, "GRID", np.array([16.0, 256.0]))
     off = {True: [], False: []}
     for seed in range(2):
         X, y = dense(seed)

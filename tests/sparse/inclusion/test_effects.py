@@ -6,9 +6,8 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_normal, norm
 from test_product import quadratic
 
-from soubayes.sparse.inclusion.effects import anchored_effect, look_at
 from soubayes.sparse.inclusion.field import ColumnEvidence, Field
-from soubayes.sparse.inclusion.slabs import Slab
+from soubayes.sparse.inclusion.priors import Slab, anchored_effect, look_at
 
 
 def test_bayes_factors_are_ratios_of_marginal_likelihoods():

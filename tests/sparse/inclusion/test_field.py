@@ -5,8 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from soubayes.sparse.designs.columns import standard_columns
-from soubayes.sparse.inclusion.field import Field
-from soubayes.sparse.inclusion.quadratics import ColumnQuadratic, GramQuadratic
+from soubayes.sparse.inclusion.field import ColumnQuadratic, Field, GramQuadratic
 
 RNG = np.random.default_rng(0)
 RAW = RNG.poisson(0.7, size=(20, 30)).astype(float)

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from enumeration import exact_inclusion
 
-from soubayes.sparse.inclusion import slabs
+from enumeration import exact_inclusion
+from soubayes.sparse.glm.supports import averaged
+from soubayes.sparse.inclusion import priors
+from soubayes.sparse.inclusion.field import GramQuadratic
+from soubayes.sparse.inclusion.priors import SizePrior
 from soubayes.sparse.inclusion.product import fit_product
-from soubayes.sparse.inclusion.quadratics import GramQuadratic
-from soubayes.sparse.inclusion.row_supports import averaged
-from soubayes.sparse.inclusion.sizes import SizePrior
 
 
 def standard(X, y):
@@ -29,7 +29,7 @@ def autoregressive(rng, n, p, rho):
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.97])
 def test_inclusion_against_enumeration(rho, monkeypatch):
-    monkeypatch.setattr(slabs, "GRID", np.array([16.0, 256.0]))
+    monkeypatch.setattr(priors, "GRID", np.array([16.0, 256.0]))
     off, coefficients = [], []
     for seed in range(4):
         rng = np.random.default_rng(seed)

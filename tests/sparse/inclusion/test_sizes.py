@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from enumeration import log_size_prior
 
-from soubayes.sparse.inclusion.sizes import SizePrior
+from enumeration import log_size_prior
+from soubayes.sparse.inclusion.priors import SizePrior
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.5])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from soubayes.sparse.inclusion.slabs import GRID, default_slab, log_normal_slab
+from soubayes.sparse.inclusion.priors import GRID, default_slab, log_normal_slab
 
 
 def moments(slab, n):

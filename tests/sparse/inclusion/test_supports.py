@@ -61,7 +61,7 @@ def test_sets_come_by_probability_then_by_size():
 
 
 def test_intervals_have_zero_where_the_column_may_be_out():
-    lower, upper = posterior().interval(0.9)
+    lower, upper = posterior().quantiles(np.array([0.05, 0.95]))
     # column 0: 30 % at 0; the 95 % point leaves 5/70 of its normal part above
     assert lower[0] == 0.0
     assert upper[0] == pytest.approx(2.0 * stats.norm.ppf(1 - 0.05 / 0.7, 1.0, 0.1), abs=1e-6)
@@ -99,5 +99,5 @@ def test_p_values_of_noise_are_uniform():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(400, 300)), rng.normal(size=400)
     model = SoULinearRegression(choice="path", inclusion=True).fit(X, y)
-    found = model.support_posteriors_[0].p_value
+    found = model.supports_.posteriors[0].p_value
     assert stats.kstest(found, "uniform").pvalue > 0.01

@@ -1,6 +1,6 @@
 """Every formula of the scale priors against an independent computation.
 
-Covers base, exponential, half_cauchy, balance, gamma_functions and roots.
+Covers base, exponential, half_cauchy, balance, functions and roots.
 """
 
 from decimal import Decimal, localcontext
@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
 
-from soubayes.sparse.scales import (
-    Exponential,
-    HalfCauchy,
-    Scale,
-    gamma_functions,
-    make_prior,
-)
+from soubayes.sparse.scales import functions
 from soubayes.sparse.scales.balance import balance_global, split_precision, stationary_precision
+from soubayes.sparse.scales.base import Scale
+from soubayes.sparse.scales.priors import Exponential, HalfCauchy, make_prior
 
 PRIORS = [Exponential(10.0), Exponential(0.3), HalfCauchy()]
 SHAPES = [1.0001, 1.5, 7.0, 29.9, 30.1, 400.0, 1e6, 5e8]
@@ -55,10 +51,10 @@ def test_special_functions_against_high_precision(a):
             (x + 1) * digamma - x.ln() - log_gamma - x,
         ]
     computed = [
-        gamma_functions.log_minus_psi(a),
-        gamma_functions.delta1(np.array(a)),
-        gamma_functions.delta2(np.array(a)),
-        gamma_functions.negative_entropy(np.array(a)),
+        functions.log_minus_psi(a),
+        functions.delta1(np.array(a)),
+        functions.delta2(np.array(a)),
+        functions.negative_entropy(np.array(a)),
     ]
     np.testing.assert_allclose(computed, [float(v) for v in expected], rtol=2e-12)
 

@@ -13,8 +13,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from soubayes.sparse.choice.mixture import Component, Mixture
-from soubayes.sparse.choice.weights import CLASSES_POWER, predictive_weights
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.choice.race import Choice
+from soubayes.sparse.choice.scoring import CLASSES_POWER, predictive_weights
+from soubayes.sparse.posterior import Component
 
 Array = np.ndarray
 
@@ -46,8 +48,8 @@ def degrees_of_freedom(shrinkage: Array, threshold: float = 1.0) -> float:
     return 1.0 + float(np.sum(1.0 + shrinkage[kept])) + jumps
 
 
-def mix_ends(ends: list[End], n: float) -> tuple[Mixture, pd.DataFrame]:
-    """The mixture of the ends, and the table of candidates; ``n`` is the sum of the weights."""
+def mix_ends(ends: list[End], n: float) -> Choice:
+    """The mixture of the ends; ``n`` is the sum of the weights."""
     cost = np.array([end.loss + end.degrees for end in ends])
     weights = predictive_weights(-cost[None], CLASSES_POWER)
     parts = tuple(
@@ -70,4 +72,6 @@ def mix_ends(ends: list[End], n: float) -> tuple[Mixture, pd.DataFrame]:
         "coverage": unknown,
         "coverage_recalibrated": unknown,
     }
-    return Mixture(parts), pd.DataFrame(table)
+    return Choice(
+        Mixture(parts), pd.DataFrame(table), None, "log loss", "new rows, by an estimate,"
+    )

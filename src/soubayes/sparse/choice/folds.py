@@ -1,4 +1,4 @@
-"""Folds: from the parameter ``cv`` and groups of rows to checked training and test rows."""
+"""Which rows are held out: from ``cv`` and groups to checked training and test rows."""
 
 import warnings
 from collections.abc import Iterable
@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from sklearn.model_selection import (
     GroupKFold,
@@ -14,12 +15,77 @@ from sklearn.model_selection import (
     StratifiedKFold,
     check_cv,
 )
-from sklearn.utils import check_consistent_length, column_or_1d
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
 from soubayes.confidence import shown
 
 Array = np.ndarray
 Splits = list[tuple[Array, Array]]
+
+LARGE = 10_000  # rows from which moments, or losses and degrees of freedom, take the place of rows
+ONE_PART = 2_000  # rows from which a classifier holds out one fold only
+FEWEST = 20  # rows below which folds would say nothing
+SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
+DENSE_BYTES = 2**28  # the same of a dense X
+FOLDS = 5
+MORE_FOLDS = ((100, 20), (200, 10))  # with fewer rows than this, but not fewer than columns
+STREAM_FOLDS = 5  # of rows of which only the statistics are kept
+
+
+class ChoiceWarning(UserWarning):
+    """The confidences could not be chosen by prediction."""
+
+
+def say_path(owner: str, what: str) -> None:
+    """Warn that the path alone decides."""
+    warnings.warn(f"{owner}: {what}; falling back to choice='path'.", ChoiceWarning, stacklevel=4)
+
+
+def enough_rows(rows: int, owner: str) -> bool:
+    """Whether there are enough rows to choose by prediction; if not, it is said."""
+    if rows < FEWEST:
+        say_path(owner, f"{rows} rows are too few to choose the confidences by prediction")
+    return rows >= FEWEST
+
+
+def auto_folds(n: int, p: int, stratified: bool = False) -> int:
+    """How many folds ``cv="auto"`` means."""
+    more = [folds for rows, folds in MORE_FOLDS if p <= n < rows and not stratified]
+    return more[0] if more else FOLDS
+
+
+def folds_of(
+    cv: Any, X: Any, y: Array, groups: Array | None, *, seed: Any, owner: str, stratified: bool
+) -> Splits | None:
+    """The folds of X; None, with a word, where there can be none.
+
+    ``cv="auto"`` holds out one part of large data.
+    """
+    n, p = X.shape
+    if 8 * n * p > (SPARSE_BYTES if sp.issparse(X) else DENSE_BYTES):
+        say_path(owner, f"dense candidates would each need {n:,} x {p:,} numbers in memory")
+        return None
+    auto = isinstance(cv, str)
+    cv = auto_folds(n, p, stratified) if auto else cv
+    if isinstance(cv, Integral) and stratified:
+        rarest = int(np.unique(y, return_counts=True)[1].min())
+        if rarest < 2:
+            say_path(owner, "a class has one row, which cannot be held out")
+            return None
+        cv = min(int(cv), rarest) if cv <= n else cv
+    splits = make_folds(cv, y, groups, stratified, seed, auto)
+    return splits[:1] if auto and n >= (ONE_PART if stratified else LARGE) else splits
+
+
+def few_at_a_time(n: int, p: int, seed: Any) -> Splits:
+    """Folds of so few rows that more rows than columns are left, or all but one.
+
+    They end early, as all folds of one candidate do (`race.py`).
+    """
+    size = max(n - p - 1, 1)
+    order = check_random_state(seed).permutation(n)
+    held = [order[i * size : (i + 1) * size] for i in range(n // size)]
+    return [(np.setdiff1d(order, test), np.sort(test)) for test in held]
 
 
 def check_folds(cv: Any, *words: str | None) -> None:
@@ -44,6 +110,15 @@ def check_groups(groups: ArrayLike | None, X: Any) -> Array | None:
     labels = column_or_1d(groups)
     check_consistent_length(X, labels)
     return labels
+
+
+def refuse_groups(groups: Any) -> None:
+    """Rows from somewhere else have no folds of groups."""
+    if groups is not None:
+        raise ValueError(
+            "groups were given, but X is streamed: groups can only be held out of rows in memory. "
+            "Pass X and y as arrays, or leave groups out."
+        )
 
 
 def make_folds(

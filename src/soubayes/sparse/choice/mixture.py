@@ -3,27 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from soubayes.sparse.posterior import Posterior
+from soubayes.sparse.posterior import Component
 
 Array = np.ndarray
 
-
-@dataclass(frozen=True)
-class Component:
-    """One fit: its q(beta, alpha), the noise of a row, and its place in a mixture.
-
-    ``posterior`` is of the coefficients in the user's units and, last, of the predictor at the mean
-    of X (without an intercept: of the coefficients alone).
-    """
-
-    posterior: Posterior
-    noise: float = 0.0  # variance of a row about its predictor; 0 where the likelihood says it
-    noise_shape: float = np.inf  # of q(sigma^2)
-    weight: float = 1.0
-    inflation: float = 1.0  # of the predictive variance; recalibration, not part of the posterior
-    candidate: str = ""  # its label, if confidences were chosen by prediction
+BISECTIONS = 50  # halvings of a bracket: to the last digits of float64
 
 
 @dataclass(frozen=True)
@@ -56,15 +42,19 @@ class Mixture:
         return np.asarray(sum(part.weight * part.posterior.mean for part in self.components))
 
     @property
-    def variance(self) -> Array:
-        """The diagonal of `covariance`: within plus between components."""
+    def sd(self) -> Array:
+        """Standard deviations of the coefficients: within plus between components.
+
+        Squares are taken in units of the largest part, so that extreme units do not overflow.
+        """
+        if len(self.components) == 1:
+            return self.components[0].posterior.sd
         mean = self.mean
-        return np.asarray(
-            sum(
-                part.weight * (part.posterior.sd**2 + (part.posterior.mean - mean) ** 2)
-                for part in self.components
-            )
-        )
+        inside = np.stack([part.posterior.sd for part in self.components])
+        between = np.stack([part.posterior.mean - mean for part in self.components])
+        unit = np.maximum(np.maximum(inside, np.abs(between)).max(axis=0), np.finfo(float).tiny)
+        square = self.weights @ ((inside / unit) ** 2 + (between / unit) ** 2)
+        return np.sqrt(square) * unit
 
     def covariance(self) -> Array:
         """Within plus between components."""
@@ -107,6 +97,35 @@ class Mixture:
         sds = np.sqrt(variances)
         return np.stack([_quantile(means, sds, self.weights, level) for level in levels], axis=1)
 
+    @property
+    def inflation(self) -> float:
+        """By how much predictive variances are multiplied, averaged over the components."""
+        return float(sum(part.weight * part.inflation for part in self.components))
+
+    def coefficient_quantiles(self, levels: Array, p: int) -> Array:
+        """(levels, p) quantiles of the first p coefficients.
+
+        In a component a coefficient is Student's t with the degrees of freedom of its noise.
+        """
+        parts = self.components
+        means = np.stack([part.posterior.mean[:p] for part in parts])
+        sds = np.stack([part.posterior.sd[:p] for part in parts])
+        degrees = np.array([[2.0 * part.noise_shape] for part in parts])
+        each = [means + sds * _student_quantile(degrees, level) for level in levels]
+        if len(parts) == 1:
+            return np.concatenate(each)
+        found = []
+        for level, ends in zip(levels, each, strict=True):
+            # the quantile of a mixture lies between those of its components
+            low, high = ends.min(axis=0), ends.max(axis=0)
+            for _ in range(BISECTIONS):
+                middle = 0.5 * (low + high)
+                below = self.weights @ _student_cdf(degrees, (middle - means) / sds)
+                low = np.where(below < level, middle, low)
+                high = np.where(below < level, high, middle)
+            found.append(0.5 * (low + high))
+        return np.stack(found)
+
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draws of the coefficients, (n, p), and of the noise variance: a component, then its q."""
         which = rng.choice(len(self.components), n, p=self.weights)
@@ -139,3 +158,13 @@ def _quantile(means: Array, sds: Array, weights: Array, level: float) -> Array:
         below = weights @ ndtr((middle - means) / np.where(sds > 0, sds, 1.0))
         low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
     return 0.5 * (low + high)
+
+
+def _student_cdf(degrees: Array, z: Array) -> Array:
+    """Of Student's t, or of the normal distribution where the degrees of freedom are infinite."""
+    return np.where(np.isinf(degrees), ndtr(z), stdtr(np.where(np.isinf(degrees), 1.0, degrees), z))
+
+
+def _student_quantile(degrees: Array, level: float) -> Array:
+    known = np.isinf(degrees)
+    return np.where(known, ndtri(level), stdtrit(np.where(known, 1.0, degrees), level))

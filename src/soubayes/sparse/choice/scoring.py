@@ -1,24 +1,107 @@
-"""How candidates are judged by what they said about held-out rows: numbers, or two classes."""
+"""How candidates are judged by held-out rows: scores, weights, recalibration."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 from scipy.special import expit, logsumexp
 from scipy.stats import norm, t
 
-from soubayes.sparse.choice.weights import (
-    CLASSES_POWER,
-    NUMBERS_POWER,
-    inflation,
-    pooled,
-    power_of_odds,
-    predictive_weights,
-    relative_error,
-    robust_scale,
-)
-
 Array = np.ndarray
+
+NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
+CLASSES_POWER = 0.1  # and for classification
+LEAST = 1e-3  # weights below this are set to 0
+
+
+def predictive_weights(scores: Array, power: float = NUMBERS_POWER) -> Array:
+    """Weights of candidates from the log scores of held-out rows, (rows, candidates).
+
+    w_k is proportional to exp(power * sum_i log p_k(y_i | the other folds)); weights below 1e-3 are
+    dropped. Power 1 is pseudo-BMA, which takes the scores of n rows for n independent pieces of
+    evidence about new rows and is too sure.
+
+    >>> predictive_weights(np.log([[0.5, 0.5, 1e-30]]))
+    array([0.5, 0.5, 0. ])
+    """
+    total = power * scores.sum(axis=0)
+    weights = np.exp(total - total.max())
+    weights /= weights.sum()
+    weights[weights < LEAST] = 0.0
+    return weights / weights.sum()
+
+
+def robust_scale(z: Array, weight: Array, degrees: float) -> Array:
+    """The squared scale of each column of z that fits Student's t best, by EM.
+
+    >>> z = np.random.default_rng(0).standard_t(5, size=(20_000, 1))
+    >>> robust_scale(3.0 * z, np.ones(20_000), 5.0).round(1)
+    array([8.9])
+    """
+    square = z * z
+    share = weight / weight.sum()
+    scale = np.maximum(share @ square, 1e-300)
+    for _ in range(200):
+        new = share @ (square * (degrees + 1.0) / (degrees + square / scale))
+        new = np.maximum(new, 1e-300)
+        moved = np.max(np.abs(np.log(new / scale)))
+        scale = new
+        if moved < 1e-6:
+            break
+    return scale
+
+
+def pooled(variance: Array, noise: Array, weight: Array) -> Array:
+    """Predictive variances of held-out rows with the noise of every fold replaced by the mean one.
+
+    An outlier is not in the noise of the fold that holds it out, but it is in that of the fit to
+    all rows, which is the one that is recalibrated. The leverage variance/noise stays: for least
+    squares residual^2/leverage is what RSS grows by when the row comes in, hence at most the RSS of
+    all rows, so that one row adds about 1 to the mean of residual^2/pooled, whatever its size.
+
+    >>> pooled(np.array([2.0, 200.0]), np.array([1.0, 99.0]), np.ones(2)).round(1)
+    array([100., 101.])
+    """
+    level = np.average(noise, axis=0, weights=weight)
+    return variance * np.divide(level, noise, out=np.ones_like(variance), where=noise > 0.0)
+
+
+def inflation(residual: Array, variance: Array, weight: Array | None = None) -> float:
+    """What the predictive variances must be multiplied with to fit the held-out rows, at least 1.
+
+    >>> inflation(np.array([2.0, -2.0]), np.ones(2))
+    4.0
+    """
+    return max(1.0, float(np.average(residual**2 / variance, weights=weight)))
+
+
+def relative_error(square: Array, weight: Array) -> float:
+    """The standard error of the mean of squares, relative to that mean; the largest of columns.
+
+    >>> round(relative_error(np.array([[1.0], [1.0], [1.0], [97.0]]), np.ones(4)), 2)
+    0.83
+    """
+    share = weight / weight.sum()
+    mean = share @ square
+    spread = np.sqrt((share**2) @ (square - mean) ** 2)
+    return float(np.max(spread / np.maximum(mean, 1e-300)))
+
+
+def power_of_odds(log_odds: Array, y: Array, weight: Array | None = None) -> float:
+    """The a of logit p <- a logit p that predicts the held-out y best, with log a ~ N(0, 1).
+
+    >>> round(power_of_odds(np.array([4.0] * 50), np.array([1.0] * 40 + [0.0] * 10)), 2)
+    0.37
+    """
+    weight = np.ones(len(y)) if weight is None else weight
+    signed = np.where(y > 0.5, -log_odds, log_odds)
+
+    def loss(t: float) -> float:
+        return float(weight @ np.logaddexp(0.0, np.exp(t) * signed)) + 0.5 * t * t
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+
 
 NINETY = float(norm.ppf(0.95))
 DEGREES = 5.0  # of freedom of the t scores
@@ -28,9 +111,10 @@ SETTLED = 0.4  # relative standard error of the mean square; 40 normal rows have
 class HeldOut(NamedTuple):
     """What candidates say about held-out rows, (rows,) of one or (rows, candidates) of all."""
 
-    middle: Array  # the mean, or the log odds
-    variance: Array  # 0 for classes
-    noise: Array  # the part of the variance that is noise, one number a fold
+    middle: Array  # what the loss is a function of: the mean, the log odds or the log density
+    variance: Array  # 0 but for numbers
+    noise: Array  # the part of the variance that is noise, one number for each fold
+    mean: Array  # E[y]
 
     def take(self, *index: Any) -> "HeldOut":
         """Some rows, targets or candidates."""
@@ -53,10 +137,12 @@ class Scored(NamedTuple):
 
 
 class Scoring(NamedTuple):
-    """How candidates are judged: `NUMBERS`, `FOLD_MOMENTS` or `CLASSES`."""
+    """How candidates are judged: `NUMBERS`, `FOLD_MOMENTS`, `CLASSES` or `DENSITIES`."""
+
+    name: str  # of the error
 
     score: Callable[[Array, HeldOut, Array, float], Scored]  # the last: see `score_numbers`
-    loss: Callable[[Array, Array], Array]  # of rows y at means or log odds
+    loss: Callable[[Array, Array], Array]  # of rows y at what candidates say, ``middle``
     error: Callable[[float], float]  # from the mean loss
     power: float  # of the scores in the weights
     by_row: bool = True  # whether the rows that are scored are those of the data
@@ -94,7 +180,7 @@ def score_numbers(
     Weights are those that ``more`` times as many held-out rows would give, as all rows would where
     only a part was held out.
     """
-    mean, variance, noise = said
+    mean, variance, noise, _ = said
     off = y[:, None] - mean
     level = pooled(variance, noise, weight)
     factor = _inflations(off, level, weight)
@@ -130,6 +216,16 @@ def score_classes(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> 
     return Scored(scores, w, one, none, none, chance, spread, power * mixed, power, True)
 
 
+def score_densities(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
+    """Log densities of any likelihood; the mixture's mean."""
+    scores = weight[:, None] * said.middle
+    w = predictive_weights(scores, more * CLASSES_POWER)
+    mixed = logsumexp(said.middle, b=w, axis=1)
+    none, mean = np.full(len(w), np.nan), said.mean @ w
+    unknown = np.full(len(mean), np.nan)
+    return Scored(scores, w, np.ones(len(w)), none, none, mean, unknown, mixed, 1.0, True)
+
+
 def _squares(y: Array, mean: Array) -> Array:
     return (y - mean) ** 2
 
@@ -138,6 +234,11 @@ def _log_loss(y: Array, log_odds: Array) -> Array:
     return np.logaddexp(0.0, np.where(y > 0.5, -log_odds, log_odds))
 
 
-NUMBERS = Scoring(score_numbers, _squares, np.sqrt, NUMBERS_POWER)
-FOLD_MOMENTS = Scoring(score_moments, _squares, np.sqrt, NUMBERS_POWER, by_row=False)
-CLASSES = Scoring(score_classes, _log_loss, float, CLASSES_POWER)
+def _minus(y: Array, log_density: Array) -> Array:
+    return -log_density
+
+
+NUMBERS = Scoring("RMSE", score_numbers, _squares, np.sqrt, NUMBERS_POWER)
+FOLD_MOMENTS = Scoring("RMSE", score_moments, _squares, np.sqrt, NUMBERS_POWER, by_row=False)
+CLASSES = Scoring("log loss", score_classes, _log_loss, float, CLASSES_POWER)
+DENSITIES = Scoring("minus log density", score_densities, _minus, float, CLASSES_POWER)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 Array = np.ndarray
+
 HELD = 2**28  # bytes of standardised columns up to which they are kept
 CHUNK = 2**25  # bytes of a chunk of them otherwise
 
@@ -214,3 +215,36 @@ def weighted_moments(X: Any, share: Array, centre: bool) -> tuple[Array, Array]:
     csc = sp.csc_array(X)
     mean = np.asarray(csc.T @ share) if centre else np.zeros(X.shape[1])
     return mean, StandardColumns(csc, mean, np.ones_like(mean), np.sqrt(share)).norms()
+
+
+EQUAL = 1e-13  # 1 - |correlation| that the rounding of a sum over rows explains
+
+
+def first_in_columns(X: StandardColumns) -> Array:
+    """For every column the first that equals it, without X'X.
+
+    Equal columns have equal products with a random vector. Those whose products agree are compared
+    entry by entry.
+    """
+    seen = np.abs(X.left(np.random.default_rng(0).standard_normal(len(X.root))))
+    order = np.argsort(seen, kind="stable")
+    near = np.diff(seen[order]) <= 1e-10 * np.linalg.norm(X.root)
+    first = np.arange(len(seen))
+    ends = np.flatnonzero(np.diff(np.concatenate([[False], near, [False]]).astype(int)))
+    for begin, end in ends.reshape(-1, 2):
+        group = np.sort(order[begin : end + 1])
+        part = X.take(group)
+        first[group] = group[_first_of_few(part, np.sqrt(part.norms()))]
+    return first
+
+
+def _first_of_few(X: StandardColumns, root: Array) -> Array:
+    """By products with one column after the other, each of which finds all of its copies."""
+    first, left = np.arange(len(root)), root > 0.0
+    while left.any():
+        j = int(np.argmax(left))
+        product = np.abs(X.left(X.take(np.array([j])).dense()[:, 0]))
+        equal = left & (product >= (1.0 - EQUAL) * root * root[j])
+        equal[j] = True
+        first[equal], left[equal] = j, False
+    return first

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from soubayes.sparse.designs.columns import weighted_moments
+from soubayes.sparse.designs.columns import EQUAL, weighted_moments
 from soubayes.sparse.designs.moments import Moments
 
 Array = np.ndarray
@@ -150,3 +150,27 @@ def check_units(x_scale: Array, y_scale: Array | None = None) -> None:
 
 LARGEST = 2.0**400  # its square, and the sum of as many squares as there are rows, are finite
 _MOST_LOG = 650.0  # of the size of a coefficient: about 1e282
+
+
+def row_slices(X: Any) -> list[slice]:
+    """Rows of X in blocks that stay small when they are made dense, however many columns."""
+    step = max(1, min(ROWS, 2**19 // max(X.shape[1], 1)))
+    return [slice(begin, begin + step) for begin in range(0, X.shape[0], step)]
+
+
+def as_dense(X: Any) -> Array:
+    """A float64 array of the rows, also of a scipy-sparse X."""
+    return np.asarray(X.toarray() if sp.issparse(X) else X, float)
+
+
+def first_in_gram(gram: Array, equal: float = EQUAL) -> Array:
+    """For every column the first that equals it, from X'X; a column of zeros equals none.
+
+    >>> X = np.array([[1.0, 2.0, -3.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    >>> first_in_gram(X.T @ X)
+    array([0, 1, 0, 3])
+    """
+    root = np.sqrt(np.diag(gram))
+    same = np.abs(gram) >= (1.0 - equal) * root[:, None] * root
+    first = np.argmax(same, axis=0)
+    return np.where(root > 0.0, first, np.arange(len(root)))

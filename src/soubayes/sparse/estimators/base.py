@@ -1,15 +1,13 @@
-"""What the sparse estimators share: the contract with scikit-learn and with the reader."""
+"""What the sparse estimators share: one posterior, the views beside it, and their reports."""
 
 import os
 import warnings
-from numbers import Real
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-import scipy.sparse as sp
-from numpy.typing import ArrayLike
-from scipy import stats
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
@@ -19,48 +17,71 @@ from sklearn.utils.validation import check_is_fitted
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Seed
 from soubayes.confidence import check_gamma, shown
-from soubayes.results import to_inference_data
-from soubayes.sparse.choice.mixture import Mixture
-from soubayes.sparse.posterior import Posterior
+from soubayes.results import LEVEL, check_level, to_inference_data
+from soubayes.sparse.choice.folds import check_folds
+from soubayes.sparse.choice.mixture import Mixture, centred
+from soubayes.sparse.choice.race import Choice
+from soubayes.sparse.designs.standardise import as_dense, row_slices
+from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.inclusion.view import Supports
+from soubayes.sparse.posterior import SparsePoint
+from soubayes.sparse.scales.priors import make_prior
 
 Array = np.ndarray
 
-
-class PathPoints(NamedTuple):
-    """The path of one target in the user's units, a row for each point."""
-
-    columns: dict[str, Any]  # name -> a number for each point
-    coef: Array  # (points, p) 0 where dropped
-    coef_sd: Array  # (points, p) NaN where dropped or not known
-    refit_coef: Array | None = None  # (points, p) at confidence 1, if the path chose its point
+# attributes that checking X and y sets
+CHECKED = ("n_features_in_", "feature_names_in_", "classes_", "n_units_")
+# attributes of a sparse point, which a mixture of candidates does not have
+OF_THE_POINT = (
+    "confidence_coef_", "effective_parameters_", "global_scale_", "kl_", "likelihood_",
+    "local_scale_", "objective_", "path_", "path_coef_", "path_coef_sd_", "path_refit_coef_",
+    "shrinkage_",
+)  # fmt: skip
 
 
 class SparseEstimator(BaseEstimator):
-    """Posterior reports and draws of a fitted sparse model.
+    """One posterior, the mixture that predictions are made from, and its reports.
 
-    A subclass's fit sets ``posteriors_`` (one `Posterior` of the coefficients a target, in the
-    user's units) and ``mixtures_`` (what it predicts from, one component unless confidences were
-    chosen by prediction), ``intercept_``, ``intercept_sd_``, ``selected_`` and, for intervals,
-    ``_degrees_of_freedom()``. Arrays have a leading target axis only if ``_single`` is False.
+    A subclass's fit ends with `_report`. Arrays have a leading target axis only if ``_single`` is
+    False. Beside the posterior stand ``sparse_``, an estimator of its own, and ``supports_``.
     """
 
     _single: bool
     _x_mean: Array
-    posteriors_: list[Posterior]
     mixtures_: list[Mixture]
     selected_: Array
 
     @property
-    def covariance_(self) -> Array:
-        """The posterior covariance of all coefficients, p x p (targets x p x p if several).
+    def sparse_(self) -> Self:
+        """The sparse point: the fit that keeps only the selected columns.
 
-        Of a mixture: within plus between its components.
+        It is an estimator of the same class. Without a choice by prediction it is this one.
         """
         check_is_fitted(self)
-        p = len(self.posteriors_[0].mean)
-        return self._squeeze([mixture.covariance()[:p, :p] for mixture in self.mixtures_])
+        return self.__dict__.get("_sparse_point", self)
 
-    def summary(self, level: float = 0.9) -> pd.DataFrame:
+    def __getattr__(self, name: str) -> Any:
+        if name in OF_THE_POINT and "_sparse_point" in self.__dict__:
+            raise AttributeError(
+                f"this {type(self).__name__} is a mixture of candidates, which has no {name}; its "
+                f"sparse point has one: use sparse_.{name}."
+            )
+        if name == "supports_" and "mixtures_" in self.__dict__:
+            raise AttributeError(
+                f"this {type(self).__name__} has no posterior over supports; fit it with "
+                "inclusion=True."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def covariance_(self) -> Array:
+        """The posterior covariance of all coefficients, computed when it is asked for."""
+        check_is_fitted(self)
+        p = len(self._x_mean)
+        each = [mixture.covariance()[:p, :p] for mixture in self.mixtures_]
+        return each[0] if self._single else np.stack(each)
+
+    def summary(self, level: float = LEVEL) -> pd.DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
@@ -71,50 +92,45 @@ class SparseEstimator(BaseEstimator):
         Returns
         -------
         table : pandas.DataFrame
-            One row for each column of X, with ``estimate``, ``sd``, ``lower``, ``upper`` and
-            ``selected``. After a fit with ``inclusion=True`` also ``inclusion``, the probability
-            that the column carries an effect, and ``set``, the number of its 95 % credible set (0:
-            in none).
+            One row for each column of X: ``estimate`` (the mean, equal to ``coef_``), ``sd``,
+            ``median``, ``lower`` and ``upper`` of the posterior that predictions are made from,
+            which the header names. ``selected`` says whether the sparse point keeps the column.
+            After a fit with ``inclusion=True`` there are also ``inclusion``, the probability that
+            the column carries an effect, and ``set``, the number of its credible set (0: in none).
 
         Notes
         -----
-        Estimates are those of the sparse point, which keeps only the selected columns, also when
-        the confidences were chosen by prediction. ``sparsity_`` and ``table.attrs["sparsity"]`` say
-        what that costs. Intervals are Student's, with the degrees of freedom of the noise where
-        there are any. They take the selection as given, and a dropped coefficient has none (NaN).
-        With ``inclusion=True`` they average over supports, and dropped coefficients have them too.
+        Intervals are central. They are those of a mixture of Student's t distributions where the
+        noise is estimated. They do not include the recalibration of predictions. The sparse point
+        and the supports have summaries of their own: ``sparse_.summary()`` and
+        ``supports_.summary()``.
         """
         check_is_fitted(self)
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level is {level}, but it must lie between 0 and 1.")
-        names = self._feature_names()
+        check_level("level", level)
+        p, names = len(self._x_mean), self._feature_names()
+        ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
         frames = []
-        for t, q in enumerate(self.posteriors_):
-            selected = np.atleast_2d(self.selected_)[t]
-            lower, upper = (np.where(selected, end, np.nan) for end in self._interval(level, t))
-            more: dict[str, Array] = {}
-            if hasattr(self, "support_posteriors_"):
-                supports = self.support_posteriors_[t]
-                lower, upper = supports.interval(level)
-                more = {"inclusion": supports.probability, "set": supports.set_numbers()}
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "estimate": q.mean,
-                        "sd": q.sd,
-                        "lower": lower,
-                        "upper": upper,
-                        "selected": selected,
-                        **more,
-                    },
-                    index=pd.Index(names, name="feature"),
-                )
+        for t, mixture in enumerate(self.mixtures_):
+            lower, median, upper = mixture.coefficient_quantiles(ends, p)
+            frame = pd.DataFrame(
+                {
+                    "estimate": mixture.mean[:p],
+                    "sd": mixture.sd[:p],
+                    "median": median,
+                    "lower": lower,
+                    "upper": upper,
+                    "selected": np.atleast_2d(self.selected_)[t],
+                },
+                index=pd.Index(names, name="feature"),
             )
+            if "supports_" in self.__dict__:
+                frame["inclusion"] = self.supports_.posteriors[t].probability
+                frame["set"] = self.supports_.posteriors[t].set_numbers()
+            frames.append(frame)
         table = frames[0]
         if not self._single:
             table = pd.concat(frames, keys=self._target_names(), names=["target"])
-        if hasattr(self, "sparsity_"):
-            table.attrs["sparsity"] = self.sparsity_
+        table.columns.name = "mixture" if "_sparse_point" in self.__dict__ else "sparse point"
         return table
 
     def sample(self, n: int = 1, random_state: Seed = None) -> dict[str, Array]:
@@ -152,9 +168,16 @@ class SparseEstimator(BaseEstimator):
         Returns
         -------
         data : xarray.DataTree
-            The draws as one chain of the group ``posterior``.
+            The draws as one chain of the group ``posterior``; coefficients have the names of the
+            columns as coordinates.
         """
-        return to_inference_data(self.sample(draws, random_state), model=type(self).__name__)
+        several = [] if self._single else ["target"]
+        dims = {"coef": [*several, "feature"], "intercept": several, "noise_variance": several}
+        coords: dict[str, Any] = {"feature": list(map(str, self._feature_names()))}
+        if several:
+            coords["target"] = list(map(str, self._target_names()))
+        found = self.sample(draws, random_state)
+        return to_inference_data(found, coords=coords, dims=dims, model=type(self).__name__)
 
     def to_html(self, path: str | os.PathLike[str], title: str = "") -> None:
         """Write the explorer of this fit: one HTML file that needs no server and no network.
@@ -168,7 +191,7 @@ class SparseEstimator(BaseEstimator):
 
         Notes
         -----
-        The page has a slider for the confidence along ``path_``, one for the candidates of a choice
+        The page has a slider for the confidence along the path, one for the candidates of a choice
         by prediction, charts of the held-out predictions, a table of the columns that were ever
         selected, and the Python code of every point. Needs Jinja2 (extra ``cli``).
 
@@ -189,24 +212,157 @@ class SparseEstimator(BaseEstimator):
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
+    # ---- what a fit sets --------------------------------------------------------------------
+
+    def _report(
+        self,
+        points: list[SparsePoint],
+        x_mean: Array,
+        choices: list[Choice] | None = None,
+        supports: list[SupportPosterior] | None = None,
+    ) -> Self:
+        """Set every attribute of a fit; those of an earlier fit go."""
+        for name in [name for name in vars(self) if _is_stale(name)]:
+            delattr(self, name)
+        self._x_mean = x_mean
+        if choices is None:
+            self._report_points(points)
+            mixtures = [Mixture((point.component,)) for point in points]
+        else:
+            self._sparse_point = self._as_point()._report(points, x_mean)
+            self.selected_ = self._sparse_point.selected_
+            self._report_choice(points, choices)
+            mixtures = [choice.mixture for choice in choices]
+        self._report_mixtures(mixtures)
+        self.solver_ = points[0].solver
+        self.n_iter_ = max(point.n_iter for point in points)
+        self.converged_ = all(point.converged for point in points)
+        if supports is not None:
+            names = self._feature_names(), self._target_names()
+            self.supports_ = Supports(supports, *names, single=self._flat)
+            if not self.supports_.converged:
+                warnings.warn(
+                    f"{type(self).__name__}: the posterior over supports did not settle. Its "
+                    "probabilities may still be off by more than 0.001.",
+                    ConvergenceWarning,
+                    stacklevel=4,
+                )
+        self._check_numbers()
+        return self
+
+    def _as_point(self) -> Self:
+        """An estimator of this class with the same data, to report the sparse point."""
+        point = type(self)(**{**self.get_params(deep=False), "choice": "path"})
+        for name in (*CHECKED, "_single"):
+            if name in self.__dict__:
+                setattr(point, name, self.__dict__[name])
+        return point
+
+    def _report_points(self, points: list[SparsePoint]) -> None:
+        arrays: dict[str, list[Any]] = {
+            "selected_": [point.selected for point in points],
+            "shrinkage_": [point.shrinkage for point in points],
+            "effective_parameters_": [point.effective for point in points],
+            "local_scale_": [point.local_scale for point in points],
+            "global_scale_": [point.global_scale for point in points],
+            "confidence_coef_": [point.confidence for point in points],
+        }
+        for name, values in arrays.items():
+            setattr(self, name, self._by_target(values))
+        names = pd.Index(self._feature_names().tolist())
+        paths = [point.path for point in points]
+        lists: dict[str, list[Any]] = {
+            "kl_": [point.kl for point in points],
+            "objective_": [point.objective for point in points],
+            "path_": [pd.DataFrame(path.columns) for path in paths],
+            "path_coef_": [pd.DataFrame(path.coef, columns=names) for path in paths],
+            "path_coef_sd_": [pd.DataFrame(path.coef_sd, columns=names) for path in paths],
+        }
+        if paths[0].refit_coef is not None:
+            lists["path_refit_coef_"] = [
+                pd.DataFrame(path.refit_coef, columns=names) for path in paths
+            ]
+        for name, parts in lists.items():
+            setattr(self, name, self._listed(parts))
+        self._coef_units = np.stack([point.units for point in points])
+
+    def _report_choice(self, points: list[SparsePoint], choices: list[Choice]) -> None:
+        """What the choice by prediction found."""
+        self.candidates_ = self._listed([choice.candidates for choice in choices])
+        if choices[0].out_of_fold is not None:
+            self.out_of_fold_ = self._listed([choice.out_of_fold for choice in choices])
+        costs = [c.sparsity(p.selected) for p, c in zip(points, choices, strict=True)]
+        self.sparsity_ = self._listed(costs)
+        self._coef_units = self._sparse_point._coef_units
+
+    def _report_mixtures(self, mixtures: list[Mixture]) -> None:
+        """Means and standard deviations of the posterior."""
+        self.mixtures_ = mixtures
+        p, zero = len(self._x_mean), -self._x_mean
+        means = [mixture.mean for mixture in mixtures]
+        rows = np.append(zero, np.ones(len(means[0]) - p))[None]
+        arrays: dict[str, list[Any]] = {
+            "coef_": [mean[:p] for mean in means],
+            "coef_sd_": [mixture.sd[:p] for mixture in mixtures],
+            "intercept_": [float(mean[p:].sum() + zero @ mean[:p]) for mean in means],
+            "intercept_sd_": [float(np.sqrt(m.spread(rows)[0])) for m in mixtures],
+        }
+        if mixtures[0].noise:
+            arrays["noise_variance_"] = [mixture.noise for mixture in mixtures]
+        for name, values in arrays.items():
+            setattr(self, name, self._by_target(values))
+
     def _check_numbers(self) -> None:
         """A result that is not finite is an error, never a fit."""
         for name in ("coef_", "coef_sd_", "intercept_", "intercept_sd_", "noise_variance_"):
-            if not np.isfinite(getattr(self, name, 0.0)).all():
+            if not np.isfinite(self.__dict__.get(name, 0.0)).all():
                 raise ValueError(
                     f"{type(self).__name__} found a {name} that is not finite, because the data or "
                     "the weights are too extreme for float64; divide them by constants."
                 )
 
-    def _interval(self, level: float, target: int) -> tuple[Array, Array]:
-        """The central interval of every coefficient's factor of q, dropped ones too."""
-        q = self.posteriors_[target]
-        width = stats.t.ppf(0.5 + level / 2.0, self._degrees_of_freedom()[target]) * q.sd
-        return q.mean - width, q.mean + width
+    def _warn_unconverged(self) -> None:
+        if self.converged_:
+            return
+        if self.solver_ == "coordinate":
+            what = f"J was still falling by more than tol={self.tol} in a sweep"
+            advice = (
+                "Algorithm 1 creeps when confidence_local is small: raise max_iter or tol, or "
+                "leave the solver at its default."
+            )
+        else:
+            what = f"the solver did not converge within max_iter={self.max_iter} steps"
+            advice = "Raise max_iter or tol."
+        text = f"{type(self).__name__}: {what}. {advice}"
+        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+
+    # ---- shapes and names -------------------------------------------------------------------
+
+    def _by_target(self, values: Sequence[Any]) -> Any:
+        """Numbers or arrays of the targets: the one, or an array with a target axis."""
+        return values[0] if self._flat else np.stack(values)
+
+    @property
+    def _flat(self) -> bool:
+        """Whether arrays of one target have no target axis."""
+        return self._single
+
+    def _listed(self, values: list[Any]) -> Any:
+        """Tables and other objects of the targets: the one, or all in a list."""
+        return values[0] if self._single else values
+
+    def _target_names(self) -> list[Any]:
+        return list(range(len(self.mixtures_)))
+
+    def _feature_names(self) -> Array:
+        names = self.__dict__.get("feature_names_in_")
+        return np.array([f"x{i}" for i in range(len(self._x_mean))]) if names is None else names
+
+    # ---- draws and predictions --------------------------------------------------------------
 
     def _draws(self, n: int, rng: np.random.Generator) -> dict[str, list[Array]]:
-        """Draws of every block, a list with one array a target: a component, then its q."""
-        p = len(self.posteriors_[0].mean)
+        """Draws of every block, a list with one array for each target."""
+        p = len(self._x_mean)
         draws: dict[str, list[Array]] = {"coef": []}
         for mixture in self.mixtures_:
             whole, noise = mixture.sample(n, rng)
@@ -214,46 +370,26 @@ class SparseEstimator(BaseEstimator):
             if whole.shape[1] > p:
                 centre = whole[:, p] - whole[:, :p] @ self._x_mean
                 draws.setdefault("intercept", []).append(centre)
-            if mixture.components[0].noise:
+            if mixture.noise:
                 draws.setdefault("noise_variance", []).append(noise)
         return draws
 
-    def _degrees_of_freedom(self) -> Array:
-        """Of the intervals, one a target; infinite if the noise is known."""
-        return np.full(len(self.posteriors_), np.inf)
+    def _by_rows(self, X: Any, work: Callable[[Mixture, Array], Array]) -> list[Array]:
+        """``work`` of every target's mixture on all rows, a block of rows at a time.
 
-    def _target_names(self) -> list[Any]:
-        return list(range(len(self.posteriors_)))
+        The last axis of what it returns is that of the rows.
+        """
+        parts: list[list[Array]] = [[] for _ in self.mixtures_]
+        for rows in row_slices(X):
+            block = as_dense(X[rows])
+            for part, m in zip(parts, self.mixtures_, strict=True):
+                part.append(work(m, centred(block, self._x_mean, m)))
+        return [np.concatenate(part, axis=-1) for part in parts]
 
-    def _feature_names(self) -> Array:
-        names = getattr(self, "feature_names_in_", None)
-        return (
-            names if names is not None else np.array([f"x{i}" for i in range(self.n_features_in_)])
-        )
 
-    def _set_paths(self, paths: list[PathPoints]) -> None:
-        """``path_`` and the coefficients along it: frames, or lists of them if several targets."""
-        names = pd.Index(self._feature_names().tolist())
-        frames: dict[str, list[pd.DataFrame]] = {
-            "path_": [pd.DataFrame(path.columns) for path in paths],
-            "path_coef_": [pd.DataFrame(path.coef, columns=names) for path in paths],
-            "path_coef_sd_": [pd.DataFrame(path.coef_sd, columns=names) for path in paths],
-            "path_refit_coef_": [
-                pd.DataFrame(path.refit_coef, columns=names)
-                for path in paths
-                if path.refit_coef is not None
-            ],
-        }
-        for name, found in frames.items():
-            self.__dict__.pop(name, None)
-            if len(found) == len(paths):
-                setattr(self, name, found[0] if self._single else found)
-
-    def _squeeze(self, parts: list[Any]) -> Any:
-        """One target: its value; several: an array (or list of dicts) with a target axis."""
-        if self._single:
-            return parts[0]
-        return parts if isinstance(parts[0], dict) else np.stack(parts)
+def _is_stale(name: str) -> bool:
+    """Whether an attribute belongs to an earlier fit; what checking X and y sets does not."""
+    return name == "_sparse_point" or (name.endswith("_") and name not in CHECKED)
 
 
 class FeatureSelection(SelectorMixin):
@@ -264,22 +400,55 @@ class FeatureSelection(SelectorMixin):
         return np.any(np.atleast_2d(self.selected_), axis=0)
 
 
+def set_columns(estimator: Any, count: int, names: Array | None) -> None:
+    """What scikit-learn's ``validate_data`` sets, for X that it does not see whole."""
+    estimator.n_features_in_ = count
+    if names is not None and all(isinstance(name, str) for name in names):
+        estimator.feature_names_in_ = names
+    elif hasattr(estimator, "feature_names_in_"):
+        del estimator.feature_names_in_
+
+
+def check_shared(estimator: Any, *, solvers: tuple[str, ...]) -> None:
+    """What every sparse estimator has: confidences, priors, the solver and its limits."""
+    check_confidences(estimator, "confidence_global")
+    for name in ("confidence_coef", "confidence_local"):
+        value = getattr(estimator, name)
+        if not isinstance(value, str):
+            check_confidences(estimator, name)
+        elif value != "auto":
+            raise ValueError(
+                f"{name} is {shown(value)}, but it must be 'auto' or a number greater than 0."
+            )
+    make_prior(estimator.prior, 1.0)
+    check_choice("solver", estimator.solver, solvers)
+    check_positive(estimator, "rate_local", "rate_global", "tol", "max_iter")
+
+
+def check_intercept(estimator: Any) -> None:
+    """The prior of an intercept, if there is one."""
+    if estimator.fit_intercept:
+        check_positive(estimator, "intercept_variance")
+        check_confidences(estimator, "confidence_intercept")
+
+
+def check_choosing(estimator: Any) -> None:
+    """How confidences are chosen."""
+    check_choice("choice", estimator.choice, ("prediction", "path"))
+    check_folds(estimator.cv, "auto", None)
+    seed = estimator.random_state
+    if seed is not None and not isinstance(seed, Integral | np.random.RandomState):
+        raise TypeError(
+            f"random_state is {shown(seed)}, but it must be an int, a RandomState or None."
+        )
+    if isinstance(seed, Integral) and not 0 <= int(seed) < 2**32:
+        raise ValueError(f"random_state is {seed}, but it must lie between 0 and 2**32 - 1.")
+
+
 def check_confidences(estimator: Any, *names: str) -> None:
     """Every named parameter must be a finite confidence above 0."""
     for name in names:
         check_gamma(name.removeprefix("confidence_"), getattr(estimator, name), allow_inf=False)
-
-
-def check_confidence_coef(value: Any) -> None:
-    """The confidence in the coefficients: a finite number above 0, or the word "auto"."""
-    if isinstance(value, str):
-        if value != "auto":
-            raise ValueError(
-                f"confidence_coef is {shown(value)}, but it must be 'auto' or a number greater "
-                "than 0."
-            )
-    else:
-        check_gamma("coef", value, allow_inf=False)
 
 
 def check_positive(estimator: Any, *names: str) -> None:
@@ -300,36 +469,25 @@ def check_choice(name: str, value: Any, allowed: tuple[str | None, ...]) -> None
         )
 
 
-def chosen_row(gamma: ArrayLike, reported: float) -> Array:
-    """Which row of a path is the reported one.
-
-    >>> chosen_row([1.0, 1.5, 2.0], 1.5)
-    array([False,  True, False])
-    """
-    distance = np.abs(np.asarray(gamma, float) - reported)
-    return np.arange(len(distance)) == np.argmin(distance)
-
-
-def set_columns(estimator: Any, count: int, names: Array | None) -> None:
-    """What scikit-learn's ``validate_data`` sets, for X that it does not see whole."""
-    estimator.n_features_in_ = count
-    if names is not None and all(isinstance(name, str) for name in names):
-        estimator.feature_names_in_ = names
-    elif hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
+def shared_settings(estimator: Any, sparse_local: float) -> dict[str, Any]:
+    """The settings that both families have; ``sparse_local`` is the path's own gamma_tau."""
+    auto, local = estimator.confidence_coef == "auto", estimator.confidence_local
+    top = getattr(estimator, "prior_global", None) or estimator.prior
+    return {
+        "coef": None if auto else float(estimator.confidence_coef),
+        "local": sparse_local if local == "auto" else float(local),
+        "top": float(estimator.confidence_global),
+        "local_prior": make_prior(estimator.prior, float(estimator.rate_local)),
+        "top_prior": make_prior(top, float(estimator.rate_global)),
+        "solver": estimator.solver,
+        "tol": float(estimator.tol),
+        "max_iter": int(estimator.max_iter),
+        "verbose": int(estimator.verbose),
+    }
 
 
-def row_slices(X: Any) -> list[slice]:
-    """Rows of X in blocks that stay small when they are made dense, however many columns."""
-    step = max(1, min(4096, 2**19 // max(X.shape[1], 1)))
-    return [slice(begin, begin + step) for begin in range(0, X.shape[0], step)]
-
-
-def as_dense(X: Any) -> Array:
-    """A float64 array of the rows, also of a scipy-sparse X."""
-    return np.asarray(X.toarray() if sp.issparse(X) else X, float)
-
-
-def warn_unconverged(estimator: Any, what: str, advice: str) -> None:
-    """The ConvergenceWarning that says what to do."""
-    warnings.warn(f"{type(estimator).__name__}: {what}. {advice}", ConvergenceWarning, stacklevel=3)
+def intercept_prior(estimator: Any) -> tuple[float, float] | None:
+    """Variance and confidence of the prior of the intercept; None: there is none."""
+    if not estimator.fit_intercept:
+        return None
+    return float(estimator.intercept_variance), float(estimator.confidence_intercept)

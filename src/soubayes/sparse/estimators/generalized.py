@@ -1,30 +1,31 @@
 """Sparse regression with a likelihood of your own."""
 
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, Label, Matrix, Rows, Targets
-from soubayes.data.streams import as_rows, block_by_block, walked_again
-from soubayes.sparse.designs.base import RowDesign
-from soubayes.sparse.designs.gather import GatherPlan, gather
-from soubayes.sparse.designs.standardise import ColumnUnits
-from soubayes.sparse.designs.streamed import StreamedTarget
-from soubayes.sparse.estimators.base import FeatureSelection, set_columns
-from soubayes.sparse.estimators.rowwise import RowwiseEstimator, constant_weights
-from soubayes.sparse.likelihoods.base import (
+from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes.data.streams import as_rows, block_by_block, row_weights, walked_again
+from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
+from soubayes.sparse.designs.moments import GatherPlan, gather
+from soubayes.sparse.estimators.base import FeatureSelection, intercept_prior, set_columns
+from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
+from soubayes.sparse.glm.checking import check_derivatives
+from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, constant_weights
+from soubayes.sparse.glm.likelihood import (
     CoupledLikelihood,
     Likelihood,
     RowLikelihood,
     weighted_terms,
 )
-from soubayes.sparse.likelihoods.checking import check_derivatives
-from soubayes.sparse.scales import ScalePrior
-from soubayes.sparse.solvers.rowwise_path import RowOutcome
+from soubayes.sparse.glm.rows import StreamedTarget
+from soubayes.sparse.posterior import Component, SparsePoint
+from soubayes.sparse.scales.base import ScalePrior
 
 Array = np.ndarray
 
@@ -36,17 +37,23 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
     ----------
     likelihood : RowLikelihood or CoupledLikelihood
         The loss and its derivatives in the linear predictor.
-    confidence_coef : float or "auto", default=1.0
+    confidence_coef : float or "auto", default="auto"
         Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
-        the selection. ``"auto"`` follows a path and chooses a point of it, as
-        :class:`SoULogisticRegression` does.
-    confidence_local : float, default=1e-6
+        the selection. ``"auto"`` chooses it, as :class:`SoULogisticRegression` does.
+    confidence_local : float or "auto", default="auto"
         Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes
         coefficients that share a scale either free or zero.
     confidence_global : float, default=1.0
         Confidence in the prior of the global scale (:math:`\gamma_\nu`).
     confidence_intercept : float, default=1.0
         Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
+    choice : {"prediction", "path"}, default="prediction"
+        How confidences are chosen, as in :class:`SoULogisticRegression`. A
+        :class:`CoupledLikelihood` has no scores of single rows, and follows the path.
+    cv : "auto", int, splitter, list of (train, test) or None, default="auto"
+        Folds of ``choice="prediction"``. ``"auto"`` is 5 folds. None means the path alone.
+    random_state : int or None, default=0
+        Seed of the shuffle of the folds.
     prior : {"exponential", "horseshoe"} or ScalePrior, default="exponential"
         Prior of the squared scales.
     rate_local : float, default=10.0
@@ -75,13 +82,28 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
     Attributes
     ----------
     coef_ : ndarray of shape (p,)
-        Posterior means of the coefficients, exactly 0 for a dropped column.
+        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
     coef_sd_ : ndarray of shape (p,)
         Posterior standard deviations.
     selected_ : ndarray of bool of shape (p,)
-        Which columns are kept.
+        Which columns the sparse point keeps.
+    sparse_ : SoUGeneralizedRegression
+        The sparse point, which keeps only the selected columns; this estimator itself if nothing
+        was chosen by prediction.
+    supports_ : Supports
+        The posterior over supports (``inclusion=True``).
+    candidates_ : pandas.DataFrame
+        Candidates of a choice by prediction, with their held-out scores and weights.
+    out_of_fold_ : pandas.DataFrame
+        Held-out predictions of the training rows: ``y``, ``mean``, ``sd`` (unknown) and ``fold``.
+    sparsity_ : object
+        What it costs to keep only the selected columns; its text is a sentence.
+    mixtures_ : list
+        What predictions are made from.
     shrinkage_ : ndarray of shape (p,)
-        Shrinkage factors :math:`\kappa_j`; 1 for a dropped column.
+        Shrinkage factors :math:`\kappa_j`; 1 for a dropped column. This, the scales, ``kl_``,
+        ``objective_``, ``path_`` and ``likelihood_`` are those of a sparse point: a mixture of
+        candidates has them in ``sparse_``.
     local_scale_ : ndarray of shape (p,)
         Fitted local scales.
     intercept_ : float
@@ -108,6 +130,8 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         Their posterior standard deviations; NaN where one is dropped.
     likelihood_ : RowLikelihood or CoupledLikelihood
         The likelihood with its nuisance parameters as fitted.
+    solver_ : str
+        The solver that ran.
     n_iter_ : int
         Number of steps.
     converged_ : bool
@@ -136,7 +160,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
 
     Examples
     --------
-    >>> from soubayes.sparse.likelihoods import RowLikelihood
+    >>> from soubayes import RowLikelihood
     >>> class Exponential(RowLikelihood):
     ...     "Waiting times with mean exp(eta): the loss is eta + y exp(-eta)."
     ...     def derivatives(self, eta, y):
@@ -147,7 +171,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(200, 10))
     >>> y = rng.exponential(np.exp(X[:, 0]))
-    >>> model = SoUGeneralizedRegression(Exponential(), confidence_coef="auto").fit(X, y)
+    >>> model = SoUGeneralizedRegression(Exponential()).fit(X, y)
     >>> np.flatnonzero(model.selected_), model.coef_[:1].round(1)
     (array([0]), array([1.]))
     """
@@ -156,10 +180,13 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         self,
         likelihood: RowLikelihood | CoupledLikelihood,
         *,
-        confidence_coef: float | str = 1.0,
-        confidence_local: float = 1e-6,
+        confidence_coef: float | str = "auto",
+        confidence_local: float | str = "auto",
         confidence_global: float = 1.0,
         confidence_intercept: float = 1.0,
+        choice: str = "prediction",
+        cv: Folds | None = "auto",
+        random_state: int | None = 0,
         prior: str | ScalePrior = "exponential",
         rate_local: float = 10.0,
         rate_global: float = 10.0,
@@ -177,6 +204,9 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         self.confidence_local = confidence_local
         self.confidence_global = confidence_global
         self.confidence_intercept = confidence_intercept
+        self.choice = choice
+        self.cv = cv
+        self.random_state = random_state
         self.prior = prior
         self.rate_local = rate_local
         self.rate_global = rate_global
@@ -190,7 +220,11 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         self.verbose = verbose
 
     def fit(
-        self, X: Rows, y: Targets | None = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Rows,
+        y: Targets | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
     ) -> Self:
         """Fit the model.
 
@@ -202,6 +236,8 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
             The targets, or the name of the target column of a parquet file.
         sample_weight : array-like of shape (n,), optional
             A weight of 2 counts a row twice.
+        groups : array-like of shape (n,), optional
+            Which rows belong together, such as those of one patient. Folds hold out whole groups.
 
         Returns
         -------
@@ -217,15 +253,17 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                     f"{type(self.likelihood).__name__} reads all rows at once, so that it cannot "
                     "be fitted to data that come in blocks; pass X and y as arrays in memory."
                 )
+            refuse_groups(groups)
             walked_again(rows, type(self).__name__)
-            found = gather(rows, GatherPlan(self._numbers))
+            keep = LARGE if self._chooses() else 0
+            found = gather(rows, GatherPlan(self._numbers, keep=keep))
             set_columns(self, found.n_columns, rows.names)
             if found.rows is None:
                 assert found.statistics is not None
                 whole = found.statistics.total()
                 total = float(whole.n * whole.y_mean[0])
                 target = StreamedTarget(self._likelihood().check, total)
-                return self._solve_streamed(rows, found, [target], constant_weights)
+                return self._fit_streamed(self._family(), rows, found, [target], constant_weights)
             X, values, sample_weight = found.rows
         else:
             X, values = validate_data(
@@ -236,10 +274,14 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                 dtype=[np.float64, np.float32],
                 ensure_min_samples=2,
             )
+        groups = check_groups(groups, X)
+        if groups is not None and sample_weight is not None:
+            groups = groups[row_weights(sample_weight, X.shape[0]) > 0]
         X, values, weight = self._weigh(X, values, sample_weight)
         checked = self._likelihood().check(values)
         self._check_terms(checked, weight)
-        return self._solve_memory(X, weight, [checked])
+        candidates = RowCandidates(self._family())
+        return self._fit_candidates(candidates, X, checked, [checked], weight, groups)
 
     def _check_terms(self, y: Array, weight: Array) -> None:
         """What a likelihood gives must be finite at predictors of 0, with the right slopes."""
@@ -266,8 +308,10 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         mean : ndarray of shape (n,)
             E[y]. For a likelihood without an intercept it is relative to an average row.
         """
-        mean, variance = (part[0] for part in self._predictors(self._checked(X))[0])
-        return self.likelihood_.predict(mean, variance)
+        each = zip(
+            self.mixtures_[0].components, *self._predictors(self._checked(X))[0], strict=True
+        )
+        return np.asarray(sum(q.weight * self._of(q).predict(m, v) for q, m, v in each))
 
     @block_by_block
     def log_density(self, X: Matrix, y: ArrayLike) -> Array:
@@ -285,14 +329,20 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         log_density : ndarray of shape (n,)
             The logarithm of p(y | x), averaged over the posterior.
         """
-        mean, variance = (part[0] for part in self._predictors(self._checked(X))[0])
-        likelihood = self.likelihood_
+        likelihood = self._likelihood()
         if not isinstance(likelihood, RowLikelihood):
             raise TypeError(
-                f"{type(likelihood).__name__} is no sum over rows, so that a single row has no "
+                f"{type(likelihood).__name__} is not a sum over rows, so a single row has no "
                 "density."
             )
-        return likelihood.log_density(mean, variance, likelihood.check(np.asarray(y)))
+        values, mixture = likelihood.check(np.asarray(y)), self.mixtures_[0]
+        each = zip(mixture.components, *self._predictors(self._checked(X))[0], strict=True)
+        density = np.stack([self._of(q).log_density(m, v, values) for q, m, v in each])
+        return logsumexp(density, b=mixture.weights[:, None], axis=0)
+
+    def _of(self, component: Component) -> Any:
+        """The likelihood of a component, with its nuisance parameters."""
+        return component.likelihood or self._likelihood()
 
     def _likelihood(self) -> Likelihood:
         if not isinstance(self.likelihood, RowLikelihood | CoupledLikelihood):
@@ -305,11 +355,18 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
             )
         return self.likelihood
 
-    def _set_attributes(
-        self, design: RowDesign, outcomes: list[RowOutcome], units: ColumnUnits, back: Array
-    ) -> None:
-        super()._set_attributes(design, outcomes, units, back)
-        self.likelihood_ = outcomes[0].fit.likelihood or self._likelihood()
+    def _family(self) -> RowFamily:
+        likelihood = self._likelihood()
+        own = intercept_prior(self) if likelihood.intercept else None
+        return RowFamily(likelihood, row_settings(self, own))
+
+    def _chooses(self) -> bool:
+        """A loss that is not a sum over rows has no score of a held-out row."""
+        return isinstance(self.likelihood, RowLikelihood) and super()._chooses()
+
+    def _report_points(self, points: list[SparsePoint]) -> None:
+        super()._report_points(points)
+        self.likelihood_ = points[0].component.likelihood or self._likelihood()
 
     def _target_names(self) -> list[str]:
         return ["y"]

@@ -1,15 +1,16 @@
 """Sparse Bayesian linear regression as a scikit-learn estimator (section 4.2)."""
 
-from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
+from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
-from sklearn.utils import check_array
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Matrix, Rows, Targets
+from soubayes.confidence import shown
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -18,33 +19,58 @@ from soubayes.data.streams import (
     check_weights,
     row_weights,
 )
-from soubayes.sparse.choice.folds import check_groups
-from soubayes.sparse.choice.mixture import Mixture, centred
-from soubayes.sparse.designs.base import LeastSquares
-from soubayes.sparse.designs.columns import standard_columns, weighted_moments
-from soubayes.sparse.designs.gather import GatherPlan, gather
-from soubayes.sparse.designs.gram import Gram
-from soubayes.sparse.designs.moments import FoldedMoments, Moments, folded_moments
-from soubayes.sparse.designs.standardise import check_squares, column_scales, in_range
-from soubayes.sparse.designs.wide import Wide
-from soubayes.sparse.estimators.base import FeatureSelection, as_dense, row_slices, set_columns
-from soubayes.sparse.estimators.blocks import FeatureBlock, parse_blocks
-from soubayes.sparse.estimators.choosing import FEWEST, LARGE
-from soubayes.sparse.estimators.gaussian import TargetFit, TargetUnits
-from soubayes.sparse.estimators.inclusion import InclusionReports
-from soubayes.sparse.estimators.linear_choice import LinearChoice
-from soubayes.sparse.inclusion.least_squares import linear_supports
-from soubayes.sparse.solvers.threads import solver_threads
+from soubayes.sparse.choice.folds import (
+    FEWEST,
+    LARGE,
+    STREAM_FOLDS,
+    auto_folds,
+    check_groups,
+    enough_rows,
+    few_at_a_time,
+    folds_of,
+    make_folds,
+    refuse_groups,
+)
+from soubayes.sparse.choice.race import PATH, Choice, InMemory, choose
+from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS
+from soubayes.sparse.designs.moments import FoldedMoments, GatherPlan, folded_moments, gather
+from soubayes.sparse.estimators.base import (
+    FeatureSelection,
+    SparseEstimator,
+    check_choosing,
+    check_confidences,
+    check_intercept,
+    check_positive,
+    check_shared,
+    intercept_prior,
+    set_columns,
+    shared_settings,
+)
+from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.least_squares.fitting import (
+    LinearCandidates,
+    LinearSettings,
+    clearly_sparse,
+    describe,
+    linear_supports,
+    solve_targets,
+)
+from soubayes.sparse.least_squares.fold_moments import FoldMoments
+from soubayes.sparse.least_squares.intake import Intake, moments_intake, rows_intake
+from soubayes.sparse.model import parse_blocks
+from soubayes.sparse.posterior import SparsePoint
+from soubayes.threads import solver_threads
 
 Array = np.ndarray
+
+SPARSE_LOCAL = 1e-9  # gamma_tau of the path: every tau follows the data
 
 
 class SoULinearRegression(
     FeatureSelection,
     MultiOutputMixin,
     RegressorMixin,
-    LinearChoice,
-    InclusionReports,
+    SparseEstimator,
 ):
     r"""Sparse Bayesian linear regression with a confidence for every source of uncertainty.
 
@@ -103,8 +129,8 @@ class SoULinearRegression(
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     inclusion : bool, default=False
-        Also compute the posterior over supports: ``inclusion_``, :meth:`credible_sets`,
-        :meth:`discoveries`, and intervals in :meth:`summary` that average over supports.
+        Also compute the posterior over supports, ``supports_``: inclusion probabilities, credible
+        sets and discoveries.
     solver : {"path", "coordinate"}, default="path"
         ``"path"`` holds the noise at its estimate for confidence 1. ``"coordinate"`` is Algorithm 1
         of the paper, which minimises J jointly and converges slowly.
@@ -121,8 +147,7 @@ class SoULinearRegression(
     Attributes
     ----------
     coef_ : ndarray of shape (p,) or (targets, p)
-        Posterior means of the coefficients. Exactly 0 for a dropped column, unless several
-        candidates are mixed.
+        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
     coef_sd_ : ndarray of the shape of ``coef_``
         Posterior standard deviations.
     intercept_ : float or ndarray of shape (targets,)
@@ -136,8 +161,9 @@ class SoULinearRegression(
     selected_ : ndarray of bool, of the shape of ``coef_``
         Which columns the sparse point keeps.
     shrinkage_ : ndarray of the shape of ``coef_``
-        Shrinkage factors :math:`\kappa_j` of the sparse point, between 0 and 1; 1 for a dropped
-        column.
+        Shrinkage factors :math:`\kappa_j`, between 0 and 1; 1 for a dropped column. This and the
+        attributes from here to ``path_coef_sd_`` are those of a sparse point: a mixture of
+        candidates has them in ``sparse_``.
     effective_parameters_ : float or ndarray of shape (targets,)
         The sum of :math:`1 - \kappa_j`.
     local_scale_ : ndarray of the shape of ``coef_``
@@ -158,16 +184,17 @@ class SoULinearRegression(
         The coefficients along the path, a column for each feature; 0 where it is dropped.
     path_coef_sd_ : pandas.DataFrame, or a list of them
         Their posterior standard deviations; NaN where the feature is dropped.
-    inclusion_ : ndarray of the shape of ``coef_``
-        Probability of each column to carry an effect (``inclusion=True``).
-    mass_held_ : float or ndarray of shape (targets,)
-        Posterior probability of supports without an effect besides the listed ones.
+    sparse_ : SoULinearRegression
+        The sparse point, which keeps only the selected columns; this estimator itself if nothing
+        was chosen by prediction.
+    supports_ : Supports
+        The posterior over supports (``inclusion=True``).
     candidates_ : pandas.DataFrame, or a list of them
         Candidates of a choice by prediction, with their held-out scores and weights.
     out_of_fold_ : pandas.DataFrame, or a list of them
         Held-out predictions of the training rows: ``y``, ``mean``, ``sd`` and ``fold``.
-    sparsity_ : str, or a list of them
-        What it costs to keep only the selected columns.
+    sparsity_ : object, or a list of them
+        What it costs to keep only the selected columns; its text is a sentence.
     mixtures_ : list
         What predictions are made from, one mixture for each target.
     solver_ : str
@@ -208,13 +235,15 @@ class SoULinearRegression(
     >>> from soubayes.datasets import experiment1
     >>> data = experiment1(55, 50, 10, random_state=0)
     >>> model = SoULinearRegression().fit(data.X, data.y)
-    >>> model.sparsity_.split(";")[0]
-    '11 of 50 columns'
-    >>> model.posteriors_[0].mean[:12].round(1)
+    >>> model.sparsity_.selected
+    11
+    >>> model.sparse_.coef_[:12].round(1)
     array([1.1, 1.8, 3.2, 4.1, 5.2, 6. , 6.6, 8. , 8.8, 9.9, 0. , 0. ])
     >>> bool(model.selected_[:10].all()), int(model.selected_[10:].sum())
     (True, 1)
     """
+
+    _moments: FoldedMoments | None
 
     def __init__(
         self,
@@ -295,36 +324,14 @@ class SoULinearRegression(
         self : SoULinearRegression
             The fitted estimator.
         """
-        self._check_choosing()
         self._check_parameters()
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
-            self._refuse_groups(groups)
+            refuse_groups(groups)
             return self._fit_rows(rows)
         X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=2)
         self._single = y.ndim == 1
-        Y = y.reshape(len(y), -1)
-        return self._fit_memory(X, Y, weight, check_groups(groups, X))
-
-    def _fit_memory(
-        self, X: Any, Y: Array, weight: Array | None, groups: Array | None = None
-    ) -> Self:
-        if weight is not None and not weight.all():
-            keep = weight > 0
-            X, Y, weight = X[keep], Y[keep], weight[keep]
-            groups = None if groups is None else groups[keep]
-        choosing = self._by_prediction()
-        designs, units, found = self._designs(X, Y, weight, self._n_folds() if choosing else 1)
-        self._moments = found if units.plain else None
-        self._solve(designs, units)
-        if choosing and self._enough(len(Y)):
-            by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
-            if self._moments is not None and by_moments:
-                self._choose_moments()
-            else:
-                path_alone = self._clearly_sparse(designs, units)
-                self._choose_numbers(X, Y, weight, groups, path_alone)
-        return self
+        return self._fit_memory(X, y.reshape(len(y), -1), weight, check_groups(groups, X))
 
     def partial_fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows and fit again.
@@ -349,7 +356,6 @@ class SoULinearRegression(
         self : SoULinearRegression
             The estimator, fitted to all rows so far.
         """
-        self._check_choosing()
         self._check_parameters()
         first = not hasattr(self, "_moments")
         if not first and self._moments is None:
@@ -360,31 +366,148 @@ class SoULinearRegression(
         X, y, weight = self._check_data(X, y, sample_weight, reset=first, least=1)
         if weight is not None:
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
-        choosing, before = self._by_prediction(), None if first else self._moments
-        folds = self._n_folds() if choosing else 1
-        folds = folds if before is None else len(before.folds)
+        before = None if first else self._moments
+        folds = self._n_folds() if before is None else len(before.folds)
         new = folded_moments(X, y.reshape(len(y), -1), weight, folds)
         self._moments = new if before is None else before.merge(new)
         if first:
             self._single = y.ndim == 1
-        if self._moments.rows >= 2:
-            self._solve(*self._moment_designs(self._moments.total()))
-            if choosing and self._moments.rows >= max(FEWEST, folds):
-                self._choose_moments()
+        return self._fit_moments() if self._moments.rows >= 2 else self
+
+    def _fit_rows(self, rows: RowSource) -> Self:
+        keep = LARGE if self._chooses() else 0
+        found = gather(rows, GatherPlan(_numbers, self._n_folds(), keep))
+        self._single = found.single
+        set_columns(self, found.n_columns, rows.names)
+        if found.statistics is not None:
+            self._moments = found.statistics
+            return self._fit_moments()
+        assert found.rows is not None
+        X, y, weight = found.rows
+        if len(y) < 2:
+            raise ValueError(f"there are {len(y)} rows of positive weight, but 2 are needed.")
+        return self._fit_memory(X, _numbers(y), weight)
+
+    def _fit_memory(
+        self, X: Any, Y: Array, weight: Array | None, groups: Array | None = None
+    ) -> Self:
+        """From rows: the sparse point, then the choice among candidates."""
+        if weight is not None and not weight.all():
+            keep = weight > 0
+            X, Y, weight = X[keep], Y[keep], weight[keep]
+            groups = None if groups is None else groups[keep]
+        settings = self._settings()
+        intake = rows_intake(X, Y, weight, self.fit_intercept, self._n_folds())
+        self._moments = intake.moments if intake.units.plain else None
+        points, supports = self._fit_points(intake, settings)
+        choices = None
+        if self._chooses() and enough_rows(len(Y), type(self).__name__):
+            candidates = LinearCandidates(settings, points)
+            by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
+            if self._moments is not None and by_moments:
+                choices = self._choose_moments(candidates)
+            else:
+                counts = np.ones(len(Y)) if weight is None else weight
+                choices = self._choose_rows(candidates, intake, X, Y, counts, groups)
+        return self._finish(points, intake, choices, supports)
+
+    def _fit_moments(self) -> Self:
+        """From the statistics of the folds, whose rows are gone."""
+        assert self._moments is not None
+        settings = self._settings()
+        intake = moments_intake(self._moments.total(), self.fit_intercept)
+        points, supports = self._fit_points(intake, settings)
+        choices = None
+        if self._chooses() and self._moments.rows >= max(FEWEST, len(self._moments.folds)):
+            choices = self._choose_moments(LinearCandidates(settings, points))
+        return self._finish(points, intake, choices, supports)
+
+    def _fit_points(
+        self, intake: Intake, settings: LinearSettings
+    ) -> tuple[list[SparsePoint], list[SupportPosterior] | None]:
+        solved = solve_targets(intake, settings)
+        points = [describe(each, intake.units, t) for t, each in enumerate(solved)]
+        if not self.inclusion:
+            return points, None
+        with solver_threads(int(min(intake.designs[0].n, len(intake.units.x_scale)))):
+            return points, [linear_supports(one, intake.units, t) for t, one in enumerate(solved)]
+
+    def _finish(
+        self,
+        points: list[SparsePoint],
+        intake: Intake,
+        choices: list[Choice] | None,
+        supports: list[SupportPosterior] | None,
+    ) -> Self:
+        self._report(points, intake.units.x_mean, choices, supports)
+        self._warn_unconverged()
         return self
 
-    def _solve(self, designs: Sequence[LeastSquares], units: TargetUnits) -> list[TargetFit]:
-        fits = super()._solve(designs, units)
-        self._forget_supports()
-        if self.inclusion:
-            with solver_threads(int(min(designs[0].n, len(units.x_scale)))):
-                self._set_supports(
-                    [
-                        linear_supports(design, fit.solution, float(y_scale), units.x_scale)
-                        for design, fit, y_scale in zip(designs, fits, units.y_scale, strict=True)
-                    ]
-                )
-        return fits
+    def _chooses(self) -> bool:
+        """Whether there is something to choose by prediction."""
+        free = self.confidence_coef == "auto" and self.confidence_local == "auto"
+        return (
+            self.choice == "prediction" and self.cv is not None and free and self.solver == "path"
+        )
+
+    def _n_folds(self) -> int:
+        """How many folds the statistics are kept of."""
+        if not self._chooses():
+            return 1
+        if self.cv == "auto":
+            return STREAM_FOLDS
+        return max(int(self.cv), 2) if isinstance(self.cv, Integral) else 1
+
+    def _choose_rows(
+        self,
+        candidates: LinearCandidates,
+        intake: Intake,
+        X: Any,
+        Y: Array,
+        weight: Array,
+        groups: Array | None,
+    ) -> list[Choice] | None:
+        n, p = X.shape
+        task, rows = (
+            InMemory(candidates, X, list(np.ascontiguousarray(Y.T)), weight),
+            candidates.rows,
+        )
+        jobs = effective_n_jobs(self.n_jobs)
+        with solver_threads(int(min(X.shape)), jobs):
+            undecided = self.cv == "auto" and p <= n and n - n // auto_folds(n, p) <= p
+            if undecided and clearly_sparse(intake, candidates.points, candidates.settings):
+                rows = (PATH,)
+                if groups is None:
+                    folds = few_at_a_time(n, p, self.random_state)
+                else:
+                    count = auto_folds(n, p)
+                    folds = make_folds(count, Y[:, 0], groups, False, self.random_state, True)
+            else:
+                found = folds_of(
+                    self.cv, X, Y[:, 0], groups, seed=self.random_state, stratified=False,
+                    owner=type(self).__name__,
+                )  # fmt: skip
+                if found is None:
+                    return None
+                folds = found
+            return choose(task, rows, folds, NUMBERS, jobs)
+
+    def _choose_moments(self, candidates: LinearCandidates) -> list[Choice]:
+        folds = self._moments
+        assert folds is not None
+        if len(folds.folds) < 2:
+            raise TypeError(
+                f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
+                "use 'auto', an int, or None."
+            )
+        if folds.rows < len(folds.folds):
+            raise ValueError(
+                f"cv is {shown(self.cv)}, but there are {folds.rows} rows: every fold needs one."
+            )
+        task = FoldMoments(folds, candidates)
+        jobs = effective_n_jobs(self.n_jobs)
+        with solver_threads(self.n_features_in_, jobs):
+            return choose(task, candidates.rows, task.splits, FOLD_MOMENTS, jobs)
 
     @block_by_block
     def predict(
@@ -421,7 +544,8 @@ class SoULinearRegression(
         mean = np.asarray(X @ coef.T) + intercept
         if not return_std:
             return mean[:, 0] if self._single else mean
-        std = np.sqrt(self._by_rows(X, lambda mixture, rows: mixture.predict(rows)[1]))
+        found = self._by_rows(X, lambda mixture, rows: mixture.predict(rows)[1])
+        std = np.sqrt(np.stack(found, axis=1))
         return (mean[:, 0], std[:, 0]) if self._single else (mean, std)
 
     def _quantiles(self, X: Any, levels: Array) -> Array:
@@ -429,18 +553,8 @@ class SoULinearRegression(
             raise ValueError(
                 f"quantiles are {levels.tolist()}, but they must be numbers between 0 and 1."
             )
-        found = self._by_rows(X, lambda mixture, rows: mixture.quantiles(rows, levels))
-        return found[:, 0] if self._single else found
-
-    def _by_rows(self, X: Any, work: Callable[[Mixture, Array], Array]) -> Array:
-        """``work`` of every target's mixture and every block of rows, (n, targets, ...)."""
-        blocks = []
-        for rows in row_slices(X):
-            block = as_dense(X[rows])
-            blocks.append(
-                np.stack([work(m, centred(block, self._x_mean, m)) for m in self.mixtures_], axis=1)
-            )
-        return np.concatenate(blocks)
+        found = self._by_rows(X, lambda mixture, rows: mixture.quantiles(rows, levels).T)
+        return found[0].T if self._single else np.stack([each.T for each in found], axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -472,82 +586,24 @@ class SoULinearRegression(
         check_weights(weight)
         return X, y, weight
 
-    def _fit_rows(self, rows: RowSource) -> Self:
-        choosing = self._by_prediction()
-        found = gather(rows, GatherPlan(_numbers, self._n_folds() if choosing else 1, self._keep()))
-        self._single = found.single
-        set_columns(self, found.n_columns, rows.names)
-        if found.statistics is not None:
-            self._moments = found.statistics
-            self._solve(*self._moment_designs(found.statistics.total()))
-            if choosing:
-                self._choose_moments()
-            return self
-        assert found.rows is not None
-        X, y, weight = found.rows
-        if len(y) < 2:
-            raise ValueError(f"there are {len(y)} rows of positive weight, but 2 are needed.")
-        return self._fit_memory(X, _numbers(y), weight)
+    def _check_parameters(self) -> None:
+        check_choosing(self)
+        check_shared(self, solvers=("path", "coordinate"))
+        check_confidences(self, "confidence_noise")
+        check_positive(self, "noise_shape")
+        if self.noise_scale is not None:
+            check_positive(self, "noise_scale")
+        check_intercept(self)
 
-    def _blocks(self) -> list[FeatureBlock]:
-        return parse_blocks(
-            self.feature_blocks, self.n_features_in_, getattr(self, "feature_names_in_", None)
-        )
-
-    def _designs(
-        self, X: Any, Y: Array, weight: Array | None, folds: int = 1, square: bool = False
-    ) -> tuple[list[LeastSquares], TargetUnits, FoldedMoments | None]:
-        """A standardised design a target, its units, and the statistics (if n >= p).
-
-        ``square``: also with up to twice as many columns as rows, where p x p systems, which need
-        no product with X, are solved faster than n x n ones.
-        """
-        X, x_unit = in_range(X)
-        Y, y_unit = in_range(Y)
-        if X.shape[0] * (1 + square) < X.shape[1]:
-            return *self._wide_designs(X, Y, weight, x_unit, y_unit), None
-        found = folded_moments(X, Y, weight, folds)
-        return *self._moment_designs(found.total(), x_unit, y_unit), found
-
-    def _moment_designs(
-        self, raw: Moments, x_unit: Array | float = 1.0, y_unit: Array | float = 1.0
-    ) -> tuple[list[LeastSquares], TargetUnits]:
-        """From the statistics of X/x_unit and y/y_unit."""
-        use = raw if self.fit_intercept else raw.about_zero()
-        n = use.n
-        x_scale, constant = column_scales(raw.x_mean * self.fit_intercept, np.diag(use.xx) / n, n)
-        y_scale, _ = column_scales(raw.y_mean * self.fit_intercept, use.yy / n, n)
-        check_squares(raw.x_mean, np.diag(use.xx) / n)
-        check_squares(raw.y_mean, use.yy / n)
-        xx = use.xx / np.outer(x_scale, x_scale)
-        xx[constant], xx[:, constant] = 0.0, 0.0
-        xy = use.xy / np.outer(x_scale, y_scale)
-        xy[constant] = 0.0
-        yy = use.yy / y_scale**2
-        designs: list[LeastSquares] = [
-            Gram(xx, xy[:, t], float(yy[t]), n) for t in range(len(y_scale))
-        ]
-        plain = bool(np.all(x_unit == 1.0) and np.all(y_unit == 1.0))
-        return designs, TargetUnits(
-            use.x_mean * x_unit, x_scale * x_unit, use.y_mean * y_unit, y_scale * y_unit, plain
-        )
-
-    def _wide_designs(
-        self, X: Any, Y: Array, weight: Array | None, x_unit: Array | float, y_unit: Array | float
-    ) -> tuple[list[LeastSquares], TargetUnits]:
-        counts = np.ones(len(Y)) if weight is None else weight
-        n = float(counts.sum())
-        share = counts / n
-        x_mean, x_square = weighted_moments(X, share, self.fit_intercept)
-        y_mean, y_square = weighted_moments(Y, share, self.fit_intercept)
-        x_scale, constant = column_scales(x_mean, x_square, n)
-        y_scale, _ = column_scales(y_mean, y_square, n)
-        root = np.sqrt(counts)
-        columns = standard_columns(X, x_mean, np.where(constant, np.inf, x_scale), root)
-        Y = (Y - y_mean) * root[:, None] / y_scale
-        designs: list[LeastSquares] = [Wide(columns, Y[:, t], n) for t in range(Y.shape[1])]
-        return designs, TargetUnits(
-            x_mean * x_unit, x_scale * x_unit, y_mean * y_unit, y_scale * y_unit
+    def _settings(self) -> LinearSettings:
+        names = getattr(self, "feature_names_in_", None)
+        return LinearSettings(
+            **shared_settings(self, SPARSE_LOCAL),
+            noise_shape=float(self.noise_shape),
+            noise_scale=None if self.noise_scale is None else float(self.noise_scale),
+            noise_confidence=float(self.confidence_noise),
+            intercept=intercept_prior(self),
+            blocks=tuple(parse_blocks(self.feature_blocks, self.n_features_in_, names)),
         )
 
 

@@ -1,11 +1,10 @@
 """Sparse Bayesian logistic regression as a scikit-learn estimator (section 4.3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassifierMixin
@@ -14,7 +13,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
-from soubayes.confidence import shown
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -23,45 +21,37 @@ from soubayes.data.streams import (
     row_weights,
     walked_again,
 )
-from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
-from soubayes.sparse.choice.folds import check_groups
-from soubayes.sparse.choice.mixture import Component, Mixture
-from soubayes.sparse.choice.prediction import Candidate, Choice, Fits
-from soubayes.sparse.choice.row_dial import ROW_DIAL, fit_rows_at
+from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
+from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
-from soubayes.sparse.designs.standardise import ColumnUnits
-from soubayes.sparse.designs.streamed import StreamedTarget
-from soubayes.sparse.estimators.base import FeatureSelection, check_choice, set_columns
-from soubayes.sparse.estimators.choosing import LARGE, PATH, ChoosingEstimator
-from soubayes.sparse.estimators.classes import one_against_rest, survey, weigh_block
-from soubayes.sparse.estimators.rowwise import STRIDE, RowPlan, RowwiseEstimator
-from soubayes.sparse.estimators.rowwise_report import report_on
-from soubayes.sparse.likelihoods.base import RowLikelihood
-from soubayes.sparse.likelihoods.bernoulli import Bernoulli, JaakkolaBernoulli
-from soubayes.sparse.likelihoods.probits import (
+from soubayes.sparse.estimators.base import (
+    FeatureSelection,
+    check_choice,
+    intercept_prior,
+    set_columns,
+)
+from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
+from soubayes.sparse.glm.bernoulli import (
+    Bernoulli,
+    JaakkolaBernoulli,
     log_mean_probability,
     mean_probability,
     probability_sd,
 )
-from soubayes.sparse.solvers.rowwise_path import (
-    Limits,
-    RowOutcome,
-    SharedRows,
-    plug_in_loss,
-    solve_rows,
-)
-from soubayes.sparse.solvers.threads import solver_threads
+from soubayes.sparse.glm.fitting import RowCandidates, RowFamily
+from soubayes.sparse.glm.labels import survey, weigh_block
+from soubayes.sparse.glm.likelihood import RowLikelihood
+from soubayes.sparse.glm.rows import StreamedTarget
 
 Array = np.ndarray
 
 NEARER = 1e-160  # times a row whose predictor overflows: above 1e308 it is still above 1e148
-FAR_MORE = 10  # rows for each column at which losses of new rows are estimated in the fitted ones
-FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
+
 
 _BOUNDS: dict[str | None, type[RowLikelihood]] = {None: Bernoulli, "jaakkola": JaakkolaBernoulli}
 
 
-class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator, RowwiseEstimator):
+class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator):
     r"""Sparse Bayesian logistic regression with a confidence for every source of uncertainty.
 
     Columns that do not matter are dropped, and probabilities average over the posterior. By default
@@ -111,8 +101,8 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     inclusion : bool, default=False
-        Also compute the posterior over supports: ``inclusion_``, :meth:`credible_sets`,
-        :meth:`discoveries`, and intervals in :meth:`summary` that average over supports.
+        Also compute the posterior over supports, ``supports_``: inclusion probabilities, credible
+        sets and discoveries.
     bound : "jaakkola" or None, default=None
         None computes the expected loss exactly (to 1e-8). ``"jaakkola"`` uses the upper bound of
         Jaakkola and Jordan [2]_, as the paper does; its posterior is too narrow.
@@ -135,14 +125,15 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     coef_ : ndarray of shape (1, p) or (n_classes, p)
-        Posterior means of the coefficients. Exactly 0 for a dropped column, unless several
-        candidates are mixed.
+        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
     coef_sd_ : ndarray of the shape of ``coef_``
         Posterior standard deviations.
     selected_ : ndarray of bool, of the shape of ``coef_``
         Which columns the sparse point keeps.
     shrinkage_ : ndarray of the shape of ``coef_``
-        Shrinkage factors :math:`\kappa_j` of the sparse point; 1 for a dropped column.
+        Shrinkage factors :math:`\kappa_j`; 1 for a dropped column. This, the scales, ``kl_``,
+        ``objective_`` and ``path_`` are those of a sparse point: a mixture of candidates has them
+        in ``sparse_``.
     local_scale_ : ndarray of the shape of ``coef_``
         Fitted local scales.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -170,16 +161,17 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         Their posterior standard deviations; NaN where the feature is dropped.
     path_refit_coef_ : pandas.DataFrame, or a list of them
         The coefficients of every point's columns at confidence 1, which the score is of.
-    inclusion_ : ndarray of the shape of ``coef_``
-        Probability of each column to carry an effect (``inclusion=True``).
-    mass_held_ : ndarray of shape (1,) or (n_classes,)
-        Posterior probability of supports without an effect besides the listed ones.
+    sparse_ : SoULogisticRegression
+        The sparse point, which keeps only the selected columns; this estimator itself if nothing
+        was chosen by prediction.
+    supports_ : Supports
+        The posterior over supports (``inclusion=True``).
     candidates_ : pandas.DataFrame, or a list of them
         Candidates of a choice by prediction, with their held-out scores and weights.
     out_of_fold_ : pandas.DataFrame, or a list of them
         Held-out probabilities of the training rows: ``y``, ``mean``, ``sd`` and ``fold``.
-    sparsity_ : str, or a list of them
-        What it costs to keep only the selected columns.
+    sparsity_ : object, or a list of them
+        What it costs to keep only the selected columns; its text is a sentence.
     mixtures_ : list
         What predictions are made from, one mixture for each class.
     solver_ : str
@@ -308,7 +300,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         self._check_parameters()
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
-            self._refuse_groups(groups)
+            refuse_groups(groups)
             return self._fit_rows(rows)
         X, labels = validate_data(
             self,
@@ -321,8 +313,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         return self._fit_memory(X, labels, sample_weight, check_groups(groups, X))
 
     def _fit_rows(self, rows: RowSource) -> Self:
+        """From blocks of rows, in memory if they are few."""
         walked_again(rows, type(self).__name__)
-        found = survey(rows, self.class_weight, self._keep())
+        found = survey(rows, self.class_weight, LARGE if self._chooses() else 0)
         set_columns(self, found.gathered.n_columns, rows.names)
         if found.gathered.rows is not None:
             return self._fit_memory(*found.gathered.rows)
@@ -331,32 +324,24 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
         totals = dict(zip(labels.names.tolist(), labels.weight.tolist(), strict=True))
         targets = [
             StreamedTarget(partial(one_against_rest, label), totals[label.tolist()])
-            for label in self._targets()
+            for label in self._target_names()
         ]
-        weigh = partial(weigh_block, found.weights)
-        return self._solve_streamed(rows, found.gathered, targets, weigh)
+        return self._fit_streamed(
+            self._family(), rows, found.gathered, targets, partial(weigh_block, found.weights)
+        )
 
     def _fit_memory(
         self, X: Any, y: Array, sample_weight: Any, groups: Array | None = None
     ) -> Self:
+        """From rows: the sparse point, then the choice among candidates."""
         check_classification_targets(y)
         sample_weight = self._with_classes(y, sample_weight)
         groups = None if groups is None else groups[sample_weight > 0]
         X, y, weight = self._weigh(X, y, sample_weight)
         self._set_classes(np.unique(y))
-        targets = [one_against_rest(label, y) for label in self._targets()]
-        shared, plan, units = self._shared(X, weight)
-        outcomes = self._solve(shared, targets, plan, units, effective_n_jobs(self.n_jobs))
-        self._include(X, weight, targets)
-        if not (self._by_prediction() and self._enough(len(y))):
-            return self
-        if groups is None and self._estimates(*X.shape):
-            self._choose_by_estimate(shared, targets, outcomes, plan, units)
-        else:
-            with solver_threads(int(min(X.shape)), effective_n_jobs(self.n_jobs)):
-                if self._choose(X, targets, weight, y, CLASSES, groups):
-                    self._set_mixture_attributes()
-        return self
+        targets = [one_against_rest(label, y) for label in self._target_names()]
+        candidates = ClassCandidates(self._family())
+        return self._fit_candidates(candidates, X, y, targets, weight, groups)
 
     @block_by_block
     def decision_function(self, X: Matrix) -> Array:
@@ -464,23 +449,19 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
             axis=1,
         )
 
-    def _block_predictors(self, block: Array) -> list[tuple[Array, Array]]:
+    def _each(self, mixture: Mixture, rows: Array) -> Array:
         """Rows that overflow are brought nearer, where their probabilities have their limits.
 
         Far out the probability is Phi(mean/sd), which does not depend on the distance.
         """
         with np.errstate(over="ignore", invalid="ignore"):
-            found = super()._block_predictors(block)
-            finite = [np.isfinite(mean) & np.isfinite(variance) for mean, variance in found]
-            if all(each.all() for each in finite):
-                return found
-            near = super()._block_predictors(NEARER * block)
-        return [
-            (np.where(fine, mean, mean_near), np.where(fine, variance, variance_near))
-            for fine, (mean, variance), (mean_near, variance_near) in zip(
-                finite, found, near, strict=True
+            found = super()._each(mixture, rows)
+            finite = np.isfinite(found).all(axis=(0, 1))
+            return (
+                found
+                if finite.all()
+                else np.where(finite, found, super()._each(mixture, NEARER * rows))
             )
-        ]
 
     def _probability_sd(self, X: Any) -> Array:
         found = []
@@ -490,125 +471,18 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
             found.append(np.sqrt(np.maximum(square, 0.0)))
         return np.stack(found, axis=1)
 
-    # ---- confidences chosen by prediction ---------------------------------------------------
-
-    def _estimates(self, rows: int, columns: int) -> bool:
-        """Whether there are so many rows that no fold is held out."""
-        return self.cv == "auto" and rows >= max(LARGE, FAR_MORE * columns)
-
-    def _choose_streamed(
-        self,
-        shared: SharedRows,
-        targets: Sequence[Any],
-        outcomes: list[RowOutcome],
-        plan: RowPlan,
-        units: ColumnUnits,
-    ) -> None:
-        if not self._by_prediction():
-            return
-        if self.cv == "auto":
-            self._choose_by_estimate(shared, targets, outcomes, plan, units)
-        else:
-            self._say(f"cv is {shown(self.cv)}, but streamed rows cannot be held out")
-
-    def _choose_by_estimate(
-        self,
-        shared: SharedRows,
-        targets: Sequence[Any],
-        outcomes: list[RowOutcome],
-        plan: RowPlan,
-        units: ColumnUnits,
-    ) -> None:
-        """A mixture of both ends of the path, where the model has one."""
-        if any(outcome.first is None for outcome in outcomes):
-            return
-        found = [
-            mix_ends(self._ends(t, shared, y, outcome, units, plan), shared.n)
-            for t, (y, outcome) in enumerate(zip(targets, outcomes, strict=True))
-        ]
-        choices = [Choice(mixture, table, None) for mixture, table in found]
-        self._set_choices(choices, "new rows, by an estimate,")
-        self._set_mixture_attributes()
-
-    def _ends(
-        self,
-        t: int,
-        shared: SharedRows,
-        y: Any,
-        outcome: RowOutcome,
-        units: ColumnUnits,
-        plan: RowPlan,
-    ) -> list[End]:
-        """The sparse point, and where its path began."""
-        assert outcome.first is not None
-        begin = outcome._replace(fit=outcome.first)
-        first = report_on(shared.design, begin, units, np.argsort(plan.order))
-        kappa = self.shrinkage_[t]
-        searched = float(self.confidence_coef_[t])
-        return [
-            End(
-                PATH.label,
-                self._sparse_mixtures[t].components[0],
-                plug_in_loss(shared, y, outcome.fit),
-                degrees_of_freedom(kappa, searched),
-                float(np.sum(1.0 - kappa)),
-            ),
-            End(
-                "confidence 1",
-                self._component(first),
-                plug_in_loss(shared, y, outcome.first),
-                degrees_of_freedom(first.shrinkage),
-                float(np.sum(1.0 - first.shrinkage)),
-            ),
-        ]
-
-    _candidates = (PATH, *(Candidate(point.label, *point) for point in ROW_DIAL))
-    _stratified = True
-    _own_solver = "newton"
-    _one_part = 2000
-    _error_name = "log loss"
-
-    def _fit_candidates(
-        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
-    ) -> Fits:
-        shared, plan, units = self._shared(X, weight)
-        back = np.argsort(plan.order)
-        order, scale = back, 1.0 / units.scale
-        if self.fit_intercept:
-            order, scale = np.append(back, len(back)), np.append(scale, 1.0)
-        limits = Limits(int(self.max_iter), max(float(self.tol), FOLD_TOL), stride=STRIDE)
-        found = Fits([], [], units.mean)
-        for t, y in enumerate(targets):
-            parts, sizes = {}, {}
-            if PATH.label in wanted[t] and known:
-                parts[PATH.label] = self._sparse_mixtures[t].components
-                sizes[PATH.label] = float(self.effective_parameters_[t])
-            elif PATH.label in wanted[t]:
-                rows = shared, y, plan.model, plan.free
-                outcome = solve_rows(*rows, None, self.solver, limits)
-                report = report_on(shared.design, outcome, units, back)
-                parts[PATH.label] = (self._component(report),)
-                sizes[PATH.label] = float(np.sum(1.0 - report.shrinkage))
-            for point in ROW_DIAL:
-                if point.label in wanted[t]:
-                    fit = fit_rows_at(shared.problem(y), plan.model, point)
-                    parts[point.label] = (Component(fit.posterior.moved(order, scale)),)
-                    sizes[point.label] = fit.effective
-            found.components.append(parts)
-            found.effective.append(sizes)
-        return found
-
-    def _held_out(self, mixture: Mixture, rows: Array) -> HeldOut:
-        odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
-        return HeldOut(odds, np.zeros_like(odds), np.zeros_like(odds))
-
-    def _likelihood(self) -> RowLikelihood:
-        return _BOUNDS[self.bound]()
+    def _family(self) -> RowFamily:
+        settings = row_settings(self, intercept_prior(self))
+        return RowFamily(_BOUNDS[self.bound](), settings)
 
     def _check_parameters(self) -> None:
-        self._check_choosing()
         check_choice("bound", self.bound, tuple(_BOUNDS))
         super()._check_parameters()
+        if self.solver == "coordinate" and not _BOUNDS[self.bound].majorises:
+            raise ValueError(
+                "solver='coordinate' is Algorithm 1 of the paper, which needs its bound: pass "
+                "bound='jaakkola' as well, or use solver='newton'."
+            )
 
     def _with_classes(self, y: Array, sample_weight: Any) -> Array:
         """The weights of the rows, those of their classes included."""
@@ -627,16 +501,27 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, ChoosingEstimator
                 "use stratified folds if this is a cross-validation."
             )
 
-    def _targets(self) -> Array:
-        """The classes that are fitted against the rest."""
-        return self.classes_[1:] if self._single else self.classes_
-
     def _target_names(self) -> list[Any]:
-        return list(self._targets())
+        """The classes that are fitted against the rest."""
+        return list(self.classes_[1:] if self._single else self.classes_)
 
-    def _by_target(self, values: Array) -> Array:
+    _stratified = True
+
+    @property
+    def _flat(self) -> bool:
         """With a leading axis also for two classes, as scikit-learn's LogisticRegression."""
-        return values
+        return False
+
+
+class ClassCandidates(RowCandidates):
+    """Candidates of a class against the rest: they say log odds."""
+
+    scoring = CLASSES
+
+    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
+        odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
+        zero = np.zeros_like(odds)
+        return HeldOut(odds, zero, zero, expit(odds))
 
 
 def average_log_odds(means: Array, variances: Array, weights: Array) -> Array:
@@ -646,3 +531,8 @@ def average_log_odds(means: Array, variances: Array, weights: Array) -> Array:
         return log_mean_probability(mean, variance) - log_mean_probability(-mean, variance)
     up = logsumexp(log_mean_probability(means, variances), b=weights[:, None], axis=0)
     return up - logsumexp(log_mean_probability(-means, variances), b=weights[:, None], axis=0)
+
+
+def one_against_rest(label: Any, y: Array) -> Array:
+    """1 for the rows of a class, 0 for the others."""
+    return (y == label).astype(float)

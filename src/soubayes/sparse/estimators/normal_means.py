@@ -7,14 +7,23 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
 from soubayes.data.streams import check_in_memory
-from soubayes.sparse.designs.diagonal import Diagonal
 from soubayes.sparse.designs.standardise import column_scales, in_range
-from soubayes.sparse.estimators.gaussian import GaussianEstimator, TargetUnits
+from soubayes.sparse.estimators.base import (
+    SparseEstimator,
+    check_confidences,
+    check_positive,
+    check_shared,
+    shared_settings,
+)
+from soubayes.sparse.estimators.linear import SPARSE_LOCAL
+from soubayes.sparse.least_squares.designs import Diagonal
+from soubayes.sparse.least_squares.fitting import LinearSettings, describe, solve_targets
+from soubayes.sparse.least_squares.intake import Intake, TargetUnits
 
 Array = np.ndarray
 
 
-class SoUNormalMeans(GaussianEstimator):
+class SoUNormalMeans(SparseEstimator):
     r"""Means of many units of which most may be zero.
 
     Parameters
@@ -107,8 +116,6 @@ class SoUNormalMeans(GaussianEstimator):
     array([0, 1, 2])
     """
 
-    _scaled = False
-
     def __init__(
         self,
         *,
@@ -174,10 +181,28 @@ class SoUNormalMeans(GaussianEstimator):
             np.full(units, float(replicates)), scores, float(np.sum((values / scale[0]) ** 2)), n
         )
         self.n_units_ = units
-        self._solve(
-            [design], TargetUnits(np.zeros(units), np.ones(units), np.zeros(1), scale * unit)
-        )
+        where = TargetUnits(np.zeros(units), np.ones(units), np.zeros(1), scale * unit)
+        (solved,) = solve_targets(Intake([design], where), self._settings())
+        self._report([describe(solved, where, 0)], where.x_mean)
+        self._warn_unconverged()
         return self
+
+    def _check_parameters(self) -> None:
+        check_shared(self, solvers=("path", "coordinate"))
+        check_confidences(self, "confidence_noise")
+        check_positive(self, "noise_shape")
+        if self.noise_scale is not None:
+            check_positive(self, "noise_scale")
+
+    def _settings(self) -> LinearSettings:
+        return LinearSettings(
+            **shared_settings(self, SPARSE_LOCAL),
+            noise_shape=float(self.noise_shape),
+            noise_scale=None if self.noise_scale is None else float(self.noise_scale),
+            noise_confidence=float(self.confidence_noise),
+            intercept=None,
+            scaled=False,
+        )
 
     def _feature_names(self) -> Array:
         return np.array([f"unit{i}" for i in range(self.n_units_)])

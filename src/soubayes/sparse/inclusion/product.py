@@ -4,12 +4,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse.inclusion.alone import Alone, Surroundings, propagate
-from soubayes.sparse.inclusion.effects import Columns, Effect, anchored_effect, look_at
-from soubayes.sparse.inclusion.field import Field
-from soubayes.sparse.inclusion.quadratics import Quadratic
-from soubayes.sparse.inclusion.sizes import SizePrior
-from soubayes.sparse.inclusion.slabs import Slab, default_slab, log_normal_slab
+from soubayes.sparse.inclusion.field import Field, Quadratic
+from soubayes.sparse.inclusion.priors import (
+    Alone,
+    Columns,
+    Effect,
+    SizePrior,
+    Slab,
+    Surroundings,
+    anchored_effect,
+    default_slab,
+    log_normal_slab,
+    look_at,
+    propagate,
+)
 
 Array = np.ndarray
 

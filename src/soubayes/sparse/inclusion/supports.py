@@ -6,11 +6,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from soubayes.sparse.inclusion.effects import Effect
+from soubayes.sparse.inclusion.priors import Effect
 from soubayes.sparse.inclusion.product import Product
 
 Array = np.ndarray
 
+SET_LEVEL = 0.95  # of credible sets, the convention of fine mapping
+PURITY = 0.5  # least correlation within a set, as in susieR
+PRESENCE = 0.9  # probability of an effect from which it has a set: in pure noise few reach it
 NEGLIGIBLE = 1e-4  # probabilities below this are left out of an effect's list of columns
 EQUAL = 1e-6  # relative difference of weights that count as equal
 
@@ -97,7 +100,7 @@ class SupportPosterior:
         )
 
     def credible_sets(
-        self, level: float = 0.95, purity: float = 0.5, presence: float = 0.9
+        self, level: float = SET_LEVEL, purity: float = PURITY, presence: float = PRESENCE
     ) -> list[CredibleSet]:
         """For every effect the smallest set that holds it with this probability if it is there.
 
@@ -130,7 +133,7 @@ class SupportPosterior:
         # rounded: 1 - 1e-16 is no less than 1
         return sorted(found, key=lambda one: (-round(one.probability, 6), -abs(one.effect)))
 
-    def set_numbers(self, level: float = 0.95) -> Array:
+    def set_numbers(self, level: float = SET_LEVEL) -> Array:
         """For every column the number of its credible set, from 1; 0 if it is in none."""
         found = np.zeros(len(self.probability), int)
         for number, one in reversed(list(enumerate(self.credible_sets(level), 1))):
@@ -146,19 +149,28 @@ class SupportPosterior:
         )  # fmt: skip
         return float(weights @ centre / weights.sum()), float(ends[0, 0]), float(ends[1, 0])
 
-    def interval(self, level: float) -> tuple[Array, Array]:
-        """Central intervals of the coefficients, averaged over supports, in the user's units.
+    def quantiles(self, levels: Array) -> Array:
+        """(levels, p) quantiles of the coefficients, averaged over supports, in the user's units.
 
         A column has 0 in its distribution with the probability that it carries no effect.
         """
         p = len(self.probability)
-        total = np.bincount(self.column, self.weight, p)  # more than the probability if in several
-        weight = self.weight * (self.probability / np.maximum(total, 1e-300))[self.column]
-        ends = quantiles(
-            np.array([0.5 - level / 2.0, 0.5 + level / 2.0]),
-            self.column, weight, self.centre, self.sd, p, self.degrees,
-        )  # fmt: skip
-        return ends[0] * self.units, ends[1] * self.units
+        found = quantiles(levels, self.column, self._share, self.centre, self.sd, p, self.degrees)
+        return found * self.units
+
+    @property
+    def coefficient_sd(self) -> Array:
+        """Standard deviations of the same distributions."""
+        p, share = len(self.probability), self._share
+        mean = np.bincount(self.column, share * self.centre, p)
+        square = np.bincount(self.column, share * (self.sd**2 + self.centre**2), p)
+        return np.sqrt(np.maximum(square - mean**2, 0.0)) * np.abs(self.units)
+
+    @property
+    def _share(self) -> Array:
+        """Of the entries; the weights of a column in several effects may exceed its probability."""
+        total = np.bincount(self.column, self.weight, len(self.probability))
+        return self.weight * (self.probability / np.maximum(total, 1e-300))[self.column]
 
     def discoveries(self, fdr: float) -> Array:
         """The largest set of columns whose share without an effect is at most ``fdr``."""

@@ -23,8 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from soubayes.sparse.scales.gamma_functions import log_minus_psi, negative_entropy
-from soubayes.sparse.scales.roots import find_root
+from soubayes.sparse.scales.functions import find_root, log_minus_psi, negative_entropy
 
 Array = np.ndarray
 
@@ -161,7 +160,7 @@ class ScalePrior(ABC):
 
     Examples
     --------
-    >>> from soubayes.sparse.scales import Exponential
+    >>> from soubayes.sparse.scales.priors import Exponential
     >>> isinstance(Exponential(10.0), ScalePrior), Exponential(10.0).start_precision
     (True, 10.0)
     """

@@ -1,0 +1,1 @@
+"""Figures; each function returns the matplotlib Axes (extra ``plot``)."""

@@ -1,0 +1,319 @@
+"""Confidences chosen by what they predict: candidates, folds, out-of-fold scores, a mixture.
+
+Every candidate is fitted to all rows and to the training rows of every fold. The log scores of the
+held-out rows give its weight (`scoring.py`), and the mixture of the candidates
+predicts. One that some folds leave hopelessly behind is not fitted again, and the folds end when
+one fit is left. Nothing of the fit to all rows is known to a fold.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from joblib import Parallel, delayed
+
+from soubayes.sparse.choice.mixture import Mixture, centred
+from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring
+from soubayes.sparse.designs.standardise import as_dense, row_slices
+from soubayes.sparse.dial import DialPoint
+from soubayes.sparse.posterior import Component
+
+Array = np.ndarray
+
+Predictions = list[dict[str, HeldOut]]  # of every target and candidate
+Splits = Sequence[tuple[Array, Array]]
+
+
+BEHIND = 5.0  # nats in the weights, which is a weight of 0.7 %: as good as 0
+ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
+DECIDED = 5  # folds after which one remaining fit needs no more
+ENOUGH = 40  # held-out rows that a recalibration needs
+EQUAL = 0.005  # relative difference of errors below which they count as equal
+FAR = 2.0  # ratio of errors above which it is not given
+SOME = 30  # held-out rows before any candidate is left behind
+
+
+class Candidate(NamedTuple):
+    """A row of the table of candidates."""
+
+    name: str
+    prior: str
+    local: float  # gamma_tau
+    coef: float  # gamma_b
+    fit: str = ""  # of which fit it is a part; its name if empty
+
+    @classmethod
+    def of(cls, point: DialPoint) -> "Candidate":
+        """A point of the dial."""
+        return cls(point.name, point.prior, point.local, point.coef)
+
+
+PATH = Candidate("sparse", "", np.nan, np.nan)
+PATH_AVERAGE = Candidate("average path", "", np.nan, np.nan, PATH.name)
+
+
+class Fits(NamedTuple):
+    """Candidates fitted to some rows: a dict for every target."""
+
+    components: list[dict[str, tuple[Component, ...]]]  # weights sum to 1 within a candidate
+    effective: list[dict[str, float]]  # sum_j (1 - kappa_j)
+    x_mean: Array
+
+
+class ChoiceTask(ABC):
+    """What the race asks of data: candidates fitted to some, and what they say of others."""
+
+    targets: list[Array]  # y of every target: numbers, or 0 and 1
+    weight: Array
+
+    @abstractmethod
+    def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
+        """The wanted candidates of every target, fitted to some rows (None: all)."""
+
+    @abstractmethod
+    def predict(self, fits: Fits, rows: Array) -> Predictions:
+        """What the candidates say about held-out rows."""
+
+
+class Candidates(ABC):
+    """What a family of likelihoods gives to the choice: its candidates, fitted to rows."""
+
+    rows: tuple[Candidate, ...]  # of the table of candidates
+    scoring: Scoring
+
+    @abstractmethod
+    def fit(
+        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
+    ) -> Fits:
+        """The wanted candidates of every target; ``known``: these are all rows."""
+
+    @abstractmethod
+    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
+        """What a candidate says about held-out rows."""
+
+
+class InMemory(ChoiceTask):
+    """Rows in memory."""
+
+    def __init__(self, candidates: Candidates, X: Any, targets: list[Array], weight: Array) -> None:
+        self.candidates, self.X, self.targets, self.weight = candidates, X, targets, weight
+
+    def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
+        if rows is None:
+            return self.candidates.fit(self.X, self.targets, self.weight, wanted, True)
+        targets = [y[rows] for y in self.targets]
+        return self.candidates.fit(self.X[rows], targets, self.weight[rows], wanted, False)
+
+    def predict(self, fits: Fits, rows: Array) -> Predictions:
+        X = self.X[rows]
+        blocks = [(part, as_dense(X[part])) for part in row_slices(X)]
+        found: Predictions = []
+        for each, y in zip(fits.components, self.targets, strict=True):
+            y, here = y[rows], {}
+            for label, parts in each.items():
+                mixture = Mixture(parts)
+                said = [
+                    self.candidates.held_out(mixture, centred(block, fits.x_mean, mixture), y[part])
+                    for part, block in blocks
+                ]
+                here[label] = HeldOut(*map(np.concatenate, zip(*said, strict=True)))
+            found.append(here)
+        return found
+
+
+class Choice(NamedTuple):
+    """The result for one target."""
+
+    mixture: Mixture
+    candidates: pd.DataFrame
+    out_of_fold: pd.DataFrame | None  # None: rows that were not kept
+    error: str  # the name of the errors in the table
+    judged_by: str = "held-out rows"
+
+    def sparsity(self, selected: Array) -> "Sparsity":
+        """What keeping only the selected columns costs on held-out rows."""
+        row = self.candidates.set_index("candidate").loc[PATH.name]
+        return Sparsity(
+            int(selected.sum()), len(selected), float(row["error"]), float(row["mixture_error"]),
+            self.error, self.judged_by,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sparsity:
+    """What it costs to keep only the selected columns; its text is a sentence.
+
+    >>> print(Sparsity(6, 10, 55.2, 54.1, "RMSE"))
+    6 of 10 columns; alone they predict held-out rows 2% worse than all columns (RMSE 55.2 against
+    54.1).
+    """
+
+    selected: int
+    columns: int
+    error: float  # of the sparse point
+    error_all: float  # of the mixture on the same rows
+    measure: str  # what the errors are
+    rows: str = "held-out rows"  # whose errors they are
+
+    def __str__(self) -> str:
+        both = f"({self.measure} {self.error:.3g} against {self.error_all:.3g})"
+        low, high = sorted([self.error, self.error_all])
+        how = f"{'worse' if self.error == high else 'better'} than all columns {both}"
+        if high - low <= EQUAL * self.error_all:
+            how = "as well as all columns"
+        elif high <= FAR * low:  # a ratio to a number near 0 says little
+            how = f"{abs(self.error / self.error_all - 1.0):.0%} {how}"
+        columns = f"{self.selected:,} of {self.columns:,} columns"
+        return f"{columns}; alone they predict {self.rows} {how}."
+
+
+def choose(
+    task: ChoiceTask,
+    candidates: Sequence[Candidate],
+    splits: Splits,
+    scoring: Scoring,
+    jobs: int = 1,
+) -> list[Choice]:
+    """A mixture for every target."""
+    race = _Race(task, candidates, scoring)
+    begin = 0
+    for end in [*(r for r in ROUNDS if r < len(splits)), len(splits)]:
+        folds = splits[begin:end]
+        found = Parallel(n_jobs=jobs, prefer="threads")(delayed(race.held)(*f) for f in folds)
+        for number, predictions in enumerate(found, start=begin):
+            race.keep(number, folds[number - begin][1], predictions)
+        begin = end
+        if end < len(splits) and len(race.seen) >= SOME:
+            race.leave_behind(len(splits) / end)
+            if race.decided(end):
+                break
+    results = [race.scored(t) for t in range(len(task.targets))]
+    final = [race.weighted(t, scored) for t, scored in enumerate(results)]
+    fits = task.fit(None, final)
+    return [race.choice(t, scored, fits) for t, scored in enumerate(results)]
+
+
+class _Race:
+    """Out-of-fold predictions so far, and who is still in."""
+
+    def __init__(self, task: ChoiceTask, candidates: Sequence[Candidate], scoring: Scoring) -> None:
+        self.task, self.candidates, self.scoring = task, candidates, scoring
+        self.labels = np.array([candidate.name for candidate in candidates])
+        n, count = len(task.weight), len(task.targets)
+        self.said = HeldOut(*np.full((4, n, count, len(candidates)), np.nan))
+        self.fold = np.full(n, -1)
+        self.left = np.ones((count, len(candidates)), bool)
+
+    def held(self, train: Array, test: Array) -> Predictions:
+        """What the candidates that are still in say about a fold."""
+        wanted = [set(self.labels[left]) for left in self.left]
+        return self.task.predict(self.task.fit(train, wanted), test)
+
+    def keep(self, number: int, test: Array, found: Predictions) -> None:
+        """Store the predictions of a fold."""
+        self.fold[test] = number
+        places = {label: k for k, label in enumerate(self.labels)}
+        for t, each in enumerate(found):
+            for label, said in each.items():
+                for whole, part in zip(self.said, said, strict=True):
+                    whole[test, t, places[label]] = part
+
+    @property
+    def seen(self) -> Array:
+        """The rows that were held out."""
+        return np.flatnonzero(self.fold >= 0)
+
+    def scored(self, t: int) -> Scored:
+        """The scores of a target by those who are still in."""
+        rows, left, weight = self.seen, self.left[t], self.task.weight
+        said = self.said.take(rows, t).take(slice(None), left)
+        more = float(weight.sum() / weight[rows].sum())
+        return self.scoring.score(self.task.targets[t][rows], said, weight[rows], more)
+
+    def leave_behind(self, more: float) -> None:
+        """Drop whose weight would vanish with ``more`` times the rows, less one standard error."""
+        for t, left in enumerate(self.left):
+            scores = self.scored(t).scores
+            behind = scores - scores[:, [int(np.argmax(scores.sum(axis=0)))]]
+            granted = behind.sum(axis=0) + np.sqrt(len(behind)) * behind.std(axis=0)
+            hopeless = self.scoring.power * more * granted < -BEHIND
+            left[np.flatnonzero(left)[hopeless]] = False
+
+    def decided(self, folds: int) -> bool:
+        """Whether one fit is left for every target, and enough rows were held out.
+
+        Outliers among them are no share of all rows yet: they wait for the other folds.
+        """
+        if folds < DECIDED or len(self.seen) < ENOUGH:
+            return False
+        names = np.array([candidate.fit or candidate.name for candidate in self.candidates])
+        return all(
+            len(set(names[left])) == 1 and self.scored(t).settled
+            for t, left in enumerate(self.left)
+        )
+
+    def weighted(self, t: int, scored: Scored) -> set[str]:
+        """The candidates of positive weight."""
+        return set(self.labels[self.left[t]][scored.weights > 0])
+
+    def choice(self, t: int, scored: Scored, fits: Fits) -> Choice:
+        """The mixture, the table of candidates and the out-of-fold predictions of a target."""
+        left, by_row = self.left[t], self.scoring.by_row
+
+        def placed(values: Array | float, missing: float = np.nan) -> Array:
+            whole = np.full(len(self.candidates), missing)
+            whole[left] = values
+            return whole
+
+        totals = scored.scores.sum(axis=0)
+        off = scored.scores - scored.scores[:, [int(np.argmax(totals))]]
+        weights, factor = placed(scored.weights, 0.0), placed(scored.inflation)
+        parts = [
+            replace(
+                part,
+                weight=part.weight * float(weights[k]),
+                inflation=float(factor[k]),
+                candidate=str(label),
+            )
+            for k, label in enumerate(self.labels)
+            for part in fits.components[t].get(label, ())
+        ]
+        error, beside = self._errors(t, scored)
+        columns = {
+            "candidate": list(self.labels),
+            "prior": [candidate.prior for candidate in self.candidates],
+            "confidence_local": [candidate.local for candidate in self.candidates],
+            "confidence_coef": [candidate.coef for candidate in self.candidates],
+            "score": placed(totals),
+            "score_se": placed(np.sqrt(len(off)) * off.std(axis=0) if by_row else np.nan),
+            "error": error,
+            "mixture_error": beside,
+            "weight": weights,
+            "effective_columns": [fits.effective[t].get(label, np.nan) for label in self.labels],
+            "coverage": placed(scored.coverage),
+            "coverage_recalibrated": placed(scored.recalibrated),
+        }
+        y, rows = self.task.targets[t], self.seen
+        mean, variance = np.full((2, len(y)), np.nan)
+        mean[rows], variance[rows] = scored.mean, scored.variance
+        rows_seen = {"y": y, "mean": mean, "sd": np.sqrt(variance), "fold": self.fold}
+        held = pd.DataFrame(rows_seen) if by_row else None
+        mixture = Mixture(tuple(parts), scored.power)
+        return Choice(mixture, pd.DataFrame(columns), held, self.scoring.name)
+
+    def _errors(self, t: int, scored: Scored) -> tuple[Array, Array]:
+        """Of every candidate on the rows it saw held out, and of the mixture on the same rows."""
+        y, weight, loss = self.task.targets[t], self.task.weight, self.scoring.loss
+        point = np.full(len(y), np.nan)
+        point[self.seen] = scored.point
+        found = np.full((2, len(self.labels)), np.nan)
+        for k in range(len(self.labels)):
+            said = self.said.middle[:, t, k]
+            rows = np.isfinite(said)
+            for i, guess in enumerate((said[rows], point[rows])):
+                mean = np.average(loss(y[rows], guess), weights=weight[rows])
+                found[i, k] = self.scoring.error(float(mean))
+        return found[0], found[1]

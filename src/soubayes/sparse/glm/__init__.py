@@ -1,0 +1,1 @@
+"""Any other likelihood: read row by row, or all rows at once."""

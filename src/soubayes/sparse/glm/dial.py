@@ -1,0 +1,259 @@
+"""The share of rows that a likelihood reads in J at given prior variances, for `majorise.minimise`.
+
+All columns have one confidence gamma_b. w are prior precisions times gamma_b, A = X'BX + diag(w)
+and K = I + B^1/2 X W^-1 X' B^1/2, with B the information of the rows.
+
+The dial of row-wise models: its points, and the fit at one of them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from soubayes.sparse.designs.columns import StandardColumns
+from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert_triangle, log_determinant
+from soubayes.sparse.dial import LOOSE, DialPoint, Evidence, Prior, at_point, minimise
+from soubayes.sparse.glm.likelihood import Likelihood, weighted_terms
+from soubayes.sparse.glm.rows import RowProblem
+from soubayes.sparse.glm.state import RowModel
+from soubayes.sparse.posterior import LowRankPosterior, Posterior
+
+Array = np.ndarray
+
+PARTS = 0.4 ** np.arange(6)  # of a step on q(beta): the first that does not raise J is taken
+
+
+@dataclass(frozen=True)
+class RowEvidence(Evidence):
+    """E[loss] + gamma_b KL(beta) without the scales, at the best q(beta, alpha) found so far."""
+
+    state: "WideRows | TallRows"  # where the next evidence starts from
+    sparse: Array
+
+    @property
+    def _energy(self) -> float:
+        return float(self.mean**2 @ self.state.w[self.sparse])
+
+    @property
+    def slope(self) -> float:
+        explained = float(self.explained @ (1.0 / self.state.w[self.sparse]))
+        return 0.5 * (self.state.confidence * explained - self._energy)
+
+    def curvature(self) -> float:
+        state = self.state
+        total, squares, shrunk = state.sums(np.where(self.sparse, state.w * state.mean, 0.0))
+        return 0.5 * (state.confidence * (total - squares) + self._energy - 2.0 * shrunk)
+
+
+def row_evidence(
+    problem: RowProblem, confidence: float, sparse: Array, plain: Array
+) -> Callable[[Array, RowEvidence | None], RowEvidence]:
+    """The evidence of rows that are read by a likelihood.
+
+    ``plain`` are the precisions of the columns that are not ``sparse``, the intercept among them:
+    here it is one more coefficient, not a factor of its own. Mean and covariance move together, a
+    few damped steps a call.
+    """
+    columns = problem.design.by_columns()
+
+    def at(P: Array, last: RowEvidence | None) -> RowEvidence:
+        w = np.empty(len(sparse))
+        w[sparse], w[~sparse] = 1.0 / P, confidence * plain
+        before, state = None if last is None else last.state, None
+        for _ in range(4):
+            if columns is None:
+                new = _tall_step(problem, confidence, w, before, state)  # type: ignore[arg-type]
+            else:
+                new = _wide_step(problem, columns, confidence, w, before, state)  # type: ignore
+            if new is None:
+                break
+            fall = np.inf if state is None else state.value - new.value
+            before = state = new
+            if fall < 1e-3:
+                break
+        assert state is not None
+        explained, mean = state.explained()[sparse], state.mean[sparse]
+        return RowEvidence(state.value, explained, mean, 1.0, state, sparse)
+
+    return at
+
+
+class WideRows(NamedTuple):
+    """q(beta, alpha) = N(mean, gamma_b A^-1) of more columns than rows, through n x n systems."""
+
+    value: float
+    mean: Array
+    eta: Array
+    variance: Array  # of eta
+    information: Array  # B
+    kernel: Woodbury
+    X: StandardColumns
+    w: Array
+    confidence: float
+
+    def explained(self) -> Array:
+        """x_j' B^1/2 K^-1 B^1/2 x_j."""
+        return self.kernel.projected(self.X, self.kernel.root)[0]
+
+    def sums(self, pulled: Array) -> tuple[float, float, float]:
+        """Sum and sum of squares of the eigenvalues of K^-1, and pulled' A^-1 pulled."""
+        M = self.kernel.inverse @ self.kernel.inverse.T
+        inside = self.kernel.half @ self.X.times(pulled / self.w)
+        shrunk = float(pulled @ (pulled / self.w)) - float(inside @ inside)
+        return float(np.trace(M)), float(np.vdot(M, M)), shrunk
+
+    def posterior(self) -> Posterior:
+        """q(beta, alpha)."""
+        half = self.kernel.half @ (self.X.dense() * (np.sqrt(self.confidence) / self.w))
+        diagonal = self.confidence / self.w
+        return LowRankPosterior(self.mean, diagonal, half, self.kernel.inverse)
+
+    def updated(self, problem: RowProblem) -> RowProblem:
+        """With the best q of the nuisance parameters at this q(beta, alpha)."""
+        each = problem.likelihood.statistics(self.eta, self.variance, problem.y)
+        n = len(problem.weight)
+        totals = tuple(float(problem.weight @ np.broadcast_to(part, n)) for part in each)
+        return problem._replace(likelihood=problem.likelihood.updated(totals))
+
+
+def _wide_step(
+    problem: RowProblem,
+    X: StandardColumns,
+    gamma: float,
+    w: Array,
+    before: WideRows | None,
+    here: WideRows | None,
+) -> WideRows | None:
+    """One step from ``before``; ``here`` is the best state at this w, None if there is none yet."""
+    terms_at = partial(weighted_terms, problem.likelihood, y=problem.y, weight=problem.weight)
+    n = len(problem.weight)
+    gram = X.gram(w) if here is None else here.kernel.gram
+    if before is None:
+        mean, eta, variance = np.zeros(len(w)), np.zeros(n), np.zeros(n)
+        information = np.maximum(problem.weight * problem.likelihood.start_curvature, 1e-10)
+    else:
+        mean, eta, variance = before.mean, before.eta, before.variance
+        information = before.information
+    terms = terms_at(eta, variance)
+    goal = np.maximum(terms.information, 1e-10)
+    for part in PARTS:
+        B = information ** (1.0 - part) * goal**part
+        root = np.sqrt(B)
+        lower = cholesky(root[:, None] * gram * root, 1.0)
+        log_det = log_determinant(lower)
+        kernel = Woodbury(root, gram, invert_triangle(lower), log_det)
+        linear = B * eta + terms.score
+        left = linear - kernel.half.T @ (kernel.half @ (gram @ linear))
+        new = mean + part * (X.left(left) / w - mean)
+        new_eta = eta + part * (gram @ left - eta)
+        kept = np.einsum("ij,ij->j", kernel.inverse, kernel.inverse)  # the diagonal of K^-1
+        new_variance = gamma * (1.0 - kept) / B
+        loss = float(terms_at(new_eta, new_variance).loss.sum())
+        value = loss + 0.5 * float(new @ (w * new)) + 0.5 * gamma * (log_det - n + kept.sum())
+        if here is None or value <= here.value:
+            return WideRows(value, new, new_eta, new_variance, B, kernel, X, w, gamma)
+    return None
+
+
+class TallRows(NamedTuple):
+    """The same with at least as many rows as columns: a pass over the rows a step."""
+
+    value: float
+    mean: Array
+    inverse: Array  # L^-1, A = LL'
+    information: Array  # X'BX of this A
+    goal: Array  # X'BX of the rows at this state
+    score: Array
+    w: Array
+    confidence: float
+
+    def explained(self) -> Array:
+        """x_j' B^1/2 K^-1 B^1/2 x_j."""
+        return self.w * (1.0 - self.w * np.einsum("ij,ij->j", self.inverse, self.inverse))
+
+    def sums(self, pulled: Array) -> tuple[float, float, float]:
+        """Sum and sum of squares of the eigenvalues of W^1/2 A^-1 W^1/2, and p' A^-1 p."""
+        scaled = self.inverse * np.sqrt(self.w)
+        M, inside = scaled @ scaled.T, self.inverse @ pulled
+        return float(np.trace(M)), float(np.vdot(M, M)), float(inside @ inside)
+
+    def posterior(self) -> Posterior:
+        """q(beta, alpha)."""
+        S = self.confidence * (self.inverse.T @ self.inverse)
+        return Posterior(self.mean, np.diag(S).copy(), np.arange(len(S)), S)
+
+    def updated(self, problem: RowProblem) -> RowProblem:
+        """With the best q of the nuisance parameters at this q(beta, alpha)."""
+        return problem.updated(self.mean, self.inverse.T * np.sqrt(self.confidence))
+
+
+def _tall_step(
+    problem: RowProblem, gamma: float, w: Array, before: TallRows | None, here: TallRows | None
+) -> TallRows | None:
+    k = len(w)
+    if before is None:
+        first = problem.sweep(np.zeros(k), np.zeros((k, k)))
+        mean, score, goal = np.zeros(k), first.score, first.information
+        information = goal
+    else:
+        mean, score, goal = before.mean, before.score, before.goal
+        information = before.information
+    for part in PARTS:
+        H = information + part * (goal - information)
+        lower = cholesky(H, w)
+        log_det = log_determinant(lower) - float(np.log(w).sum())
+        inverse = invert_triangle(lower)
+        new = mean + part * (inverse.T @ (inverse @ (score - w * mean)))
+        found = problem.sweep(new, inverse.T * np.sqrt(gamma), curvature=False)
+        kept = float(w @ np.einsum("ij,ij->j", inverse, inverse))
+        value = found.loss + 0.5 * float(new @ (w * new)) + 0.5 * gamma * (log_det - k + kept)
+        if here is None or value <= here.value:
+            return TallRows(value, new, inverse, H, found.information, found.score, w, gamma)
+    return None
+
+
+ROUNDS = 4  # of nuisance parameters and coefficients in turn: a candidate needs few digits
+ROW_DIAL = (
+    DialPoint("ridge", "exponential", 1.0, 1.0),
+    DialPoint("sure ridge", "exponential", 0.1, 0.1),
+    DialPoint("in between", "exponential", 0.01, 0.1),
+    DialPoint("cautious", "exponential", 0.003, 3.0),
+    DialPoint("nearly sparse", "exponential", 0.001, 1.0),
+    DialPoint("horseshoe", "horseshoe", 1.0, 1.0),
+)
+
+
+class RowFitAt(NamedTuple):
+    """A point of a row-wise problem: q(beta, alpha), standardised, the intercept last."""
+
+    posterior: Posterior
+    effective: float
+    n_iter: int
+    converged: bool
+    likelihood: Likelihood | None  # with its nuisance parameters; None: it has none
+
+
+def fit_rows_at(problem: RowProblem, model: RowModel, point: DialPoint) -> RowFitAt:
+    """The fit of a row-wise problem at one point; nuisance parameters in turn with the rest."""
+    sparse = model.sparse
+    model = at_point(model, point)
+    prior = Prior(model.scales, model.groups, point.coef)
+    plain, found = 1.0 / model.variance[~sparse], None
+    nuisance = problem.likelihood.nuisance is not None
+    for _ in range(ROUNDS if nuisance else 1):
+        if found is not None:
+            problem = found.evidence.state.updated(problem)
+        evidence = row_evidence(problem, point.coef, sparse, plain)
+        found = minimise(evidence, prior, start=found, tol=LOOSE)
+    assert found is not None
+    effective = float(model.groups.each(found.variance) @ found.evidence.explained)
+    return RowFitAt(
+        found.evidence.state.posterior(),
+        effective,
+        len(found.history),
+        found.converged,
+        problem.likelihood if nuisance else None,
+    )

@@ -1,0 +1,330 @@
+"""Regression with a likelihood of rows: from data to fits in the user's units.
+
+`RowSettings` is the model as an estimator's parameters say it. `RowFamily` holds it with the
+likelihood: it makes designs of rows, solves for the sparse point of every target, and fits what the
+choice by prediction asks for.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from soubayes.data.streams import RowBlock, RowSource
+from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
+from soubayes.sparse.choice.folds import LARGE
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Choice, Fits
+from soubayes.sparse.choice.scoring import DENSITIES, HeldOut
+from soubayes.sparse.designs.moments import Gathered
+from soubayes.sparse.designs.standardise import (
+    ColumnUnits,
+    check_squares,
+    check_units,
+    column_units,
+    in_range,
+)
+from soubayes.sparse.glm.dial import ROW_DIAL, fit_rows_at
+from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
+from soubayes.sparse.glm.path import (
+    Limits,
+    RowOutcome,
+    SharedRows,
+    plug_in_loss,
+    share_rows,
+    solve_rows,
+)
+from soubayes.sparse.glm.report import describe
+from soubayes.sparse.glm.rows import StreamedRows, rows_in_memory
+from soubayes.sparse.glm.state import RowModel
+from soubayes.sparse.glm.supports import Rows, row_supports
+from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.model import FeatureBlock, Sources, sources
+from soubayes.sparse.posterior import Component, SparsePoint
+from soubayes.sparse.scales.balance import Groups
+from soubayes.sparse.scales.base import ScalePrior
+from soubayes.threads import solver_threads
+
+Array = np.ndarray
+
+STRIDE = 4  # a path in a fold or on many rows visits every fourth point
+FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
+
+
+@dataclass(frozen=True)
+class RowSettings:
+    """The model and its solver, as an estimator's parameters say them."""
+
+    coef: float | None  # gamma_b; None: chosen along the path
+    local: float  # gamma_tau of the path
+    top: float  # gamma_nu
+    local_prior: ScalePrior
+    top_prior: ScalePrior
+    centre: bool  # whether the columns are centred
+    intercept: tuple[float, float] | None  # variance and confidence of its prior; None: none
+    solver: str
+    tol: float
+    max_iter: int
+    verbose: int = 0
+    blocks: tuple[FeatureBlock, ...] = ()
+    groups: Any = None  # a label for each column; equal labels share a tau
+
+    def plan(self, p: int) -> "RowPlan":
+        """The columns' model; the sources stand in reverse order, the intercept last."""
+        given = sources(list(self.blocks), p, self.coef or 1.0, self.local)
+        order = np.concatenate([columns for _, columns in given.groups[::-1]])
+        place = np.argsort(order)
+        extra = [] if self.intercept is None else [1.0]
+        own, trust = self.intercept or (1.0, 1.0)
+        variance = np.append(given.variance[order], np.multiply(extra, own))
+        model = RowModel(
+            confidence=np.append(given.gamma[order], np.multiply(extra, trust)),
+            variance=variance,
+            local_confidence=np.append(given.local[order], extra),
+            global_confidence=self.top,
+            local_prior=self.local_prior,
+            global_prior=self.top_prior,
+            sources=tuple((name, np.sort(place[columns])) for name, columns in given.groups),
+            groups=_tau_groups(self.groups, order, given),
+            intercept=self.intercept is not None,
+        )
+        free = np.append(given.free[order], np.zeros(len(extra), bool)) & np.isnan(variance)
+        return RowPlan(model, free, order)
+
+
+class RowPlan(NamedTuple):
+    """The model of a fit, which columns follow the path, and their order in the solver."""
+
+    model: RowModel
+    free: Array
+    order: Array
+
+    @property
+    def back(self) -> Array:
+        """What undoes the solver's order."""
+        return np.argsort(self.order)
+
+
+class RowIntake(NamedTuple):
+    """What the targets of a fit share: rows with their likelihood, the plan, the units."""
+
+    shared: SharedRows
+    plan: RowPlan
+    units: ColumnUnits
+
+
+class RowSolved(NamedTuple):
+    """One target: where the solver ended, and the same in the user's units."""
+
+    outcome: RowOutcome
+    point: SparsePoint
+
+
+@dataclass(frozen=True)
+class RowFamily:
+    """A likelihood with its settings."""
+
+    likelihood: Likelihood
+    settings: RowSettings
+
+    def in_memory(self, X: Any, weight: Array) -> RowIntake:
+        """Rows in memory."""
+        X, unit = in_range(X)
+        units = column_units(X, weight, self.settings.centre)
+        plan = self.settings.plan(X.shape[1])
+        design = rows_in_memory(X, units, plan.order, plan.model.intercept)
+        shared = share_rows(self.likelihood, design, weight, self.settings.solver)
+        units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
+        check_units(units.scale)
+        return RowIntake(shared, plan, units)
+
+    def streamed(
+        self, rows: RowSource, found: Gathered, weigh: Callable[[RowBlock], Array]
+    ) -> RowIntake:
+        """Rows that every pass reads again, block by block."""
+        assert found.statistics is not None
+        whole = found.statistics.total()
+        use = whole if self.settings.centre else whole.about_zero()
+        check_squares(whole.x_mean, np.diag(use.xx) / use.n)
+        units, plan = ColumnUnits.of_moments(use), self.settings.plan(found.n_columns)
+        order, divisor = plan.order, units.divisor[plan.order]
+        p, ones = len(order), plan.model.intercept
+        gram = np.zeros((p + ones, p + ones))
+        gram[:p, :p] = use.xx[np.ix_(order, order)] / np.outer(divisor, divisor)
+        gram[p:, p:] = use.n
+        design = StreamedRows(
+            rows, order, units.mean[order], divisor, ones, found.dtype, found.n_rows, weigh
+        )
+        return RowIntake(SharedRows(self.likelihood, design, None, gram, use.n), plan, units)
+
+    def solve(
+        self, intake: RowIntake, targets: Sequence[Any], names: Sequence[Any], jobs: int = 1
+    ) -> list[RowSolved]:
+        """Every target at its reported point; ``names`` are for the reader of the log."""
+        shared, plan, units = intake
+        settings, jobs = self.settings, min(jobs, len(targets))
+
+        def one(target: Any, name: Any) -> RowSolved:
+            limits = Limits(settings.max_iter, settings.tol, self._reporter(name))
+            if shared.design.n_rows >= LARGE:
+                limits = limits._replace(stride=STRIDE, refine=True)
+            rows = shared, target, plan.model, plan.free
+            outcome = solve_rows(*rows, settings.coef, settings.solver, limits)
+            point = describe(shared.design, outcome, units, plan.back, settings.solver)
+            return RowSolved(outcome, point)
+
+        with solver_threads(min(shared.design.n_rows, shared.design.n_columns), jobs):
+            return Parallel(n_jobs=jobs, prefer="threads")(
+                delayed(one)(target, name) for target, name in zip(targets, names, strict=True)
+            )
+
+    def supports(
+        self, X: Any, weight: Array, targets: Sequence[Array], points: Sequence[SparsePoint]
+    ) -> list[SupportPosterior]:
+        """The posterior over supports of rows in memory, from the sparse points."""
+        X, unit = in_range(X)
+        units = column_units(X, weight, self.settings.centre)
+        plan = self.settings.plan(X.shape[1])
+        scale, always = units.scale * unit, np.zeros(X.shape[1])
+        always[plan.order] = np.nan_to_num(plan.model.variance[: X.shape[1]], nan=0.0)
+        found = []
+        with solver_threads(int(min(X.shape))):
+            for y, point in zip(targets, points, strict=True):
+                likelihood = point.component.likelihood or self.likelihood
+                if not isinstance(likelihood, RowLikelihood):
+                    raise ValueError(
+                        "inclusion=True needs a RowLikelihood, but likelihood is a "
+                        f"{type(likelihood).__name__}."
+                    )
+                rows = Rows(X, units, y, weight, self.settings.centre)
+                mean = point.component.posterior.mean
+                coef = np.where(point.selected, mean[: len(scale)], 0.0) * scale
+                alpha = float(mean[len(scale) :].sum())
+                found.append(row_supports(likelihood, rows, coef, alpha, always, scale))
+        return found
+
+    def _reporter(self, name: Any) -> Callable[[int, float, int], None]:
+        def report(step: int, value: float, active: int) -> None:
+            if self.settings.verbose:
+                print(f"{name}: step {step}, J = {value:.8g}, {active} active", flush=True)
+
+        return report
+
+
+class RowCandidates(Candidates):
+    """The candidates of a likelihood; ``points`` are the sparse points of all rows, once known."""
+
+    rows = (PATH, *(Candidate.of(point) for point in ROW_DIAL))
+    scoring = DENSITIES
+
+    def __init__(self, family: RowFamily, points: Sequence[SparsePoint] = ()) -> None:
+        self.family, self.points = family, points
+
+    def fit(
+        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
+    ) -> Fits:
+        shared, plan, units = self.family.in_memory(X, weight)
+        settings, order, scale = self.family.settings, plan.back, 1.0 / units.scale
+        if plan.model.intercept:
+            order, scale = np.append(order, len(order)), np.append(scale, 1.0)
+        limits = Limits(settings.max_iter, max(settings.tol, FOLD_TOL), stride=STRIDE)
+        found = Fits([], [], units.mean)
+        for t, y in enumerate(targets):
+            parts: dict[str, tuple[Component, ...]] = {}
+            sizes: dict[str, float] = {}
+            if PATH.name in wanted[t]:
+                if known:
+                    point = self.points[t]
+                else:
+                    rows = shared, y, plan.model, plan.free
+                    outcome = solve_rows(*rows, None, settings.solver, limits)
+                    point = describe(shared.design, outcome, units, plan.back, settings.solver)
+                parts[PATH.name], sizes[PATH.name] = (point.component,), point.effective
+            for at in ROW_DIAL:
+                if at.name in wanted[t]:
+                    fit = fit_rows_at(shared.problem(y), plan.model, at)
+                    q = fit.posterior.moved(order, scale)
+                    parts[at.name] = (Component(q, likelihood=fit.likelihood),)
+                    sizes[at.name] = fit.effective
+            found.components.append(parts)
+            found.effective.append(sizes)
+        return found
+
+    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
+        """The log density of y, and its mean."""
+        mean, density = np.zeros(len(y)), np.full((len(mixture.components), len(y)), -np.inf)
+        for k, (part, m, v) in enumerate(
+            zip(mixture.components, *mixture.predict_each(rows), strict=True)
+        ):
+            likelihood = part.likelihood or self.family.likelihood
+            assert isinstance(likelihood, RowLikelihood)
+            mean += part.weight * likelihood.predict(m, v)
+            density[k] = likelihood.log_density(m, v, y)
+        whole = np.logaddexp.reduce(density + np.log(mixture.weights)[:, None], axis=0)
+        zero = np.zeros(len(y))
+        return HeldOut(whole, zero, zero, mean)
+
+
+def choose_ends(
+    intake: RowIntake, targets: Sequence[Any], solved: Sequence[RowSolved]
+) -> list[Choice] | None:
+    """A mixture of both ends of the path of every target, where there is a path."""
+    if any(each.outcome.first is None for each in solved):
+        return None
+    return [
+        mix_ends(_ends(intake, y, each), intake.shared.n)
+        for y, each in zip(targets, solved, strict=True)
+    ]
+
+
+def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
+    """The sparse point, and where its path began."""
+    shared, plan, units = intake
+    outcome, point = solved
+    assert outcome.first is not None
+    begin = outcome._replace(fit=outcome.first)
+    first = describe(shared.design, begin, units, plan.back, point.solver)
+    return [
+        End(
+            PATH.name,
+            point.component,
+            plug_in_loss(shared, y, outcome.fit),
+            degrees_of_freedom(point.shrinkage, point.confidence),
+            point.effective,
+        ),
+        End(
+            "confidence 1",
+            first.component,
+            plug_in_loss(shared, y, outcome.first),
+            degrees_of_freedom(first.shrinkage),
+            first.effective,
+        ),
+    ]
+
+
+def _tau_groups(labels: Any, order: Array, given: Sources) -> Groups:
+    """Which sparse columns share a tau, in the solver's order; equal labels share one."""
+    sparse = np.isnan(given.variance[order])
+    if labels is None:
+        return Groups.single(int(sparse.sum()))
+    labels = np.asarray(labels)
+    if labels.shape != order.shape:
+        raise ValueError(
+            f"feature_groups has {labels.size} labels, but X has {len(order)} columns: give every "
+            "column the label of its group."
+        )
+    for label in np.unique(labels):
+        inside = labels == label
+        if sum(bool(inside[columns].any()) for _, columns in given.groups) > 1:
+            raise ValueError(
+                f"the columns of the group {str(label)!r} lie in more than one feature block; a "
+                "group must lie in one."
+            )
+    return Groups.of(labels[order][sparse])
+
+
+def constant_weights(block: RowBlock) -> Array:
+    """The weights that a block came with."""
+    return np.ones(len(block.y)) if block.weight is None else block.weight

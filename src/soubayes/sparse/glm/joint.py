@@ -1,0 +1,166 @@
+"""L-BFGS on all of q at once, for row-wise models whose quadratic model is poor.
+
+Newton's steps hold H, the information of the rows, while the covariance moves. Under an exact
+expectation H depends on the covariance, and strongly so where the variance of eta is large, as in
+separated data: steps then overshoot, are cut, and converge slowly. Here mean, covariance and prior
+precisions move together, by the gradient of J itself. Whitened by the covariance at the start,
+the second derivatives of J are of the size of the confidences.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from soubayes.sparse.glm.rows import Pass, RowProblem
+from soubayes.sparse.glm.state import RowModel, RowState, prior_value, tau_precision
+from soubayes.sparse.scales.balance import Groups
+
+Array = np.ndarray
+
+_REACH = 4.0  # how far log d and the log sds go in one call, at most
+
+
+def taus_of(model: RowModel, columns: Array) -> Array:
+    """Which taus belong to these sparse columns (whole groups, ascending), in their order."""
+    inside = np.isin(np.flatnonzero(model.sparse), columns)
+    number = model.groups.number[inside]
+    if model.groups.alone:
+        return number
+    _, first = np.unique(number, return_index=True)
+    return number[np.sort(first)]
+
+
+def descend_jointly(
+    problem: RowProblem,
+    model: RowModel,
+    start: RowState,
+    enough: float,
+    max_iter: int,
+    precise: bool = False,
+) -> RowState:
+    """The state after at most ``max_iter`` steps on the active columns.
+
+    They end when one gains less than ``enough``. J is that of the shapes of ``start``. A
+    ``precise`` end has as many digits as the gradient of J and not only as J itself.
+    """
+    rows, at = problem.take(start.active), _Coordinates.of(model, start)
+    if not at.size:
+        return start
+
+    def objective(x: Array) -> tuple[float, Array]:
+        state = at.state(x)
+        with np.errstate(over="ignore", invalid="ignore"):
+            data = rows.sweep(state.mean, state.root, curvature=False)
+            value, slope = data.loss + prior_value(model, state), at.slope(state, data)
+        if not np.isfinite(value) or not np.isfinite(slope).all():
+            return 1e300, np.zeros_like(x)
+        return value, slope
+
+    zero = np.zeros(at.size)
+    value = objective(zero)[0]
+    found = minimize(
+        objective,
+        zero,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=at.bounds(),
+        options={
+            "maxiter": max_iter,
+            "ftol": enough / max(abs(value), 1.0),
+            "gtol": 0.0,
+            "maxcor": 20,
+        },
+    )
+    state = at.state(_precise(found.x, lambda x: objective(x)[1]) if precise else found.x)
+    held = model.scales.refresh(tau_precision(model, state.precision), (state.local, state.top))
+    return state._replace(local=held[0], top=held[1])
+
+
+def _precise(x: Array, slope: Callable[[Array], Array]) -> Array:
+    """A few Newton steps by conjugate gradients, with differences of the slope."""
+    here = slope(x)
+    for _ in range(4):
+        step, left = np.zeros_like(x), -here
+        way, size = left, left @ left
+        for _ in range(40):
+            if size <= 1e-6 * (here @ here):
+                break
+            far = 1e-5 / max(float(np.abs(way).max()), 1e-300)
+            bent = (slope(x + far * way) - slope(x - far * way)) / (2.0 * far)
+            curvature = way @ bent
+            if not curvature > 0.0:
+                break
+            step, left = step + size / curvature * way, left - size / curvature * bent
+            way, size = left + left @ left / size * way, left @ left
+        if not np.abs(step).max() < 1.0:  # in units of the posterior: the end is not near
+            break
+        new = slope(x + step)
+        if not new @ new < 0.25 * (here @ here):
+            break
+        x, here = x + step, new
+    return x
+
+
+@dataclass(frozen=True)
+class _Coordinates:
+    """theta = log d of every tau, the mean and the root R, as steps from a state.
+
+    The mean is m + R u. The root is R U with U upper triangular, the logarithms of its diagonal
+    being coordinates; nothing stands between the intercept and the rest.
+    """
+
+    model: RowModel
+    start: RowState
+    sparse: Array  # the active columns that have a tau
+    groups: Groups  # of these columns
+    taus: Array  # their number among all
+    upper: tuple[Array, Array]  # rows and columns of the free entries above the diagonal
+
+    @classmethod
+    def of(cls, model: RowModel, start: RowState) -> "_Coordinates":
+        sparse = model.sparse[start.active]
+        columns, k = start.active[sparse], len(start.active)
+        upper = np.triu_indices(k, 1)
+        if model.intercept:
+            inside = upper[1] < k - 1
+            upper = upper[0][inside], upper[1][inside]
+        groups = model.take(columns).groups
+        return cls(model, start, sparse, groups, taus_of(model, columns), upper)
+
+    @property
+    def size(self) -> int:
+        return self.groups.n_groups + 2 * len(self.start.active) + len(self.upper[0])
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """The logarithms go at most so far; far from the start its covariance whitens badly."""
+        g, k = self.groups.n_groups, len(self.start.active)
+        near, free = (-_REACH, _REACH), (-np.inf, np.inf)
+        return [near] * g + [free] * k + [near] * k + [free] * len(self.upper[0])
+
+    def state(self, x: Array) -> RowState:
+        model, start, k = self.model, self.start, len(self.start.active)
+        theta, u, log_diagonal, above = np.split(x, np.cumsum([self.groups.n_groups, k, k]))
+        U = np.diag(np.exp(log_diagonal))
+        U[self.upper] = above
+        precision = start.precision.copy()
+        precision[start.active[self.sparse]] *= np.exp(self.groups.each(theta))
+        scales = model.scales.balance(tau_precision(model, precision), (start.local, start.top))
+        mean, root = start.mean + start.root @ u, start.root @ U
+        return RowState(start.active, mean, root, precision, *scales, start.rest)
+
+    def slope(self, state: RowState, data: Pass) -> Array:
+        """The gradient of J in the coordinates."""
+        model, k, R = self.model, self.start.active, self.start.root
+        gamma, pull = model.confidence[k], model.confidence[k] * state.precision[k]
+        by_mean = R.T @ (pull * state.mean - data.score)
+        by_root = data.information @ state.root + pull[:, None] * state.root
+        by_root[np.diag_indices_from(by_root)] -= gamma / np.diag(state.root)
+        by_U = R.T @ by_root
+        by_diagonal = np.diag(by_U) * np.diag(state.root) / np.diag(R)
+        energy = pull * (np.einsum("ij,ij->i", state.root, state.root) + state.mean**2)
+        by_theta = self.groups.total(((energy - gamma) / 2.0)[self.sparse])
+        scales = model.scales
+        kl = scales.local_confidence * scales.local_prior.kl_slope(state.local)[0]
+        return np.concatenate([by_theta - kl[self.taus], by_mean, by_diagonal, by_U[self.upper]])

@@ -1,0 +1,394 @@
+"""One row-wise problem: from a start, along the confidence path, to a solution.
+
+Where the row-wise solvers start: ridge regression at the prior's own scale.
+
+J is not convex, so the start decides which minimum is found. On MNIST's digits the ridge fit with
+d = rate_local * rate_global (tau^2 and nu^2 at their prior means) led to a lower J than weaker
+and stronger ridges and than a cold start.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+
+from soubayes.sparse.designs.columns import EQUAL, first_in_columns
+from soubayes.sparse.designs.linalg import cholesky
+from soubayes.sparse.designs.standardise import first_in_gram
+from soubayes.sparse.dial import confidence_grid
+from soubayes.sparse.glm.coordinate import prior_start, solve_sweeps
+from soubayes.sparse.glm.likelihood import Likelihood
+from soubayes.sparse.glm.newton import solve
+from soubayes.sparse.glm.rows import RowDesign, RowProblem, weighted_gram
+from soubayes.sparse.glm.state import RowFit, RowModel, RowState, copies_out, make_state
+from soubayes.sparse.glm.wide import predictors, solve_wide
+
+Array = np.ndarray
+
+Report = Callable[[int, float, int], None]
+_FEW = 150  # columns at which n x n systems hand over to Newton steps
+_ROUNDS = 5  # updates of nuisance parameters at a point on the way
+_LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
+
+
+class SharedRows(NamedTuple):
+    """What the problems of a fit share: one target each, or one class against the rest."""
+
+    likelihood: Likelihood
+    design: RowDesign
+    weight: Any  # (n,); None: known to the design
+    gram: Array | None  # X'X; None: more columns than rows, never formed
+    n: float  # sum of the weights
+
+    def problem(self, y: Any, fit: RowFit | None = None) -> RowProblem:
+        """With one target, and the nuisance parameters of a fit."""
+        likelihood = (fit and fit.likelihood) or self.likelihood
+        return RowProblem(likelihood, self.design, y, self.weight)
+
+
+class Limits(NamedTuple):
+    """When a solver stops, and whom it tells."""
+
+    max_iter: int
+    tol: float
+    report: Report = lambda *_: None
+    stride: int = 1  # every how many-th point of a path that chooses is visited
+    refine: bool = False  # whether then those beside the best
+
+    def solver(self) -> dict[str, Any]:
+        """What a solver of one point is told."""
+        return {"max_iter": self.max_iter, "tol": self.tol, "report": self.report}
+
+
+class RowPoint(NamedTuple):
+    """One point of the path."""
+
+    gamma: float
+    active: Array  # columns, the intercept too
+    mean: Array  # (p,) exactly 0 where dropped
+    sd: Array  # (p,) of q, NaN where dropped or not known (wide data with nothing dropped)
+    value: float  # J
+    score: float  # what `solve_rows` minimises along the path; NaN where not asked for
+    refit: Array  # (p,) the mean of the support refitted at confidence 1; NaN likewise
+    converged: bool
+
+
+class RowOutcome(NamedTuple):
+    """Where a problem ended: the fit at the reported confidence, and the way there."""
+
+    model: RowModel
+    fit: RowFit
+    history: Array
+    n_iter: int
+    points: list[RowPoint]
+    gamma: float  # confidence in the coefficients of the reported point
+    first: RowFit | None = None  # where a path that chooses began, at confidence 1
+
+
+class _Visit(NamedTuple):
+    """A point of a path that chooses: the fit there, and the refit of its support."""
+
+    point: RowPoint
+    fit: RowFit
+    refit: RowFit
+
+
+def share_rows(likelihood: Likelihood, design: RowDesign, weight: Array, solver: str) -> SharedRows:
+    """Decide whether k x k or n x n matrices are formed, and form what all problems share."""
+    wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
+    gram = None if wide else gram_of(design, weight, weight)
+    return SharedRows(likelihood, design, weight, gram, float(weight.sum()))
+
+
+def solve_rows(
+    shared: SharedRows,
+    y: Any,
+    model: RowModel,
+    free: Array,
+    confidence: float | None,
+    solver: str,
+    limits: Limits,
+) -> RowOutcome:
+    """Minimise J at this confidence in the ``free`` coefficients, or choose it (None).
+
+    The path raises the confidence gamma_b, the threshold of z_j^2, from 1. A number is reached
+    by it and reported there. None goes to the end of the path and reports the point of least
+
+        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e),
+
+    the corrected Akaike risk plus the price of having searched p columns for each one kept, with
+    k the support and the loss at its refit at confidence 1; that refit is what is reported. A lower
+    price does not do: wide data can be separated by a few wrong columns.
+    """
+    selects = bool(np.any(free & model.selects))
+    auto = confidence is None and selects and solver == "newton"
+    asked = 1.0 if confidence is None else confidence
+    if solver == "coordinate":
+        return _sweeps(shared, y, model.at(asked, free), free, asked, limits)
+    model = model.barring(_first_copies(shared, y))
+    counted = model.searched_among(free)
+    run = partial(_minimise, shared, y)
+    grid = confidence_grid(int(counted.sum()), None if auto else asked) if selects else [asked]
+    loose = limits._replace(tol=max(_LOOSE, limits.tol))
+    if auto:
+        return _choose(shared, y, model, free, np.asarray(grid), limits, loose)
+    points: list[RowPoint] = []
+    way: RowFit | None = None
+    for gamma in map(float, grid):
+        way = run(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
+        points.append(_point(shared, y, way, gamma, free, None))
+    assert way is not None
+    return _outcome(model.at(gamma, free), way, points, gamma)
+
+
+def _choose(
+    shared: SharedRows,
+    y: Any,
+    model: RowModel,
+    free: Array,
+    grid: Array,
+    limits: Limits,
+    loose: Limits,
+) -> RowOutcome:
+    """Along the path, to the refit of the support of least score."""
+    one, counted = model.at(1.0, free), model.searched_among(free)
+
+    def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
+        visits: list[_Visit] = []
+        for gamma in map(float, gammas):
+            start = before and before.fit
+            fit = _minimise(shared, y, model.at(gamma, free), start, loose)
+            same = before and np.array_equal(before.refit.state.active, fit.state.active)
+            if before and same:
+                refit = before.refit
+            else:
+                refit = _minimise(shared, y, one, fit, loose, readmit=False)
+            known = before.point.score if before and same else None
+            before = _Visit(_point(shared, y, fit, gamma, counted, refit, known), fit, refit)
+            visits.append(before)
+            if not free[fit.state.active].any():
+                break
+        return visits
+
+    def best(visits: list[_Visit]) -> int:
+        return int(np.argmin([visit.point.score for visit in visits]))
+
+    visits = walk(grid[:: limits.stride], None)
+    first = visits[0].fit
+    if limits.refine:
+        at = best(visits) * limits.stride
+        inside = np.arange(max(at - limits.stride, 0) + 1, min(at + limits.stride, len(grid)))
+        inside = inside[inside % limits.stride > 0]
+        below = visits[max(best(visits) - 1, 0)]
+        visits = sorted(visits + walk(grid[inside], below), key=lambda visit: visit.point.gamma)
+    chosen, points = visits[best(visits)], [visit.point for visit in visits]
+    fit = _minimise(shared, y, one, chosen.refit, limits, readmit=False)
+    fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
+    return _outcome(one, fit, points, chosen.point.gamma)._replace(first=first)
+
+
+def _first_copies(shared: SharedRows, y: Any) -> Array:
+    """For every column the first that equals it."""
+    if shared.gram is not None:
+        return first_in_rows(shared.design, shared.gram, y, shared.weight)
+    X = shared.design.by_columns()
+    assert X is not None
+    return first_in_columns(X)
+
+
+def _sweeps(
+    shared: SharedRows, y: Any, model: RowModel, free: Array, gamma: float, limits: Limits
+) -> RowOutcome:
+    """Algorithm 1 at one confidence."""
+    assert shared.gram is not None
+    typical = shared.likelihood.start_curvature * shared.gram
+    start = prior_start(model, typical, start_precision(model))
+    fit = solve_sweeps(shared.problem(y), model, start, **limits.solver())
+    return _outcome(model, fit, [_point(shared, y, fit, gamma, free, None)], gamma)
+
+
+def _minimise(
+    shared: SharedRows,
+    y: Any,
+    model: RowModel,
+    warm: RowFit | None,
+    limits: Limits,
+    readmit: bool = True,
+) -> RowFit:
+    """From the state of another confidence, or from the start; nuisance parameters in turn."""
+    fit = _from(shared, shared.problem(y, warm), model, warm, limits, readmit)
+    if shared.likelihood.nuisance is None:
+        return fit
+    for _ in range(limits.max_iter if limits.tol < _LOOSE else _ROUNDS):
+        problem = _updated(shared.problem(y, fit), model, fit)
+        again = _from(shared, problem, model, fit, limits, readmit)
+        fall = fit.history[-1] - again.history[-1]
+        if fall > 0.0:
+            # a start from new would make the history rise
+            history = again.history if fit.rows is None else again.history[-1:]
+            fit = again._replace(history=fit.history + history, likelihood=problem.likelihood)
+        if fall <= limits.tol * abs(fit.history[-1]):
+            return fit
+    return fit._replace(converged=fit.converged and limits.tol >= _LOOSE)
+
+
+def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
+    """With the best q of the nuisance parameters at the end of a fit."""
+    if fit.rows is None:
+        return (
+            problem.take(fit.state.active)
+            .updated(fit.state.mean, fit.state.root)
+            ._replace(design=problem.design)
+        )
+    X = problem.design.by_columns()
+    assert X is not None
+    each = problem.likelihood.statistics(*predictors(X, model, fit), problem.y)
+    totals = tuple(float(problem.weight @ np.broadcast_to(part, len(X.root))) for part in each)
+    return problem._replace(likelihood=problem.likelihood.updated(totals))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
+def _from(
+    shared: SharedRows,
+    problem: RowProblem,
+    model: RowModel,
+    warm: RowFit | None,
+    limits: Limits,
+    readmit: bool,
+) -> RowFit:
+    """At fixed nuisance parameters."""
+    before: list[float] = []
+    if warm is not None and warm.rows is None:
+        old = warm.state
+        near = old.local, old.top
+        start = make_state(
+            model, old.active, old.mean, warm.data.information, old.precision, old.rest, near
+        )
+    elif shared.gram is not None:
+        typical = shared.likelihood.start_curvature * shared.gram
+        start = ridge_start(problem, model, start_precision(model), typical)
+    else:
+        X = problem.design.by_columns()
+        assert X is not None
+        few = _FEW if model.selects.any() else 0
+        precision = start_precision(model) if warm is None else warm.state.precision
+        fit = solve_wide(X, problem, model, precision, few=few, **limits.solver())
+        if fit.rows is not None:
+            return fit._replace(likelihood=problem.likelihood)
+        before, start = fit.history, fit.state
+    slow = warm is not None and warm.slow
+    fit = solve(problem, model, start, readmit=readmit, slow=slow, **limits.solver())
+    if before:
+        # the dropped columns' shares of J, brought up to date since
+        shift = fit.history[0] - before[-1]
+        fit = fit._replace(history=[past + shift for past in before[:-1]] + fit.history)
+    return fit._replace(likelihood=problem.likelihood)
+
+
+def _point(
+    shared: SharedRows,
+    y: Any,
+    fit: RowFit,
+    gamma: float,
+    free: Array,
+    refit: RowFit | None,
+    known: float | None = None,  # the score, if another point has this support
+) -> RowPoint:
+    p, active = shared.design.n_columns, fit.state.active
+    mean, again, score = np.zeros(p), np.full(p, np.nan), np.nan
+    mean[active] = fit.state.mean
+    sd = np.full(p, np.nan)
+    if fit.rows is None:
+        sd[active] = np.sqrt(np.einsum("ij,ij->i", fit.state.root, fit.state.root))
+    if refit is not None:
+        again = np.zeros(p)
+        again[refit.state.active] = refit.state.mean
+        score = _score(shared, y, refit, free) if known is None else known
+    return RowPoint(gamma, active, mean, sd, fit.history[-1], score, again, fit.converged)
+
+
+def _score(shared: SharedRows, y: Any, refit: RowFit, free: Array) -> float:
+    """What `solve_rows` minimises along the path."""
+    active, n = refit.state.active, shared.n
+    k = len(active)
+    price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
+    risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
+    return 2.0 * plug_in_loss(shared, y, refit) + risk + price
+
+
+def plug_in_loss(shared: SharedRows, y: Any, fit: RowFit) -> float:
+    """The loss of the rows at the posterior mean, one pass."""
+    return float(shared.problem(y, fit).take(fit.state.active).plug_in(fit.state.mean)[0])
+
+
+def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
+    history = np.minimum.accumulate(fit.history)  # equal up to the rounding of an update
+    return RowOutcome(model, fit, history, len(fit.history) - 1, points, gamma)
+
+
+def start_precision(model: RowModel) -> Array:
+    """The prior precision with tau^2 and nu^2 at typical values under their priors."""
+    return model.precisions(model.local_prior.start_precision * model.global_prior.start_precision)
+
+
+def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Array) -> RowState:
+    """Ridge regression with these prior precisions by a few L-BFGS steps.
+
+    ``gram`` is X'X times a typical curvature of the loss; its Cholesky factor with the prior makes
+    the steps well scaled, and one serves every class.
+    """
+    active = model.distinct
+    precision, rest = copies_out(model, precision, np.diag(gram))
+    problem, gram = problem.take(active), gram[np.ix_(active, active)]
+    pull = (model.confidence * precision)[active]
+    factor = cholesky(gram, pull)
+
+    def loss(scaled: Array) -> tuple[float, Array]:
+        mean = solve_triangular(factor, scaled, lower=True, trans=1)
+        value, slope = problem.plug_in(mean)
+        value += 0.5 * mean @ (pull * mean)
+        return float(value), solve_triangular(factor, slope + pull * mean, lower=True)
+
+    limits = {"maxiter": 25, "ftol": 2e-9}
+    if problem.design.dtype == np.float32:  # or rounding sends line searches after noise
+        limits |= {"ftol": 1e-7, "maxls": 4}
+    found = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
+    mean = solve_triangular(factor, found.x, lower=True, trans=1)
+    return make_state(model, active, mean, gram, precision, rest)
+
+
+def gram_of(design: RowDesign, y: Array, weight: Array) -> Array:
+    """X' diag(weight) X over all columns."""
+    return design.total(_gram_block, y, weight)[0]
+
+
+def _gram_block(Z: Array, y: Array, weight: Array) -> tuple[Array]:
+    return (weighted_gram(Z, weight),)
+
+
+def first_in_rows(design: RowDesign, gram: Array, y: Any, weight: Any) -> Array:
+    """The same from X'X and rows, which tell equal columns where X'X was summed in float32."""
+    if design.dtype == np.float64:
+        return first_in_gram(gram)
+    first = first_in_gram(gram, 1e-5)
+    copies = np.flatnonzero(first != np.arange(len(first)))
+    if not len(copies):
+        return first
+    both = np.union1d(copies, first[copies])
+    one, two = np.searchsorted(both, first[copies]), np.searchsorted(both, copies)
+    sign = np.sign(gram[first[copies], copies])
+    work = partial(_differences, one=one, two=two, sign=sign)
+    apart = design.take(both).total(work, y, weight)[0]
+    first[copies] = np.where(apart <= EQUAL * design.n_rows, first[copies], copies)
+    return first
+
+
+def _differences(
+    Z: Array, y: Array, weight: Array, one: Array, two: Array, sign: Array
+) -> tuple[Array]:
+    """Squared distances of pairs of columns."""
+    Z = Z.astype(float, copy=False)
+    return (np.square(Z[:, one] - sign * Z[:, two]).sum(axis=0),)

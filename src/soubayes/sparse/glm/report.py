@@ -1,0 +1,169 @@
+"""From the end of a row-wise fit to what is reported, in the user's column order and units."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from soubayes.sparse import ordered
+from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert
+from soubayes.sparse.designs.standardise import ColumnUnits
+from soubayes.sparse.glm.likelihood import Likelihood
+from soubayes.sparse.glm.path import RowOutcome
+from soubayes.sparse.glm.rows import RowDesign
+from soubayes.sparse.glm.state import RowModel
+from soubayes.sparse.glm.wide import source_spread
+from soubayes.sparse.model import coefficient_kl, log_prior_variance, source_costs
+from soubayes.sparse.posterior import (
+    Component,
+    LowRankPosterior,
+    PathPoints,
+    Posterior,
+    SparsePoint,
+    chosen_row,
+)
+
+Array = np.ndarray
+
+
+class _Spread(NamedTuple):
+    """The covariance of all columns, the intercept last."""
+
+    variance: Array  # (p,)
+    log_variance: Array  # (p,) summed over a source: log|S| of it given the earlier sources
+    posterior: Posterior  # standardised, internal order, without the intercept
+
+
+def describe(
+    design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: Array, solver: str
+) -> SparsePoint:
+    """The end of a fit in the user's units; ``back`` undoes the solver's order of columns."""
+    model, state, p = outcome.model, outcome.fit.state, len(back)
+    mean = np.zeros(p + model.intercept)
+    mean[state.active] = state.mean
+    spread = _dense(outcome, p) if outcome.fit.rows is None else _wide(design, outcome)
+    selected = np.zeros(p, bool)
+    selected[state.active[state.active < p]] = True
+    selected &= _selectable(model, units, back)
+    shrinkage = np.minimum(state.precision * spread.variance, 1.0)
+    q = spread.posterior.moved(back, 1.0 / units.scale)
+    if model.intercept:
+        q = q.joined(float(mean[p]), float(spread.variance[p]))
+    return SparsePoint(
+        component=Component(q, likelihood=fitted_nuisance(outcome.fit.likelihood)),
+        coefficients=p,
+        units=1.0 / units.scale,
+        selected=selected[back],
+        shrinkage=np.where(selected, shrinkage[:p], 1.0)[back],
+        local_scale=np.sqrt(model.each_tau(state.local.ratio))[:p][back],
+        global_scale=float(np.sqrt(state.top.ratio)),
+        kl=_costs(outcome, mean, spread),
+        confidence=outcome.gamma,
+        objective=outcome.history,
+        n_iter=outcome.n_iter,
+        converged=outcome.fit.converged,
+        solver=solver,
+        path=_path(outcome, units, back),
+    )
+
+
+def _selectable(model: RowModel, units: ColumnUnits, back: Array) -> Array:
+    """Not the constant columns that may be dropped: in the solver nothing tells them to leave."""
+    return ~(units.constant[np.argsort(back)] & model.sparse[: len(back)])
+
+
+def fitted_nuisance(likelihood: Likelihood | None) -> Likelihood | None:
+    """The likelihood if it has nuisance parameters; without, the estimator's own serves."""
+    return None if likelihood is None or likelihood.nuisance is None else likelihood
+
+
+def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
+    """The path in the user's units and column order."""
+    p = len(back)
+
+    def coefficients(means: list[Array]) -> tuple[Array, Array]:
+        coef = np.array(means)[:, :p][:, back] / units.scale
+        alpha = np.array([mean[p] if len(mean) > p else 0.0 for mean in means])
+        return coef, alpha - coef @ units.mean
+
+    coef, intercept = coefficients([point.mean for point in outcome.points])
+    selected = np.zeros((len(outcome.points), p), bool)
+    for row, point in zip(selected, outcome.points, strict=True):
+        row[point.active[point.active < p]] = True
+    may = _selectable(outcome.model, units, back)
+    selected &= may
+    columns: dict[str, Any] = {
+        "gamma": [point.gamma for point in outcome.points],
+        "chosen": chosen_row([point.gamma for point in outcome.points], outcome.gamma),
+        "n_selected": selected.sum(axis=1),
+        "value": [point.value for point in outcome.points],
+        "score": [point.score for point in outcome.points],
+        "intercept": intercept,
+    }
+    each = np.array([point.sd[:p] for point in outcome.points])
+    sd = np.where(may, each, np.nan)[:, back] / units.scale
+    refit = None
+    if np.isfinite(columns["score"]).any():
+        refit, columns["refit_intercept"] = coefficients([point.refit for point in outcome.points])
+    return PathPoints(columns, coef, sd, refit)
+
+
+def _dense(outcome: RowOutcome, p: int) -> _Spread:
+    state, model = outcome.fit.state, outcome.model
+    # a dropped column: gamma/(s + w), where s < w/1000
+    variance, log_variance = 1.0 / state.precision, -np.log(state.precision)
+    covariance = state.root @ state.root.T
+    variance[state.active] = np.diag(covariance)
+    log_variance[state.active] = 2.0 * np.log(np.diag(state.root))
+    k = len(state.active) - model.intercept
+    mean = np.zeros(p)
+    mean[state.active[:k]] = state.mean[:k]
+    inside = Posterior(mean, variance[:p], state.active[:k], covariance[:k, :k])
+    return _Spread(variance, log_variance, inside)
+
+
+def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
+    state, model, information = outcome.fit.state, outcome.model, outcome.fit.rows
+    columns, p = design.by_columns(), model.coefficients
+    assert information is not None
+    assert columns is not None
+    X, here = columns.take(np.arange(p)), model.take(np.arange(p))
+    gamma, w = here.confidence, here.confidence * state.precision[:p]
+    variance, _, log_variance = source_spread(here, X, w, information)
+    if np.ptp(gamma) == 0.0:
+        kernel = Woodbury.of(X, w, information)
+        half = kernel.half @ X.dense() * np.sqrt(gamma) / w
+        inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, half, kernel.inverse)
+    else:
+        # a p x p matrix: ordered sources have no low-rank form
+        dense = X.dense()
+        square = dense.T @ (information[:, None] * dense)
+        S = ordered.covariance(here, lambda own: _inverse(square[np.ix_(own, own)], w[own]))
+        inside = Posterior(state.mean[:p], variance, np.arange(p), S)
+    if model.intercept:
+        gamma_alpha = model.confidence[-1]
+        own = gamma_alpha / (information.sum() + gamma_alpha * state.precision[-1])
+        variance, log_variance = np.append(variance, own), np.append(log_variance, np.log(own))
+    return _Spread(variance, log_variance, inside)
+
+
+def _inverse(square: Array, w: Array) -> Array:
+    return invert(cholesky(square, w))
+
+
+def _costs(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float]:
+    """KL of every source in nats; J is the expected loss plus gamma times each."""
+    model, state = outcome.model, outcome.fit.state
+    scales = model.scales.costs(state.local, state.top)
+    log_prior = log_prior_variance(model, scales)
+    second = spread.variance + mean**2
+    nats = coefficient_kl(state.precision, second, log_prior, spread.log_variance)
+    costs = source_costs(model, nats)
+    costs = {name: costs[name] for name, own in model.sources if len(own)}
+    if model.sparse.any():
+        costs |= {"local": float(scales.local.sum()), "global": scales.top}
+    if model.intercept:
+        costs["intercept"] = float(nats[-1])
+    likelihood = outcome.fit.likelihood
+    if likelihood is not None and likelihood.nuisance is not None:
+        costs[likelihood.nuisance] = likelihood.kl
+    return costs

@@ -1,0 +1,353 @@
+"""Rows that a likelihood reads: where they live, and what one pass over them says about q."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import blas
+
+from soubayes.data.streams import RowBlock, RowSource
+from soubayes.sparse.designs.columns import StandardColumns, standard_columns
+from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
+from soubayes.sparse.glm.likelihood import (
+    CoupledLikelihood,
+    Likelihood,
+    RowLikelihood,
+    RowTerms,
+    weighted_terms,
+)
+
+Array = np.ndarray
+
+
+class RowDesign(Protocol):
+    """Standardised columns, then a column of ones if there is an intercept, read row by row."""
+
+    @property
+    def n_rows(self) -> int:
+        """n."""
+
+    @property
+    def n_columns(self) -> int:
+        """The columns in use, with the intercept."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float32 or float64, in which Gram matrices of a block of rows are formed."""
+
+    def take(self, columns: Array) -> "RowDesign":
+        """Some columns (ascending)."""
+
+    def total(self, work: Callable[..., tuple[Any, ...]], y: Any, weight: Any) -> Any:
+        """One pass over the rows: work(Z, y, weight) of every block, summed entry by entry.
+
+        Solvers see the rows through this alone, so that they may be anywhere.
+        """
+
+    def by_columns(self) -> StandardColumns | None:
+        """The same data read column by column, where they are in memory and wide; else None."""
+
+
+class RowsInMemory(NamedTuple):
+    """(X - mean)/divisor, then a column of ones if there is an intercept; a `RowDesign`.
+
+    A dense ``matrix`` is already standardised and may hold the ones. A sparse one stays as it is
+    and is standardised a block of rows at a time. Gram matrices are summed in the matrix's dtype
+    within a block of rows and in float64 over the blocks, so float32 data are never copied to
+    float64 whole.
+    """
+
+    matrix: Array | sparse.csr_array  # (n, p)
+    intercept: bool = True  # a column of ones is added
+    mean: Array | None = None  # (p,), only of a sparse matrix
+    divisor: Array | None = None
+    columns: Array | None = None  # the columns of the matrix in use; None means all
+
+    @property
+    def n_rows(self) -> int:
+        return self.matrix.shape[0]
+
+    @property
+    def n_columns(self) -> int:
+        used = self.matrix.shape[1] if self.columns is None else len(self.columns)
+        return used + self.intercept
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.matrix.dtype
+
+    def take(self, columns: Array) -> "RowsInMemory":
+        """Some columns (ascending), copied only when they are few."""
+        p = self.n_columns - self.intercept
+        data = columns[columns < p]
+        intercept = bool(self.intercept and len(data) < len(columns))
+        if len(data) == p:
+            return self._replace(intercept=intercept)
+        inside = data if self.columns is None else self.columns[data]
+        if len(inside) > 0.4 * self.matrix.shape[1]:
+            return self._replace(intercept=intercept, columns=inside)
+        if self.mean is None:
+            return RowsInMemory(np.take(self.matrix, inside, axis=1), intercept)
+        assert self.divisor is not None
+        return RowsInMemory(
+            self.matrix[:, inside], intercept, self.mean[inside], self.divisor[inside]
+        )
+
+    def total(self, work: Callable[..., tuple[Any, ...]], y: Array, weight: Array) -> Any:
+        return add_up(work(Z, y[rows], weight[rows]) for rows, Z in self._blocks())
+
+    def by_columns(self) -> StandardColumns | None:
+        if self.n_columns <= self.n_rows or self.columns is not None:
+            return None
+        p, root = self.matrix.shape[1], np.ones(self.n_rows)
+        if self.mean is not None and self.divisor is not None:
+            return standard_columns(self.matrix, self.mean, self.divisor, root, self.intercept)
+        if self.dtype == np.float64:
+            return StandardColumns(self.matrix, None, None, root, self.intercept)
+        return standard_columns(self.matrix, np.zeros(p), np.ones(p), root, self.intercept)
+
+    def _blocks(self) -> Iterator[tuple[slice, Array]]:
+        for rows in row_blocks(self.n_rows):
+            block = self.matrix[rows]
+            if self.columns is not None:
+                block = block[:, self.columns]
+            if self.mean is not None and self.divisor is not None:
+                use = slice(None) if self.columns is None else self.columns
+                units = self.mean[use], self.divisor[use]
+                block = standardise_block(block, *units, ones=self.intercept, dtype=self.dtype)
+            elif self.intercept:
+                block = np.hstack([block, np.ones((len(block), 1), self.dtype)])
+            yield rows, block
+
+
+def rows_in_memory(X: Any, units: ColumnUnits, order: Array, intercept: bool) -> RowsInMemory:
+    """The design of these columns in this order; a dense X is copied once, in its own dtype."""
+    if sparse.issparse(X):
+        matrix = sparse.csr_array(X)
+        moved = not np.array_equal(order, np.arange(len(order)))
+        matrix = matrix[:, order] if moved else matrix
+        return RowsInMemory(matrix, intercept, units.mean[order], units.divisor[order])
+    matrix = np.empty((X.shape[0], X.shape[1] + intercept), X.dtype)
+    mean, divisor = units.mean[order], units.divisor[order]
+    for rows in row_blocks(X.shape[0]):
+        block = X[rows] if np.array_equal(order, np.arange(len(order))) else X[rows][:, order]
+        matrix[rows] = standardise_block(block, mean, divisor, ones=intercept, dtype=X.dtype)
+    return RowsInMemory(matrix, intercept=False)
+
+
+def add_up(parts: Iterable[tuple[Any, ...]]) -> Any:
+    """The entrywise sum of tuples of numbers and arrays; the first tuple's arrays are reused."""
+    each = iter(parts)
+    total = list(next(each))
+    for part in each:
+        for i, term in enumerate(part):
+            total[i] += term
+    return tuple(total)
+
+
+class StreamedTarget(NamedTuple):
+    """What y means in every block, and what the first pass found it to sum to."""
+
+    encode: Callable[[Array], Array]
+    total: float  # of the weighted numbers
+
+
+class StreamedRows(NamedTuple):
+    """A `RowDesign` whose passes are reductions of a source; its y is a `StreamedTarget`."""
+
+    source: RowSource | None  # None where the work is done
+    columns: Array  # of the source, in the order of the design
+    mean: Array
+    divisor: Array
+    intercept: bool
+    dtype: np.dtype
+    n_rows: int
+    weigh: Callable[[RowBlock], Array]  # the weights of a block's rows
+
+    @property
+    def n_columns(self) -> int:
+        return len(self.columns) + self.intercept
+
+    def take(self, columns: Array) -> "StreamedRows":
+        data = columns[columns < len(self.columns)]
+        return self._replace(
+            columns=self.columns[data],
+            mean=self.mean[data],
+            divisor=self.divisor[data],
+            intercept=bool(self.intercept and len(data) < len(columns)),
+        )
+
+    def by_columns(self) -> None:
+        return None
+
+    def total(
+        self, work: Callable[..., tuple[Any, ...]], y: StreamedTarget, weight: None = None
+    ) -> Any:
+        """One pass over the blocks, wherever they are; the source knows the weights."""
+        assert self.source is not None
+        here = self._replace(source=None)
+        *total, found, n = self.source.reduce(partial(_block_total, here, work, y.encode), _add)
+        if n != self.n_rows or abs(found - y.total) > 1e-9 * max(1.0, abs(y.total)):
+            raise RuntimeError(
+                f"a pass found {n} rows whose weighted y sum to {found}, where the first found "
+                f"{self.n_rows} and {y.total}: the blocks must be the same every time they are "
+                "walked."
+            )
+        return total
+
+
+def _block_total(
+    here: StreamedRows,
+    work: Callable[..., tuple[Any, ...]],
+    encode: Callable[[Array], Array],
+    block: RowBlock,
+) -> tuple[Any, ...]:
+    y, weight = encode(block.y), here.weigh(block)
+
+    def parts() -> Any:
+        for rows in row_blocks(len(y)):
+            X = block.X[rows][:, here.columns]
+            Z = standardise_block(X, here.mean, here.divisor, ones=here.intercept, dtype=here.dtype)
+            yield work(Z, y[rows], weight[rows])
+
+    counted = int(np.count_nonzero(weight))
+    return (*add_up(parts()), float(weight @ y), counted)
+
+
+def _add(a: tuple[Any, ...], b: tuple[Any, ...]) -> Any:
+    # a new tuple: Dask may ask for the parts again
+    return tuple(x + y for x, y in zip(a, b, strict=True))
+
+
+class Pass(NamedTuple):
+    """What one pass over the rows says about q(alpha, beta) = N(mean, root root')."""
+
+    loss: float  # E[loss], summed with the weights
+    score: Array  # (k,) minus its gradient in the mean
+    information: Array  # (k, k) H, twice its gradient in the covariance
+    curvature: Array  # (k, k) W, its second derivative in the mean
+
+
+class RowProblem(NamedTuple):
+    """Rows with their likelihood; all solvers of such likelihoods take one of these."""
+
+    likelihood: Likelihood
+    design: RowDesign
+    y: Any  # (n,), or what the design takes for y
+    weight: Any  # (n,); None: known to the design
+
+    def take(self, columns: Array) -> "RowProblem":
+        """The same rows with some columns (ascending)."""
+        return self._replace(design=self.design.take(columns))
+
+    def total(self, work: Any) -> Any:
+        """work(Z, y, weight) of every block of rows, summed entry by entry."""
+        return self.design.total(work, self.y, self.weight)
+
+    def read(self, work: Any, mean: Array, root: Array, inside: Array | None = None) -> Any:
+        """The sum of work(Z, terms) with the weighted `RowTerms` at q = N(mean, root root').
+
+        ``root`` is upper triangular. q is that of the columns ``inside``, of all if None. A coupled
+        likelihood costs one more pass.
+        """
+        q = _Predictor(inside, mean, np.asfortranarray(root, dtype=self.design.dtype))
+        if not isinstance(self.likelihood, CoupledLikelihood):
+            return self.total(partial(_read_block, work=work, likelihood=self.likelihood, q=q))
+        spread = self.design.total(
+            partial(_predictors_block, n=self.design.n_rows, q=q),
+            np.arange(self.design.n_rows),
+            self.weight,
+        )
+        terms = np.stack(
+            weighted_terms(self.likelihood, spread[0], spread[1], self.y, self.weight), axis=1
+        )
+        return self.design.total(partial(_work_on_terms, work=work), terms, self.weight)
+
+    def sweep(self, mean: Array, root: Array, *, curvature: bool = True) -> Pass:
+        """One pass at q = N(mean, root root'); J's share of the nuisance parameters is a loss."""
+        loss, *rest = self.read(partial(_sweep_block, curvature=curvature), mean, root)
+        return Pass(loss + self.likelihood.confidence * self.likelihood.kl, *rest)
+
+    def updated(self, mean: Array, root: Array) -> "RowProblem":
+        """With the best q of the nuisance parameters at this q(alpha, beta)."""
+        q = _Predictor(None, mean, np.asfortranarray(root, dtype=self.design.dtype))
+        work = partial(_statistics_block, likelihood=self.likelihood, q=q)
+        return self._replace(likelihood=self.likelihood.updated(tuple(self.total(work))))
+
+    def plug_in(self, mean: Array) -> tuple[float, Array]:
+        """The loss at known coefficients, and its gradient."""
+        if isinstance(self.likelihood, CoupledLikelihood):
+            k = self.design.n_columns
+            found = self.sweep(mean, np.zeros((k, k)), curvature=False)
+            return found.loss, -found.score
+        value, slope = self.total(partial(_plug_in_block, likelihood=self.likelihood, mean=mean))
+        return float(value), slope
+
+
+class _Predictor(NamedTuple):
+    """q of the coefficients, which gives every row the mean and the variance of its predictor."""
+
+    columns: Array | None  # of the block; None: all
+    mean: Array
+    root: Array
+
+    def of(self, Z: Array) -> tuple[Array, Array]:
+        Z = Z if self.columns is None else Z[:, self.columns]
+        trmm = blas.strmm if Z.dtype == np.float32 else blas.dtrmm
+        eta = Z.astype(float, copy=False) @ self.mean
+        spread = trmm(1.0, self.root, Z.T, trans_a=1)  # (k, rows)
+        return eta, np.einsum("ij,ij->j", spread, spread).astype(float)
+
+
+def weighted_gram(Z: Array, weight: Array) -> Array:
+    """Z' diag(weight) Z; NumPy sees that both factors are one array and uses syrk."""
+    scaled = Z * np.sqrt(weight).astype(Z.dtype)[:, None]
+    return (scaled.T @ scaled).astype(float, copy=False)
+
+
+def _read_block(
+    Z: Array, y: Array, weight: Array, work: Any, likelihood: Likelihood, q: _Predictor
+) -> Any:
+    return work(Z, weighted_terms(likelihood, *q.of(Z), y, weight))
+
+
+def _work_on_terms(Z: Array, terms: Array, weight: Array, work: Any) -> Any:
+    return work(Z, RowTerms(*terms.T))
+
+
+def _predictors_block(
+    Z: Array, index: Array, weight: Array, n: int, q: _Predictor
+) -> tuple[Array, Array]:
+    eta, variance = np.zeros(n), np.zeros(n)  # the blocks are summed
+    eta[index], variance[index] = q.of(Z)
+    return eta, variance
+
+
+def _statistics_block(
+    Z: Array, y: Array, weight: Array, likelihood: Likelihood, q: _Predictor
+) -> tuple[float, ...]:
+    parts = likelihood.statistics(*q.of(Z), y)
+    return tuple(float(weight @ np.broadcast_to(part, weight.shape)) for part in parts)
+
+
+def _sweep_block(Z: Array, terms: RowTerms, curvature: bool) -> tuple[float, Array, Array, Array]:
+    H = weighted_gram(Z, terms.information)
+    if terms.curvature is terms.information:
+        W = H.copy()
+    else:
+        W = weighted_gram(Z, terms.curvature) if curvature else np.zeros_like(H)
+    score = Z.T.astype(float, copy=False) @ terms.score
+    return float(terms.loss.sum()), score, H, W
+
+
+def _plug_in_block(
+    Z: Array, y: Array, weight: Array, likelihood: Likelihood, mean: Array
+) -> tuple[float, Array]:
+    assert isinstance(likelihood, RowLikelihood)
+    eta = (Z @ mean.astype(Z.dtype)).astype(float)
+    with np.errstate(over="ignore"):
+        loss, slope = likelihood.plug_in(eta, y)
+    total = Z.T @ (weight * slope).astype(Z.dtype)
+    return float(weight @ loss), total.astype(float, copy=False)

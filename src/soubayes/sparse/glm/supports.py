@@ -1,0 +1,109 @@
+"""The posterior over supports of any likelihood of rows, from quadratic forms of its loss."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from soubayes.sparse.designs.columns import StandardColumns, standard_columns
+from soubayes.sparse.designs.standardise import ColumnUnits
+from soubayes.sparse.glm.likelihood import RowLikelihood
+from soubayes.sparse.inclusion.field import ColumnQuadratic
+from soubayes.sparse.inclusion.product import Product, fit_product
+from soubayes.sparse.inclusion.supports import SupportPosterior
+
+Array = np.ndarray
+
+WIDEST = 25.0  # of the slab's variances: effects of log odds 5 for a standard deviation
+ROUNDS = 30
+SETTLED = 1e-3  # change of a linear predictor at which the quadratic form is taken as found
+
+
+class Rows(NamedTuple):
+    """X, dense or scipy-sparse, its units, the numbers y and the weights of the rows."""
+
+    X: Any
+    units: ColumnUnits
+    y: Array
+    weight: Array
+    intercept: bool
+
+
+def row_supports(
+    likelihood: RowLikelihood,
+    rows: Rows,
+    coef: Array,
+    alpha: float,
+    always: Array,
+    x_scale: Array,
+) -> SupportPosterior:
+    """The product for the quadratic form of the loss at the mean predictor of that product.
+
+    ``coef`` (standardised) and ``alpha`` (at the mean of X) are where to start.
+    """
+    columns = standard_columns(rows.X, rows.units.mean, rows.units.divisor)
+    eta = alpha + columns.times(coef)
+    start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
+    last, step = np.zeros_like(eta), 1.0
+    for _ in range(ROUNDS):
+        data, centre, middle = _quadratic(likelihood, rows, columns, eta)
+        found = fit_product(data, start, always=always, widest=WIDEST)
+        mean = averaged(found)
+        new = middle + columns.times(mean) - float(centre @ mean)
+        move = np.clip(new - eta, -5.0, 5.0)
+        change = float(np.abs(move).max())
+        if change < SETTLED:
+            break
+        if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
+            step = max(step / 2.0, 0.1)
+        eta, last = eta + step * move, move
+        start = _start_again(found)
+    found = found._replace(converged=found.converged and change < SETTLED)
+    return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
+
+
+def averaged(found: Product) -> Array:
+    """The standardised coefficients averaged over supports."""
+    total = np.zeros(len(found.faint.alpha))
+    for effect in (*found.effects, found.faint):
+        total += effect.alpha * effect.columns.evidence.q * effect.columns.spread
+    return total
+
+
+def _quadratic(
+    likelihood: RowLikelihood, rows: Rows, columns: StandardColumns, eta: Array
+) -> tuple[ColumnQuadratic, Array, float]:
+    """Weighted least squares with the loss's slope and curvature at eta.
+
+    An intercept is taken out: columns and response are centred at their weighted means, which
+    are returned too, the columns' in standardised units.
+    """
+    _, slope, curvature = likelihood.derivatives(eta, rows.y)
+    information = np.maximum(rows.weight * curvature, 1e-12 * rows.weight)
+    response = eta - rows.weight * slope / information
+    total = float(information.sum())
+    share = information / total
+    centre, middle = np.zeros(columns.shape[1]), 0.0
+    if rows.intercept:
+        centre, middle = columns.left(share), float(share @ response)
+    root = np.sqrt(information)
+    if columns.mean is None or columns.scale is None:
+        weighted = StandardColumns(
+            (columns.raw - centre) * root[:, None], None, None, np.ones(len(root))
+        )
+    else:
+        shift = np.where(np.isfinite(columns.scale), columns.scale, 0.0) * centre
+        weighted = columns._replace(mean=columns.mean + shift, root=root)
+    data = ColumnQuadratic(weighted, root * (response - middle), total)
+    return data, centre, middle
+
+
+def _start_again(found: Product) -> tuple[Array, Array]:
+    """The likeliest column of every effect, and its variance."""
+    tops = np.array([int(np.argmax(effect.alpha)) for effect in found.effects], int)
+    if not len(tops):
+        return tops, np.zeros(0)
+    tops, first = np.unique(tops, return_index=True)
+    inside = np.stack(
+        [found.effects[i].columns.inside[j] for i, j in zip(first, tops, strict=True)]
+    )
+    return tops, inside @ found.slab.variance

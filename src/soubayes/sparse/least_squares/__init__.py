@@ -1,0 +1,1 @@
+"""Normal noise: X enters through its cross-products alone."""

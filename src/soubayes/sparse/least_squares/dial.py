@@ -1,0 +1,156 @@
+"""The share of least squares in J at given prior variances, for `majorise.minimise`.
+
+All columns have one confidence gamma_b. w are prior precisions times gamma_b in units of the noise,
+A = X'X + diag(w) and K = I + X W^-1 X'.
+
+The dial of least squares: its points, and their fits from one design.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from soubayes.sparse.dial import LOOSE, DialPoint, Evidence, Prior, Variances, at_point, minimise
+from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
+from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise
+from soubayes.sparse.least_squares.search import dense_evidence
+from soubayes.sparse.least_squares.state import LeastSquaresFit
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class LeastSquaresEvidence(Evidence):
+    """gamma_b/2 log|K| + y'K^-1 y/(2 v) + n/2 log v."""
+
+    w: Array  # of all columns
+    ridge: Ridge
+    design: LeastSquares
+    confidence: float
+    free_noise: float  # 1/(y'K^-1 y) if the noise is fitted, 0 if it is held
+    sparse: Array
+
+    @property
+    def _energy(self) -> float:
+        return float(self.mean**2 @ self.w[self.sparse])
+
+    @property
+    def slope(self) -> float:
+        explained = float(self.explained @ (1.0 / self.w[self.sparse]))
+        return 0.5 * (self.confidence * explained - self._energy / self.noise)
+
+    def curvature(self) -> float:
+        total, squares, shrunk = self.design.shrinkage_sums(self.w, self.ridge)
+        energy = self._energy
+        bend = self.confidence * (total - squares) + (energy - 2.0 * shrunk) / self.noise
+        return 0.5 * (bend - energy**2 / self.noise * self.free_noise)
+
+
+def least_squares_evidence(
+    design: LeastSquares, model: LeastSquaresModel, noise: float | None
+) -> Callable[[Array, LeastSquaresEvidence | None], LeastSquaresEvidence]:
+    """The evidence of a least-squares design; the noise is held, or fitted (None)."""
+    gamma, sparse, prior = float(model.confidence[0]), model.sparse, model.noise
+    n = design.n - (model.intercept_variance is not None) + 2.0 * prior.shape
+
+    def at(P: Array, last: LeastSquaresEvidence | None) -> LeastSquaresEvidence:
+        v = design.yy / design.n if last is None else last.noise
+        v = v if noise is None else noise
+        w = np.empty(len(sparse))
+        w[sparse], w[~sparse] = 1.0 / P, gamma * v / model.variance[~sparse]
+        ridge = design.ridge(w)
+        quadratic = ridge.rss + float(ridge.mean @ (w * ridge.mean)) + 2.0 * prior.scale
+        v = quadratic / n if noise is None else noise
+        log_det = ridge.log_det - float(np.log(w).sum())
+        return LeastSquaresEvidence(
+            value=0.5 * (n * float(np.log(v)) + quadratic / v + gamma * log_det),
+            explained=(w * (1.0 - w * ridge.variance))[sparse],
+            mean=ridge.mean[sparse],
+            noise=v,
+            w=w,
+            ridge=ridge,
+            design=design,
+            confidence=gamma,
+            free_noise=1.0 / quadratic if noise is None else 0.0,
+            sparse=sparse,
+        )
+
+    return at
+
+
+RIDGE = DialPoint("ridge", "exponential", 100.0, 1.0)
+LEAST_SQUARES_DIAL = (
+    RIDGE,
+    DialPoint("strong ridge", "exponential", 400.0, 4.0),
+    DialPoint("in between", "exponential", 0.6, 2.0),
+    DialPoint("nearly sparse", "exponential", 0.1, 4.0),
+    DialPoint("horseshoe", "horseshoe", 0.2, 2.0),
+)
+UNEXPLAINED = 0.8  # of var(y): gamma_b times the noise does not exceed it, or nothing is fitted
+
+
+class LeastSquaresDial:
+    """The points of one least-squares design; each fit starts from the dense one.
+
+    The noise is that of the dense end, which is ridge regression with its scale and noise fitted,
+    and is held: at p > n a small gamma_tau would drive it to 0, and its joint minimiser at
+    gamma_b > 1 is inflated (`solvers/path.py`).
+    """
+
+    def __init__(self, design: LeastSquares, model: LeastSquaresModel) -> None:
+        self.design, self.model = design, model
+        self._dense: Variances[LeastSquaresEvidence] | None = None
+        self._dense = self._minimise(at_point(self.model, RIDGE), None)
+        self.noise = self._dense.evidence.noise
+
+    def fit(self, point: DialPoint) -> LeastSquaresFit:
+        """The fit at a point; gamma_b is lowered where it would leave nothing to explain."""
+        if point == RIDGE:
+            assert self._dense is not None
+            return fit_of(self.design, at_point(self.model, point), self._dense)
+        limit = max(UNEXPLAINED * self.design.yy / self.design.n / self.noise, 1.0)
+        coef = min(point.coef, limit)
+        lower = point._replace(coef=coef, local=point.local * coef / point.coef)
+        model = at_point(self.model, lower)
+        return fit_of(self.design, model, self._minimise(model, self.noise))
+
+    def evidence(self) -> float:
+        """The log marginal likelihood of the dense end."""
+        assert self._dense is not None
+        found = self._dense.evidence
+        n = self.design.n - (self.model.intercept_variance is not None)
+        quadratic = found.ridge.rss + float(found.ridge.mean @ (found.w * found.ridge.mean))
+        return dense_evidence(n, quadratic, found.ridge.log_det - float(np.log(found.w).sum()))
+
+    def _minimise(
+        self, model: LeastSquaresModel, noise: float | None
+    ) -> Variances[LeastSquaresEvidence]:
+        prior = Prior(model.scales, model.groups, float(model.confidence[0]))
+        evidence = least_squares_evidence(self.design, model, noise)
+        start = self._dense or common_variance(self.design)
+        return minimise(evidence, prior, start=start, tol=LOOSE)
+
+
+def common_variance(design: LeastSquares) -> float | None:
+    """A prior variance to start ridge regression from, where X X' is small.
+
+    The smallest whose evidence is within half a nat of the largest. Where X nearly interpolates y,
+    the evidence is flat towards large variances, and the noise would vanish there.
+    """
+    found = design.spectrum()
+    if found is None:
+        return None
+    values, squares = found
+    trial = np.geomspace(1e-6, 1e4, 90)[:, None] / max(float(values.mean()), 1e-300)
+    grown = 1.0 + trial * values
+    cost = len(values) * np.log((squares / grown).sum(axis=1)) + np.log(grown).sum(axis=1)
+    return float(trial[int(np.argmax(cost <= cost.min() + 1.0)), 0])
+
+
+def fit_of(design: LeastSquares, model: LeastSquaresModel, found: Variances) -> LeastSquaresFit:
+    """What a prediction needs, with every column in."""
+    ridge, w = found.evidence.ridge, found.evidence.w
+    degrees = model.noise_degrees(design.n, float(np.sum(1.0 - w * ridge.variance)))
+    noise = Noise(model.noise.shape + 0.5 * degrees, found.evidence.noise)
+    return LeastSquaresFit(w, ridge.mean, ridge.variance, np.ones(len(w), bool), noise, model)

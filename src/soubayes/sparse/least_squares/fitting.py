@@ -1,0 +1,335 @@
+"""Linear regression and normal means: from designs to fits in the user's units.
+
+`LinearSettings` is the model as an estimator's parameters say it, `fit_points` gives the sparse
+point of every target, and `LinearCandidates` what the choice by prediction asks for.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from soubayes.sparse import ordered
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Candidates, Fits
+from soubayes.sparse.choice.scoring import NUMBERS, HeldOut
+from soubayes.sparse.designs.standardise import check_units
+from soubayes.sparse.inclusion.field import ColumnQuadratic, GramQuadratic, Quadratic
+from soubayes.sparse.inclusion.product import fit_product
+from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.least_squares.coordinate import solve_coordinate
+from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
+from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, LeastSquaresDial
+from soubayes.sparse.least_squares.intake import Intake, TargetUnits, rows_intake
+from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
+from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
+from soubayes.sparse.least_squares.search import support_evidence
+from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
+from soubayes.sparse.model import FeatureBlock, sources
+from soubayes.sparse.posterior import (
+    Component,
+    LowRankPosterior,
+    PathPoints,
+    Posterior,
+    SparsePoint,
+    chosen_row,
+)
+from soubayes.sparse.scales.balance import Groups
+from soubayes.sparse.scales.base import ScalePrior
+from soubayes.threads import solver_threads
+
+Array = np.ndarray
+
+NOISE_SHARE = 1e-6  # default scale of the noise prior in units of var(y): weaker than any data
+CLEARLY = 10.0  # nats by which a sparse support beats ridge regression where folds cannot say
+
+
+@dataclass(frozen=True)
+class LinearSettings:
+    """The model and its solver, as an estimator's parameters say them."""
+
+    coef: float | None  # gamma_b; None: chosen along the path
+    local: float  # gamma_tau of the path
+    top: float  # gamma_nu
+    local_prior: ScalePrior
+    top_prior: ScalePrior
+    noise_shape: float
+    noise_scale: float | None  # None: `NOISE_SHARE` of var(y)
+    noise_confidence: float
+    intercept: tuple[float, float] | None  # variance and confidence of its prior; None: none
+    solver: str
+    tol: float
+    max_iter: int
+    verbose: int = 0
+    blocks: tuple[FeatureBlock, ...] = ()
+    scaled: bool = True  # whether the prior of beta is multiplied by sigma^2
+
+    def model(self, p: int, y_scale: float) -> tuple[LeastSquaresModel, Array]:
+        """The model in standardised units, and which columns move along the path."""
+        columns = sources(list(self.blocks), p, self.coef or 1.0, self.local)
+        scale = NOISE_SHARE if self.noise_scale is None else self.noise_scale / y_scale**2
+        variance, confidence = self.intercept or (None, 1.0)
+        model = LeastSquaresModel(
+            confidence=columns.gamma,
+            variance=columns.variance,
+            local_confidence=columns.local,
+            global_confidence=self.top,
+            local_prior=self.local_prior,
+            global_prior=self.top_prior,
+            sources=columns.groups,
+            groups=Groups.single(int(np.isnan(columns.variance).sum())),
+            noise=NoisePrior(self.noise_shape, scale, self.noise_confidence),
+            scaled=self.scaled,
+            intercept_variance=variance,
+            intercept_confidence=confidence,
+        )
+        return model, columns.free
+
+    def follows_path(self, model: LeastSquaresModel) -> bool:
+        """Whether J has minima at infinite precisions, so that there is a path to follow."""
+        least = np.minimum(model.confidence, 1.0)
+        selects = bool(np.all((model.local_confidence < least / 2.0)[model.sparse]))
+        return self.solver == "path" and selects
+
+
+@dataclass(frozen=True)
+class Solved:
+    """One target at its reported point, in standardised units."""
+
+    design: LeastSquares
+    solution: LeastSquaresSolution
+    points: list[PathPoint]  # empty: no path was followed
+    gamma: float
+
+
+def solve_targets(intake: Intake, settings: LinearSettings) -> list[Solved]:
+    """Every target at its reported point."""
+    designs, units = intake.designs, intake.units
+    check_units(units.x_scale, units.y_scale)
+    with solver_threads(int(min(designs[0].n, len(units.x_scale)))):
+        return [_solve(design, settings, units, t) for t, design in enumerate(designs)]
+
+
+def _solve(design: LeastSquares, settings: LinearSettings, units: TargetUnits, t: int) -> Solved:
+    label = f"target {t}: " if len(units.y_scale) > 1 else ""
+
+    def report(text: str) -> None:
+        if settings.verbose:
+            print(label + text, flush=True)
+
+    model, free = settings.model(len(units.x_scale), float(units.y_scale[t]))
+    limits: Any = {"tol": settings.tol, "max_iter": settings.max_iter, "report": report}
+    if not settings.follows_path(model):
+        return Solved(design, solve_coordinate(design, model, **limits), [], settings.coef or 1.0)
+    points, chosen, solution = solve_path(design, model, free, settings.coef, **limits)
+    gamma = settings.coef if chosen is None else points[chosen].gamma
+    return Solved(design, solution, points, float(gamma or 1.0))
+
+
+def describe(solved: Solved, units: TargetUnits, t: int) -> SparsePoint:
+    """The point in the user's units."""
+    design, s = solved.design, solved.solution
+    kappa = s.w * s.variance
+    component = in_units(design, s, units, t)
+    return SparsePoint(
+        component=component,
+        coefficients=len(units.x_scale),
+        units=units.y_scale[t] / units.x_scale,
+        selected=s.selected,
+        shrinkage=kappa,
+        local_scale=np.sqrt(s.model.each_tau(s.tau.ratio)),
+        global_scale=float(np.sqrt(s.nu.ratio)),
+        kl=s.value.kl,
+        confidence=solved.gamma,
+        # a density of y changes by n log(scale) with its units
+        objective=s.history + design.n * math.log(units.y_scale[t]),
+        n_iter=s.n_iter,
+        converged=s.converged,
+        solver="path" if solved.points else "coordinate",
+        path=_path(solved, units, t),
+    )
+
+
+def _path(solved: Solved, units: TargetUnits, t: int) -> PathPoints:
+    """The path in the user's units; a coordinate fit is a path of one point."""
+    scale, s, n = float(units.y_scale[t]), solved.solution, solved.design.n
+    if not solved.points:
+        coef, selected = s.coef[None], s.selected[None]
+        sd = np.sqrt(s.model.confidence * s.noise.variance * s.variance)[None]
+        rest = [[solved.gamma], [s.noise.variance], [s.value.value], [False], [2 * s.noise.shape]]
+    else:
+        coef = np.array([point.coef for point in solved.points])
+        sd = np.array([point.sd for point in solved.points])
+        selected = np.zeros(coef.shape, bool)
+        for row, point in zip(selected, solved.points, strict=True):
+            row[point.state.active] = True
+        rest = [
+            [point.gamma for point in solved.points],
+            [point.state.noise for point in solved.points],
+            [point.value for point in solved.points],
+            [point.guarded for point in solved.points],
+            [point.degrees for point in solved.points],
+        ]
+    coef, sd = coef * (scale / units.x_scale), sd * (scale / units.x_scale)
+    gamma, noise, value, guarded, degrees = map(np.array, rest)
+    columns = {
+        "gamma": gamma,
+        "chosen": chosen_row(gamma, solved.gamma),
+        "n_selected": selected.sum(axis=1),
+        "noise_variance": noise * scale**2,
+        "value": value + n * math.log(scale),
+        "guarded": guarded,
+        "degrees": degrees,
+        "intercept": units.y_mean[t] - coef @ units.x_mean,
+    }
+    return PathPoints(columns, coef, np.where(selected, sd, np.nan))
+
+
+def in_units(design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: int) -> Component:
+    """q of a fit in the user's units, with the predictor at the mean of X if there is one."""
+    scale = float(units.y_scale[t])
+    q = _posterior(design, s, scale / units.x_scale)
+    if s.model.intercept_variance is not None:
+        spread = s.model.intercept_spread(design.n, s.noise.variance) * scale**2
+        q = q.joined(float(units.y_mean[t]), spread)
+    return Component(q, s.noise.variance * scale**2, s.noise.shape)
+
+
+def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Posterior:
+    """q(beta) in the user's units."""
+    v, gamma = s.noise.variance, s.model.confidence
+    active = np.flatnonzero(s.selected)
+    part, model, w = design.take(active), s.model.take(active), s.w[active]
+    everything = np.ones(len(active), bool)
+    if len(active) == len(s.w) and not ordered.mixed(model, everything):
+        found = part.low_rank(w)
+        if found is not None:
+            inverse, X = found
+            diagonal = gamma * v / w
+            half = inverse @ (X * np.sqrt(gamma * v) / w)
+            return LowRankPosterior(s.coef * scale, diagonal, half, inverse, scale)
+    block = v * ordered.covariance(model, lambda own: part.take(own).inverse(w[own]))
+    return Posterior(s.coef * scale, gamma * v * s.variance, active, block, scale)
+
+
+class LinearCandidates(Candidates):
+    """The candidates of linear regression; ``points`` are those of all rows, already known."""
+
+    rows = (PATH, PATH_AVERAGE, *(Candidate.of(point) for point in LEAST_SQUARES_DIAL))
+    scoring = NUMBERS
+
+    def __init__(self, settings: LinearSettings, points: Sequence[SparsePoint]) -> None:
+        self.settings, self.points = settings, points
+
+    def fit(
+        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
+    ) -> Fits:
+        intake = rows_intake(
+            X, np.stack(targets, axis=1), weight, self.settings.intercept is not None, square=True
+        )
+        return self.fit_intake(intake, wanted, known)
+
+    def fit_intake(self, intake: Intake, wanted: Sequence[set[str]], known: bool) -> Fits:
+        """The same from designs, which may be those of moments."""
+        found = Fits([], [], intake.units.x_mean)
+        for t, design in enumerate(intake.designs):
+            model, free = self.settings.model(
+                len(intake.units.x_scale), float(intake.units.y_scale[t])
+            )
+            parts: dict[str, tuple[Component, ...]] = {}
+            sizes: dict[str, float] = {}
+            if wanted[t] & {PATH.name, PATH_AVERAGE.name}:
+                own, coefs, size = (
+                    _known(self.points[t])
+                    if known
+                    else self._sparse(design, model, free, intake.units, t)
+                )
+                parts[PATH.name], sizes[PATH.name] = (own,), size
+                parts[PATH_AVERAGE.name] = _along(own, coefs)
+                sizes[PATH_AVERAGE.name] = float(np.count_nonzero(coefs, axis=1).mean())
+            points = [point for point in LEAST_SQUARES_DIAL if point.name in wanted[t]]
+            dial = LeastSquaresDial(design, model) if points else None
+            for point in points:
+                assert dial is not None
+                fit = dial.fit(point)
+                parts[point.name] = (in_units(design, fit, intake.units, t),)
+                sizes[point.name] = fit.effective
+            found.components.append({k: v for k, v in parts.items() if k in wanted[t]})
+            found.effective.append(sizes)
+        return found
+
+    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
+        mean, variance = mixture.predict(rows)
+        return HeldOut(mean, variance, np.full_like(mean, mixture.noise), mean)
+
+    def _sparse(
+        self,
+        design: LeastSquares,
+        model: LeastSquaresModel,
+        free: Array,
+        units: TargetUnits,
+        t: int,
+    ) -> tuple[Component, Array, float]:
+        """The path of some rows: its chosen point, its coefficients and its size."""
+        coefs, fit = path_fit(design, model, free, max_iter=self.settings.max_iter)
+        own = in_units(design, fit, units, t)
+        return own, coefs * (units.y_scale[t] / units.x_scale), fit.effective
+
+
+def _known(point: SparsePoint) -> tuple[Component, Array, float]:
+    return point.component, point.path.coef, point.effective
+
+
+def _along(own: Component, coefs: Array) -> tuple[Component, ...]:
+    """The path's average: its points, each with the covariance and noise of the chosen one."""
+    found = []
+    for coef in coefs:
+        mean = own.posterior.mean.copy()
+        mean[: len(coef)] = coef
+        found.append(replace(own, posterior=own.posterior.at(mean), weight=1.0 / len(coefs)))
+    return tuple(found)
+
+
+def clearly_sparse(intake: Intake, points: Sequence[SparsePoint], settings: LinearSettings) -> bool:
+    """Whether the evidence on all rows is clearly for the support of the path of every target.
+
+    With p <= n and fewer training rows than columns in a fold, the path loses signals in folds
+    that it finds on all rows. There the marginal likelihood of its support on all rows is
+    compared with that of ridge regression.
+    """
+    for t, (design, point) in enumerate(zip(intake.designs, points, strict=True)):
+        model, free = settings.model(len(point.selected), float(intake.units.y_scale[t]))
+        support, intercept = np.flatnonzero(point.selected), model.intercept_variance is not None
+        sparse = support_evidence(design, support, model.sparse, free, intercept)
+        if sparse < LeastSquaresDial(design, model).evidence() + CLEARLY:
+            return False
+    return True
+
+
+def linear_supports(solved: Solved, units: TargetUnits, t: int) -> SupportPosterior:
+    """The sweeps start from the columns that the path has selected.
+
+    Columns with a normal prior of their own are in every support.
+    """
+    design, fit = solved.design, solved.solution
+    noise, model = fit.noise.variance, fit.model
+    data = quadratic_of(design, model.noise, model.intercept_variance is not None)
+    selected = np.flatnonzero(fit.selected)
+    always = np.nan_to_num(model.variance, nan=0.0) / noise
+    found = fit_product(data, (selected, fit.coef[selected] ** 2 / noise), always=always)
+    return SupportPosterior.of(found, units.y_scale[t] / units.x_scale, units.x_scale)
+
+
+def quadratic_of(design: LeastSquares, noise: NoisePrior, intercept: bool) -> Quadratic:
+    """The same loss, with the noise's prior as 2 shape more observations of it."""
+    degrees = design.n - intercept + 2.0 * noise.shape
+    if isinstance(design, Gram):
+        data: Quadratic = GramQuadratic(design.gram, design.scores, design.yy, design.n, degrees)
+    elif isinstance(design, Wide):
+        data = ColumnQuadratic(design.columns, design.y, design.n, degrees)
+    else:
+        raise TypeError(f"a {type(design).__name__} has no posterior over supports.")
+    data.yy += 2.0 * noise.scale
+    return data

@@ -1,0 +1,145 @@
+"""Which support of a path "auto" reports, and what the search costs."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import chdtrc, gammaln
+
+from soubayes.sparse.least_squares.designs import LeastSquares
+
+Array = np.ndarray
+
+PRICE = 1.5  # of the log number of supports of a size
+LEAST_SPREAD = 1.0  # variance of log|signal| below which signals are not taken to be alike
+
+
+def choose(
+    design: LeastSquares, supports: list[Array], sparse: Array, free: Array, intercept: bool
+) -> tuple[int, float]:
+    """The point whose support has the least score, and the z^2 a further column would need.
+
+    The score is minus twice the log marginal likelihood of a support S of k columns, and a price
+    for having searched p columns::
+
+        (n - k) log(pi RSS) - 2 log Gamma((n - k)/2) + log|X_S'X_S + D| - 2 sum_j log f(b_j)
+            + 3/2 log C(p, k)
+
+    RSS and b are least squares on S. f is the density of the signals: log|b_j| ~ N(m, v) with the
+    mean of the support's own coefficients and their variance, or 1 if that is less. Where all
+    signals are large a column at the threshold is almost surely a null; where their sizes run
+    down to zero it is not. D_j = sigma^2/b_j^2 matters only where columns are collinear. Units of
+    y add the same to every score. Columns with a plain prior are in every support; f is flat
+    there. A b_j counts as no smaller than its standard error.
+    """
+    known: dict[bytes, _Score] = {}
+    for support in supports:
+        if support.tobytes() not in known:
+            known[support.tobytes()] = _score(design, support, sparse, free, intercept)
+    scores = [known[support.tobytes()] for support in supports]
+    best = int(np.argmin([score.value for score in scores]))
+    if not np.isfinite(scores[best].value):
+        best = len(scores) - 1
+    k, p = int(free[supports[best]].sum()), int(free.sum())
+    return best, _threshold(scores[best], PRICE * np.log(max(p - k, 1) / (k + 1.0)))
+
+
+def support_evidence(
+    design: LeastSquares, support: Array, sparse: Array, free: Array, intercept: bool
+) -> float:
+    """The log marginal likelihood of a support, less the price of the search (see `choose`)."""
+    return -0.5 * _score(design, support, sparse, free, intercept).value
+
+
+def dense_evidence(n: float, quadratic: float, log_det: float) -> float:
+    """The log marginal likelihood of ridge regression on the same scale, sigma under 1/sigma^2.
+
+    ``quadratic`` is y'K^-1 y and ``log_det`` log|K| with K = I + X P X', n less the intercept.
+    """
+    return -0.5 * (n * np.log(np.pi * quadratic) - 2.0 * float(gammaln(n / 2.0)) + log_det)
+
+
+def search_degrees(threshold: float, n_nulls: int) -> float:
+    """Degrees of freedom that choosing among ``n_nulls`` null columns takes from the noise.
+
+    A null passes the threshold t with probability P(chi2_1 > t) and then explains
+    E[z^2; z^2 > t] = P(chi2_3 > t) of RSS, where counting it in k allows for 1. Without this the
+    noise is too small and intervals too short.
+
+    >>> round(search_degrees(8.0, 90), 1)
+    3.7
+    """
+    return n_nulls * float(chdtrc(3, threshold) - chdtrc(1, threshold))
+
+
+class _Score(NamedTuple):
+    value: float  # infinite if k leaves no degrees of freedom
+    square: Array  # b^2 of the sparse columns
+    spread: float  # variance of the estimate of one column, the median
+
+
+def _score(
+    design: LeastSquares, support: Array, sparse: Array, free: Array, intercept: bool
+) -> _Score:
+    n, p, k = design.n, int(free.sum()), int(free[support].sum())
+    left = n - intercept - len(support)
+    if left <= 2:
+        return _Score(np.inf, np.zeros(0), 1.0)
+    rss, log_det, log_slab = design.yy, 0.0, 0.0
+    square, information = np.zeros(0), float(np.median(design.norms))
+    if len(support):
+        part, kept, own = design.take(support), sparse[support], np.full(len(support), 1e-10 * n)
+        fit = part.ridge(own)  # as good as least squares, and collinear columns are allowed
+        rss, information = (
+            max(fit.rss, 1e-12 * design.yy, _TINY),
+            float(np.median(1.0 / fit.variance)),
+        )
+        square = np.maximum(np.maximum(fit.mean**2, fit.variance * rss / left), _TINY)[kept]
+        log_slab = _log_slab(square)
+        own[kept] = rss / left / square
+        log_det = part.ridge(own).log_det
+    value = left * np.log(np.pi * max(rss, _TINY)) - 2.0 * gammaln(left / 2.0) + log_det
+    value += PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * log_slab
+    return _Score(float(value), square, max(rss / left / max(information, _TINY), _TINY))
+
+
+def _log_slab(square: Array) -> float:
+    """sum_j log f(b_j) for log|b_j| ~ N(m, v) and either sign, from b_j^2."""
+    if not len(square):
+        return 0.0
+    size = 0.5 * np.log(square)
+    total = float(size.sum())
+    return _log_slab_of(len(size), total, float(((size - total / len(size)) ** 2).sum()))
+
+
+def _log_slab_of(k: int, total: float, squares: float) -> float:
+    """`_log_slab` from the sum of log|b_j| and the sum of squares about their mean."""
+    if not k:
+        return 0.0
+    v = max(squares / k, LEAST_SPREAD)
+    return -(
+        total + k * math.log(2.0) + 0.5 * k * math.log(2.0 * math.pi * v) + squares / (2.0 * v)
+    )
+
+
+def _threshold(score: _Score, step: float) -> float:
+    """The z^2 of a further column at which the score would not change.
+
+    z^2 = step - log(2 pi e) - 2 log(f of all with it / f of all before) with e the variance of
+    its estimate and e z^2 its square, for a column orthogonal to the others; ``step`` is the
+    rise of the price.
+    """
+    size = 0.5 * np.log(score.square)
+    k, mean, spread = len(size), float(size.mean()) if len(size) else 0.0, 0.0
+    spread = float(((size - mean) ** 2).sum())
+    before, t, base = _log_slab_of(k, k * mean, spread), 4.0, math.log(score.spread)
+    for _ in range(40):
+        off = 0.5 * (math.log(t) + base) - mean  # of the further column
+        wider = spread + off * off * k / (k + 1.0)
+        more = _log_slab_of(k + 1, (k + 1) * mean + off, wider) - before
+        goal = step - math.log(2.0 * math.pi) - base - 2.0 * more
+        t = 0.5 * (t + max(goal, 1.0))
+    return t
+
+
+_TINY = 1e-300

@@ -1,0 +1,423 @@
+"""Columns, their sources and groups, their scales, and what the coefficients cost in J."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from soubayes.confidence import check_gamma, shown
+from soubayes.sparse.scales.balance import (
+    Groups,
+    balance_global,
+    split_precision,
+    stationary_precision,
+)
+from soubayes.sparse.scales.base import Scale, ScalePrior
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class ColumnModel:
+    """The coefficients' priors, in standardised units.
+
+    Columns with a finite ``variance`` have the plain prior N(0, variance); the others, the sparse
+    ones, have N(0, tau_g^2 nu^2) with the tau of their group. Columns of different confidence are
+    ordered sources of uncertainty (`ordered.py`); ``sources`` lists them, the first one outermost.
+    """
+
+    confidence: Array  # (p,) gamma_b, of each coefficient
+    variance: Array  # (p,) NaN for sparse columns
+    local_confidence: Array  # (p,) gamma_tau, used where sparse
+    global_confidence: float  # gamma_nu
+    local_prior: ScalePrior
+    global_prior: ScalePrior
+    sources: tuple[tuple[str, Array], ...]
+    groups: Groups  # of the sparse columns, in their order
+    copies: Array | None = field(default=None, kw_only=True)  # (p,) see `barring`; None: no column
+
+    @cached_property
+    def sparse(self) -> Array:
+        """Which columns have the global-local prior."""
+        return np.isnan(self.variance)
+
+    @cached_property
+    def all_sparse(self) -> bool:
+        """Whether no column has a plain prior."""
+        return bool(self.sparse.all())
+
+    @cached_property
+    def _local_ratio(self) -> Array:
+        """gamma_tau/gamma_b of the sparse columns."""
+        return self.local_confidence[self.sparse] / self.confidence[self.sparse]
+
+    @property
+    def coefficients(self) -> int:
+        """The number of columns without an intercept."""
+        return len(self.confidence)
+
+    @property
+    def selects(self) -> Array:
+        """Where J has a minimum at an (almost) infinite prior precision: gamma_t < gamma_b/2."""
+        return self.sparse & (self.local_confidence < self.confidence / 2.0)
+
+    def take(self, index: Array) -> Self:
+        """The same model of some columns, given by a mask or sorted indices."""
+        confidence, variance = self.confidence[index], self.variance[index]
+        if self.all_sparse and self.groups.alone and len(self.sources) == 1:
+            sources: tuple[tuple[str, Array], ...]
+            sources = ((self.sources[0][0], np.arange(len(confidence))),)
+            groups = Groups.single(len(confidence))
+        else:
+            where = np.full(len(self.confidence), -1)
+            where[index] = np.arange(len(confidence))
+            sources = tuple((name, where[own][where[own] >= 0]) for name, own in self.sources)
+            groups = self.groups.take(where[self.sparse] >= 0)
+        return replace(
+            self,
+            confidence=confidence,
+            variance=variance,
+            local_confidence=self.local_confidence[index],
+            sources=sources,
+            groups=groups,
+            copies=None if self.copies is None else self.copies[index],
+        )
+
+    def barring(self, first: Array) -> Self:
+        """The same model in which of equal columns only the first may be active.
+
+        ``first`` is the first column that equals each one. Equal columns of one source share a
+        coefficient in any proportions at the same J (up to the confidence in tau), so nothing is
+        lost. Columns that share a tau stay together.
+        """
+        own = np.arange(len(first))
+        if not self.groups.alone or np.array_equal(first, own):
+            return self
+        source = np.zeros(len(first), int)
+        for number, (_, columns) in enumerate(self.sources, 1):
+            source[columns] = number
+        copies = (first != own) & self.selects & self.selects[first] & (source == source[first])
+        return replace(self, copies=copies) if copies.any() else self
+
+    @property
+    def distinct(self) -> Array:
+        """The columns that may be active."""
+        own = np.arange(len(self.confidence))
+        return own if self.copies is None else own[~self.copies]
+
+    def searched_among(self, free: Array) -> Array:
+        """The ``free`` columns that count as places for a signal: copies do not."""
+        return free if self.copies is None else free & ~self.copies
+
+    def at(self, confidence: float, free: Array) -> Self:
+        """The same model with the confidence of the ``free`` columns set."""
+        return replace(self, confidence=np.where(free, confidence, self.confidence))
+
+    @cached_property
+    def scales(self) -> "ScaleModel":
+        """What J says about q(tau^2) and q(nu^2) when the coefficients are given."""
+        sparse = self.sparse
+        return ScaleModel(
+            self.local_prior,
+            self.global_prior,
+            self.groups.total(self.confidence[sparse]),
+            self.groups.first(self.local_confidence[sparse]),
+            self.global_confidence,
+        )
+
+    def each_tau(self, values: Array) -> Array:
+        """Values of the scales tau_g as values of all columns, NaN where not sparse."""
+        found = np.full(len(self.confidence), np.nan)
+        found[self.sparse] = self.groups.each(values)
+        return found
+
+    def group_total(self, values: Array) -> Array:
+        """Values of all columns, replaced by their sum where columns share a tau."""
+        return self._within_groups(self.groups.sum, values)
+
+    def group_mean(self, values: Array) -> Array:
+        """Values of all columns, replaced by their mean where columns share a tau."""
+        return self._within_groups(self.groups.mean, values)
+
+    def group_most(self, values: Array) -> Array:
+        """Values of all columns, replaced by the largest where columns share a tau."""
+        return self._within_groups(self.groups.most, values)
+
+    def _within_groups(self, reduce: Callable[[Array], Array], values: Array) -> Array:
+        if self.groups.alone:
+            return values
+        found = values.copy()
+        found[self.sparse] = reduce(values[self.sparse])
+        return found
+
+    def stationary(self, s: Array, signal: Array, limit: Array, shape: Array) -> Array:
+        """w of every sparse column at its own stationary point (`stationary_precision`).
+
+        ``s``, ``signal``, ``limit`` and the ``shape`` of its tau are of the sparse columns.
+        """
+        groups = None if self.groups.alone else self.groups
+        ratio = self._local_ratio
+        return stationary_precision(self.local_prior, s, signal, ratio, limit, shape, groups)
+
+
+class ScaleCosts(NamedTuple):
+    """What J needs of q(tau_g^2) and q(nu^2)."""
+
+    log_local: Array  # (g,) E[log tau_g^2]
+    log_top: float  # E[log nu^2]
+    local: Array  # (g,) nats of every tau_g
+    top: float  # and of nu
+
+
+class ScaleModel(NamedTuple):
+    """Priors and weights of q(tau_g^2) and q(nu^2)."""
+
+    local_prior: ScalePrior
+    global_prior: ScalePrior
+    weight: Array  # (g,) sum of the confidences of the columns that share tau_g
+    local_confidence: Array  # (g,)
+    global_confidence: float
+
+    def split(self, precision: Array, start: Scale | None = None) -> tuple[Scale, Scale]:
+        """The best q(tau^2) and q(nu^2) for precisions d_g = E[1/tau_g^2] E[1/nu^2]."""
+        if not len(precision):
+            return Scale(np.ones(0), np.ones(0)), start or Scale(np.array(2.0), np.array(1.0))
+        return split_precision(
+            self.local_prior,
+            self.global_prior,
+            precision,
+            self.weight,
+            self.local_confidence,
+            self.global_confidence,
+            start,
+        )
+
+    def balance(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
+        """The same with the shapes ``held``."""
+        if not len(precision):
+            return held
+        priors = self.local_prior, self.global_prior
+        gammas = self.local_confidence, self.global_confidence
+        return balance_global(*priors, precision, *held, *gammas)
+
+    def refresh(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
+        """One round of `split`: ratios for the shapes held, then the best shapes for them.
+
+        One round suffices when the scales start near their optimum.
+        """
+        local, top = self.balance(precision, held)
+        if not len(precision):
+            return local, top
+        a = self.local_prior.best_shape(local.ratio, self.weight / 2.0, self.local_confidence)
+        weight = self.weight.sum() / 2.0
+        a_nu = self.global_prior.best_shape(top.ratio, weight, self.global_confidence)
+        return Scale(a, local.ratio), Scale(a_nu, top.ratio)
+
+    def coordinate_step(self, local: Scale, top: Scale, energy: Array) -> tuple[Scale, Scale]:
+        """Algorithm 1: tau, then nu; ``energy`` sums gamma_b E[beta_j^2 (/ sigma^2)] of a group."""
+        if not len(self.weight):
+            return local, top
+        half = self.weight / 2.0
+        local = self.local_prior.coordinate_step(
+            local, half, 0.5 * energy * top.mean_inverse, self.local_confidence
+        )
+        pull = 0.5 * float(energy @ local.mean_inverse)
+        top = self.global_prior.coordinate_step(top, half.sum(), pull, self.global_confidence)
+        return local, top
+
+    def kl(self, local: Scale, top: Scale) -> tuple[Array, float]:
+        """Nats of every tau_g, and of nu."""
+        if not len(self.weight):
+            return np.zeros(0), 0.0
+        return self.local_prior.kl(local), float(self.global_prior.kl(top))
+
+    def costs(self, local: Scale, top: Scale) -> ScaleCosts:
+        """What J needs of these scales."""
+        return ScaleCosts(local.mean_log, float(top.mean_log), *self.kl(local, top))
+
+    def costs_of_each(self, local: Scale, top: Scale) -> list[ScaleCosts]:
+        """The same of several nu, with a leading axis of ``local`` for each."""
+        if not self.weight.size:
+            each = zip(map(Scale, *local), map(Scale, *top), strict=True)
+            return [self.costs(*pair) for pair in each]
+        parts = local.mean_log, top.mean_log, self.local_prior.kl(local), self.global_prior.kl(top)
+        return [ScaleCosts(a, float(b), c, float(d)) for a, b, c, d in zip(*parts, strict=True)]
+
+    def value(self, local: Scale, top: Scale) -> float:
+        """The scales' part of J, without their share in E[beta_j^2] d_j."""
+        if not len(self.weight):
+            return 0.0
+        log_tau = self.weight @ (local.mean_log + top.mean_log) / 2.0
+        own, common = self.kl(local, top)
+        return float(log_tau + self.local_confidence @ own + self.global_confidence * common)
+
+
+def coefficient_kl(
+    precision: Array, second_moment: Array, log_prior: Array, log_variance: Array
+) -> Array:
+    """Nats of every coefficient: [d_j E[beta_j^2] - 1 + E[log prior variance] - log variance]/2.
+
+    The ``log_variance`` of the columns of a source sum to log|its conditional covariance|.
+    """
+    return 0.5 * (precision * second_moment - 1.0 + log_prior - log_variance)
+
+
+def log_prior_variance(model: ColumnModel, scales: ScaleCosts) -> Array:
+    """E[log prior variance] of every coefficient: of N(0, variance), or of N(0, tau^2 nu^2)."""
+    own = model.each_tau(scales.log_local) + scales.log_top
+    if model.all_sparse:
+        return own
+    return np.where(model.sparse, own, np.log(np.where(model.sparse, 1.0, model.variance)))
+
+
+def source_costs(model: ColumnModel, nats: Array) -> dict[str, float]:
+    """The sum over the columns of every source."""
+    return {name: float(nats[columns].sum()) for name, columns in model.sources}
+
+
+_KEYS = {
+    "normal": {"columns", "prior", "variance", "confidence"},
+    "sparse": {"columns", "prior", "confidence", "confidence_local"},
+}
+
+
+class FeatureBlock(NamedTuple):
+    """One group of columns: a plain normal prior, or the sparse prior with other confidences."""
+
+    name: str
+    columns: np.ndarray  # indices
+    variance: float  # NaN: the sparse prior
+    confidence: float | None  # None: the estimator's
+    confidence_local: float | None
+
+
+class Sources(NamedTuple):
+    """Confidence and prior of every column; the groups are ordered sources, sparse ones first."""
+
+    gamma: np.ndarray  # (p,) confidence in each coefficient
+    local: np.ndarray  # (p,) confidence in each tau_j
+    variance: np.ndarray  # (p,) of the normal prior, NaN for sparse columns
+    free: np.ndarray  # (p,) bool: follows the estimator's confidence_coef
+    groups: tuple[tuple[str, np.ndarray], ...]
+
+
+def sources(blocks: list[FeatureBlock], p: int, coef: float, local: float) -> Sources:
+    """Columns outside every block form the source "coef", with these confidences.
+
+    >>> sources(parse_blocks({"b": {"columns": [0], "prior": "normal"}}, 2), 2, 3.0, 1e-6).gamma
+    array([1., 3.])
+    """
+    gamma, locals_, variance = np.full(p, coef), np.full(p, local), np.full(p, np.nan)
+    free, rest = np.ones(p, bool), np.ones(p, bool)
+    for block in blocks:
+        rest[block.columns] = False
+        variance[block.columns] = block.variance
+        if block.confidence is not None:
+            gamma[block.columns], free[block.columns] = block.confidence, False
+        if block.confidence_local is not None:
+            locals_[block.columns] = block.confidence_local
+    # stable: blocks of one kind keep the user's order
+    named = sorted(blocks, key=lambda block: not np.isnan(block.variance))
+    groups = [("coef", np.flatnonzero(rest)), *((block.name, block.columns) for block in named)]
+    return Sources(gamma, locals_, variance, free, tuple(groups))
+
+
+def parse_blocks(
+    feature_blocks: Mapping[str, Mapping[str, Any]] | None, n_features: int, names: Any = None
+) -> list[FeatureBlock]:
+    """Check ``feature_blocks`` and turn column names into indices.
+
+    >>> blocks = {"clinical": {"columns": ["age", "sex"], "prior": "normal", "variance": 10.0}}
+    >>> parse_blocks(blocks, 3, ["gene", "age", "sex"])[0].columns
+    array([1, 2])
+    """
+    if feature_blocks is None:
+        return []
+    if not isinstance(feature_blocks, Mapping):
+        raise TypeError(
+            f"feature_blocks is a {type(feature_blocks).__name__}, but it must be a dict such as "
+            '{"clinical": {"columns": ["age"], "prior": "normal"}}.'
+        )
+    blocks: list[FeatureBlock] = []
+    taken = np.zeros(n_features, bool)
+    for name, given in feature_blocks.items():
+        block = _parse(str(name), given, n_features, names)
+        if taken[block.columns].any():
+            raise ValueError(
+                f"feature block {str(name)!r} holds columns that an earlier block already has; "
+                "every column may be in one block only."
+            )
+        taken[block.columns] = True
+        blocks.append(block)
+    return blocks
+
+
+def _parse(name: str, given: Any, n_features: int, names: Any) -> FeatureBlock:
+    if name in {"coef", "local", "global", "noise", "intercept"}:
+        raise ValueError(
+            f"a feature block cannot be called {name!r}: that is a block of the model."
+        )
+    if not isinstance(given, Mapping) or "columns" not in given:
+        raise ValueError(f"feature block {name!r} must be a dict with the key 'columns'.")
+    prior = given.get("prior", "sparse")
+    if prior not in _KEYS:
+        raise ValueError(
+            f"feature block {name!r} has prior {shown(prior)}, but it must be 'normal' or 'sparse'."
+        )
+    unknown = set(given) - _KEYS[prior]
+    if unknown:
+        raise ValueError(
+            f"feature block {name!r} with prior {prior!r} has unknown keys {sorted(unknown)}; "
+            f"allowed are {sorted(_KEYS[prior])}."
+        )
+    columns = _columns(name, given["columns"], n_features, names)
+    confidence = given.get("confidence", 1.0 if prior == "normal" else None)
+    if confidence is not None:
+        confidence = check_gamma(name, confidence, allow_inf=False)
+    local = given.get("confidence_local")
+    if local is not None:
+        local = check_gamma(f"{name} (local)", local, allow_inf=False)
+    variance = np.nan
+    if prior == "normal":
+        variance = float(given.get("variance", 10.0))
+        if not (np.isfinite(variance) and variance > 0):
+            raise ValueError(
+                f"feature block {name!r} has variance {variance}; it must be positive."
+            )
+    return FeatureBlock(name, columns, variance, confidence, local)
+
+
+def _columns(block: str, given: Any, n_features: int, names: Any) -> np.ndarray:
+    """Indices of columns given by name, index, slice or mask."""
+    if isinstance(given, slice):
+        return np.arange(n_features)[given]
+    if isinstance(given, str | int | np.integer):
+        given = [given]
+    items: Sequence[Any] = list(given)
+    if items and all(isinstance(item, bool | np.bool_) for item in items):
+        if len(items) != n_features:
+            raise ValueError(
+                f"feature block {block!r} has a mask of {len(items)}, X has {n_features} columns."
+            )
+        return np.flatnonzero(items)
+    known = {} if names is None else {str(name): i for i, name in enumerate(names)}
+    found = []
+    for item in items:
+        if isinstance(item, str):
+            if item not in known:
+                where = "X has no column names" if names is None else "the columns of X do not"
+                raise ValueError(f"feature block {block!r} names the column {item!r}, but {where}.")
+            found.append(known[item])
+        elif -n_features <= int(item) < n_features:
+            found.append(int(item) % n_features)
+        else:
+            raise ValueError(
+                f"feature block {block!r} asks for column {item}, but X has {n_features} columns."
+            )
+    if not found:
+        raise ValueError(f"feature block {block!r} has no columns.")
+    if len(set(found)) < len(found):
+        raise ValueError(f"feature block {block!r} lists a column twice.")
+    return np.array(found)

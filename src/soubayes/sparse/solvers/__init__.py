@@ -1,1 +1,0 @@
-"""How J is minimised."""
