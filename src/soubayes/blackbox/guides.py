@@ -24,7 +24,9 @@ from soubayes.blackbox.flows import Spline, carried, initial_flow, network
 GUIDE_KINDS = ("meanfield", "blockwise", "conditional", "flow")  # each contains those before it
 MOST_WEIGHTS = 40_000  # between coordinates, for guide="auto": 200 coordinates
 MOST_FLOW = 100  # coordinates for which "auto" may go on to a flow
-FLOW_UNIT = 0.3  # of the parameters of splines and networks, beside 1 for a log scale
+#: Of the parameters of splines and networks, beside 1 for a log scale, up to ten coordinates. The
+#: noise of a step adds up over coordinates, so the unit falls with the root of their number.
+FLOW_UNIT, FLOW_COORDINATES = 0.3, 10
 FRAME = ("origin", "unit", "root")  # ends of the names of what is no parameter but a constant
 
 
@@ -82,6 +84,8 @@ def initial_params(
     sizes: dict[str, int] = {}
     spreads: dict[str, float] = {}
     rank = {block: i for i, block in enumerate(dict.fromkeys(owner.values()))}
+    coordinates = sum(int(np.prod(np.shape(sites[name]["value"]))) for name in owner)
+    flow_unit = FLOW_UNIT * min(1.0, np.sqrt(FLOW_COORDINATES / coordinates))
     for name, block_name in owner.items():
         gamma = gammas[block_name]
         point, prior = gamma == 0.0, gamma == float("inf")
@@ -125,7 +129,7 @@ def initial_params(
                 known = [w for other, w in sizes.items() if f"{name}:given:{other}" in params]
                 context, chain = sum(known), is_scanned(sites[name])
                 for part, value in initial_flow(key, size, context, chain).items():
-                    params[f"{name}:{part}"], units[f"{name}:{part}"] = value, FLOW_UNIT
+                    params[f"{name}:{part}"], units[f"{name}:{part}"] = value, flow_unit
         if not (point or subsampled):  # a point tells the later blocks nothing
             sizes[name] = size
     return params, {name: units.get(name, 1.0) for name in params}

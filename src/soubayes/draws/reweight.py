@@ -207,8 +207,9 @@ class Reweighted:
         """What estimates of the weights disagree by about a mean, in root mean squares."""
         mean = _mean(self.weights, values)
         first, second, simple, link = (_mean(w, values) for w in self._other_weights)
-        parts = ((first - second) / 2, simple - mean, link - mean)
-        return np.sqrt(sum(np.square(part) for part in parts))
+        # for a linear estimate both halves are off by (first - second) / 2; a bias adds to that
+        halves = ((first - mean) ** 2 + (second - mean) ** 2) / 2
+        return np.sqrt(halves + (simple - mean) ** 2 + (link - mean) ** 2)
 
     @cached_property
     def _typical_disagreement(self) -> float:
