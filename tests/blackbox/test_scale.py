@@ -221,6 +221,17 @@ def test_weights_see_a_shift_and_a_stretch():
     assert quality(log_w, {"x": narrow}).least_sd == pytest.approx(0.85, abs=0.05)
 
 
+def test_a_tail_that_the_fit_does_not_reach_is_not_trusted():
+    """q is normal, p has three times its mass beyond the lowest 1 %: means and sds hardly move."""
+    x = np.random.default_rng(4).normal(size=4096)
+    log_w = np.where(x < stats.norm.ppf(0.01), np.log(3.0), 0.0)
+    found = quality(log_w, {"x": x})
+    assert found.tail == pytest.approx(3.0, rel=0.1)
+    assert found.verdict == "rough"
+    assert "a tail 2.9 times" in found.reason or "a tail 3.0 times" in found.reason
+    assert quality(np.zeros(4096), {"x": x}).tail == pytest.approx(1.0, abs=0.03)
+
+
 def test_weights_at_unequal_confidences_are_right_to_first_order():
     """q is off by a little in both blocks; the integrand is sum_k gamma_k log(q_k / p_k)."""
     rng = np.random.default_rng(2)

@@ -31,9 +31,17 @@ def beside_nuts(
         stretch += list(np.sign(log_ratio) * np.sqrt(np.maximum(log_ratio**2 - error, 0.0)))
         share += list(np.minimum(size / LENGTH, 1.0))
     worst, least, largest = max(shift), np.exp(min(stretch)), np.exp(max(stretch))
-    verdict, reason = decide(worst, float(least), float(largest), 0.0, 1.0)
+    verdict, reason = decide(worst, float(least), float(largest), 0.0, 1.0, 1.0)
     reason = f"beside {LENGTH} draws of NUTS: {reason}"
     nan = float("nan")
     return Quality(
-        verdict, reason, float(worst), float(least), float(largest), nan, float(min(share)), nan
+        verdict,
+        reason,
+        float(worst),
+        float(least),
+        float(largest),
+        nan,
+        float(min(share)),
+        nan,
+        nan,
     )

@@ -20,6 +20,7 @@ UNCHECKED = "not checked"
 # lie within those of the verdict (0.10 and 0.25 sd); chosen on simulated posteriors.
 TRUSTED_MEAN, TRUSTED_SD = 0.07, 0.06
 ROUGH_MEAN, ROUGH_SD = 0.18, 0.25
+MOST_TAIL = 2.5  # times its share: funnels whose neck a fit does not reach had 2.8 and 3.1
 MOST_KHAT = 0.7  # Vehtari et al. 2024
 MOST_EFFECTIVE, LEAST_EFFECTIVE = 0.6, 0.1  # share of the draws
 MOST_UNEQUAL = 30.0  # confidences beyond which a small one is taken for larger
@@ -51,6 +52,9 @@ class Quality:
         The effective share of the draws under the weights.
     spread : float
         Standard deviation of the log weights, in nats; 0 at the exact answer.
+    tail : float
+        The largest ratio, over the tails of all quantities, of the weight of a tail that has 1 % of
+        the draws to 1 %. If it is large there is more beyond.
 
     Notes
     -----
@@ -64,7 +68,7 @@ class Quality:
 
     Examples
     --------
-    >>> Quality("trusted", "an example", 0.01, 0.99, 1.0, 0.2, 0.99, 0.1).verdict
+    >>> Quality("trusted", "an example", 0.01, 0.99, 1.0, 0.2, 0.99, 0.1, 1.1).verdict
     'trusted'
     """
 
@@ -76,6 +80,7 @@ class Quality:
     khat: float
     effective: float
     spread: float
+    tail: float
 
 
 def log_weights(
@@ -96,12 +101,12 @@ def log_weights(
     total, before = np.zeros(n), np.full(n, integrand.mean())
     for block in free:
         columns += [draws[s].reshape(n, -1) for s in owner if owner[s] == block]
-        now = integrand if block == free[-1] else _explained(integrand, np.hstack(columns))
-        # a block kept at its prior is exact; what a regression leaves over of other blocks must not
-        # be blown up by a confidence that is far smaller than theirs
+        now = _explained(integrand, np.hstack(columns))
+        # a block kept at its prior is exact; noise of a regression must not be blown up by a
+        # confidence that is far smaller than the others
         total -= (now - before) / max(gammas[block], largest / MOST_UNEQUAL)
         before = now
-    return total
+    return total - (integrand - before) / largest  # what no regression attributes to a block
 
 
 def _explained(y: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -135,7 +140,7 @@ def _quality(log_w: np.ndarray, draws: Mapping[str, np.ndarray]) -> Quality:
     effective = float(1 / np.sum(weights**2) / n)
     spread = float(np.std(np.clip(log_w, -1e100, 1e100)))
     if not x.shape[1]:
-        return Quality(TRUSTED, "nothing varies", 0.0, 1.0, 1.0, khat, effective, spread)
+        return Quality(TRUSTED, "nothing varies", 0.0, 1.0, 1.0, khat, effective, spread, 1.0)
     sd = x.std(axis=0)
     seen = np.isfinite(sd) & (sd > 0)  # what overflows, or is a point to rounding, has no sd
     if not seen.any():
@@ -151,13 +156,22 @@ def _quality(log_w: np.ndarray, draws: Mapping[str, np.ndarray]) -> Quality:
     stretch = _beyond(np.log(1 / sd), noise_sd)
     worst = float(abs(shift).max())
     least, largest = float(np.exp(stretch.min())), float(np.exp(stretch.max()))
-    verdict, reason = decide(worst, least, largest, khat, effective)
-    return Quality(verdict, reason, worst, least, largest, khat, effective, spread)
+    tail = _heaviest_tail(weights, centred)
+    verdict, reason = decide(worst, least, largest, khat, effective, tail)
+    return Quality(verdict, reason, worst, least, largest, khat, effective, spread, tail)
+
+
+def _heaviest_tail(weights: np.ndarray, x: np.ndarray) -> float:
+    """The largest weight of a tail with 1 % of the draws, over 1 %."""
+    count = max(1, len(x) // 100)
+    order = np.argsort(x, axis=0)
+    ends = np.stack([weights[order[:count]].sum(axis=0), weights[order[-count:]].sum(axis=0)])
+    return float(ends.max() * len(x) / count)
 
 
 def unchecked(reason: str) -> Quality:
     """No verdict, where no weights are known."""
-    return Quality(UNCHECKED, reason, *(float("nan"),) * 6)
+    return Quality(UNCHECKED, reason, *(float("nan"),) * 7)
 
 
 def _beyond(estimate: np.ndarray, error: np.ndarray) -> np.ndarray:
@@ -171,10 +185,13 @@ def decide(
     largest_sd: float,
     khat: float,
     effective: float,
+    tail: float,
 ) -> tuple[str, str]:
     """The verdict, and in words what it rests on."""
     words = f"means within {mean_error:.2f} sd, sds {least_sd:.2f} to {largest_sd:.2f} of exact"
     reach = f"k-hat {khat:.2f}, {effective:.0%} of the draws effective"
+    if tail > MOST_TAIL:
+        reach += f", a tail {tail:.1f} times as heavy"
     off = max(abs(np.log(least_sd)), abs(np.log(largest_sd)))
     # a tail that carries little of the weight does no harm, whatever its shape
     if khat > MOST_KHAT and effective < MOST_EFFECTIVE:
@@ -184,6 +201,7 @@ def decide(
     if (
         usable
         and mean_error <= TRUSTED_MEAN
+        and tail <= MOST_TAIL
         and off <= TRUSTED_SD
         and (khat <= MOST_KHAT or effective >= MOST_EFFECTIVE)
     ):
