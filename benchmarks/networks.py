@@ -289,10 +289,10 @@ def _own_epoch(spec, X, y):
     numbers = {"weights": 1.0, "local": 1e-9, "global": 1.0}
     number = partial(np.asarray, dtype=np.float32)
     confidence = {name: number(value) for name, value in numbers.items()}
-    problem = state.Problem(
+    problem = state.TrainingProblem(
         number(len(X)), confidence, None, number(0.002), number(10.0), number(0.05)
     )
-    stages = (state.Stage(0, 1000, 1.0),)
+    stages = (state.PathStage(0, 1000, 1.0),)
     schedule = state.Schedule(stages, len(X), BATCH, False, data_mesh(BATCH))
     weights = np.ones(len(X), np.float32)
     data = jax.device_put(Chunk(X, y, weights), placement(schedule.mesh))

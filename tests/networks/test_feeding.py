@@ -10,7 +10,7 @@ import pytest
 
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks import feeding, state
-from soubayes.networks.feeding import ArraySource, BatchSource, Moments, minibatches
+from soubayes.networks.feeding import ArraySource, BatchSource, ColumnMoments, minibatches
 
 # trainings of a few epochs learn little
 pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
@@ -27,7 +27,7 @@ def data(n=60):
 def test_moments_merge_to_those_of_all_rows():
     X = 1e6 + np.random.default_rng(0).normal(size=(100, 3)) * [1e-2, 1.0, 50.0]
     X[:, 1] = 0.1
-    moments = Moments()
+    moments = ColumnMoments()
     for part in np.split(X, [1, 40, 97]):
         moments.add(part, np.ones(len(part)))
     np.testing.assert_allclose(moments.mean, X.mean(axis=0), rtol=1e-12)
@@ -39,7 +39,7 @@ def test_moments_merge_to_those_of_all_rows():
 def test_weighted_moments_are_those_of_repeated_rows():
     rng = np.random.default_rng(0)
     X, counts = rng.normal(size=(30, 2)), rng.integers(1, 4, size=30)
-    moments = Moments()
+    moments = ColumnMoments()
     for rows in np.split(np.arange(30), [7, 19]):
         moments.add(X[rows], 1e200 * counts[rows])
     repeated = np.repeat(X, counts, axis=0)

@@ -15,7 +15,7 @@ from sklearn.datasets import make_friedman1
 from soubayes import Conv, Pool, SoUNetClassifier, SoUNetRegressor
 from soubayes.networks import path, state, storage, training
 from soubayes.networks.compaction import all_kept
-from soubayes.networks.state import Stage
+from soubayes.networks.state import PathStage
 from soubayes.networks.structure import Spec
 
 # trainings of a few epochs learn little
@@ -112,9 +112,9 @@ def test_the_first_stage_is_a_training_of_its_own(monkeypatch):
 
 def test_confidence_rises_gradually_within_a_stage():
     stages = path.stages([0.1, 1.0], 12)
-    assert stages == (Stage(0, 12, 0.1), Stage(12, 18, 1.0))
+    assert stages == (PathStage(0, 12, 0.1), PathStage(12, 18, 1.0))
     schedule = state.Schedule(stages, 100, 25, True, None)
-    problem = state.Problem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
+    problem = state.TrainingProblem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
     spec = Spec(((6, 1), Conv(3, 2, confidence=4.0), 2, 1))
     first, later = (state.stage_problem(spec, problem, schedule, epoch) for epoch in (11, 12))
     assert first.confidence["conv_1"] == pytest.approx(0.4)
@@ -140,8 +140,8 @@ def test_every_stage_may_have_its_own_number_of_epochs(tmp_path):
 def test_a_stage_starts_afresh_when_the_network_before_memorises(net):
     """17 weights; loss 10 and 20 nats of weights: J at the next confidence, 1, is 30."""
     spec = Spec((2, 4, 1))  # 3 x 4 + 5 weights
-    problem = state.Problem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
-    end = state.End({}, all_kept(spec), 12)
+    problem = state.TrainingProblem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
+    end = state.StageEnd({}, all_kept(spec), 12)
     row = {"loss": 10.0, "kl_weights": 20.0}
     stages = path.stages([0.1, 1.0], 12)
     for rows, constant, afresh in ((16, 29.0, True), (16, 31.0, False), (17, 29.0, False)):

@@ -28,7 +28,7 @@ def curve(n=100, seed=0):
 
 def problem(n=100, local=1e-9):
     confidence = {"weights": 1.0, "local": local, "global": 1.0, "noise": 1.0}
-    return state.Problem(
+    return state.TrainingProblem(
         np.float32(n),
         {name: np.float32(value) for name, value in confidence.items()},
         noise_prior(1.0, np.array([0.01]), n, 1.0),
@@ -224,7 +224,7 @@ def half_dead_run():
 
 
 def schedule(free_scales=True):
-    stages = (state.Stage(0, 10, 1.0),)
+    stages = (state.PathStage(0, 10, 1.0),)
     return state.Schedule(stages, 100, 100, True, data_mesh(100), free_scales=free_scales)
 
 

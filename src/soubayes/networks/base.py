@@ -45,10 +45,10 @@ from soubayes.networks.prediction import (
 from soubayes.networks.progress import Reporter, progress
 from soubayes.networks.settings import check_choice, check_seed, check_settings
 from soubayes.networks.state import (
-    End,
-    Problem,
     Run,
     Schedule,
+    StageEnd,
+    TrainingProblem,
     epochs_a_call,
     from_network,
     rescaled_noise,
@@ -69,11 +69,11 @@ SKIP_CONFIDENCE = 0.3  # in the weights of the linear part: 1 and 0.1 predict wo
 WIDE = 4  # prune_inputs="auto" is True where columns times this are at least the rows
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """What a call of `fit` is to train, on what, and how."""
 
     spec: Spec
-    problem: Problem
+    problem: TrainingProblem
     schedule: Schedule
     run: Run
     chunks: Callable[[int], Iterator[Chunk]]
@@ -97,7 +97,7 @@ class Data(NamedTuple):
 class Before(NamedTuple):
     """A network to go on from, and its confidence in the weights."""
 
-    end: End
+    end: StageEnd
     confidence: float
     noise_shape: float | None  # of the precision's posterior, which follows the number of rows
 
@@ -158,7 +158,7 @@ class BaseNet(SelectorMixin, Intake):
             self._refit(data)
         return self
 
-    def _train(self, plan: Plan) -> Run:
+    def _train(self, plan: TrainingPlan) -> Run:
         """Train to the end of a plan; Ctrl-C leaves the estimator at its last finished epoch."""
         with progress(self.verbose, plan.schedule.epochs) as show:
             report = Reporter(show, plan.folder, plan.info, plan.schedule.epochs)
@@ -258,7 +258,7 @@ class BaseNet(SelectorMixin, Intake):
         before: "Before | None" = None,
         folder: Any = None,
         part: float = 1.0,
-    ) -> Plan:
+    ) -> TrainingPlan:
         """What there is to train, and how; `part` of the epochs when it goes on from a network."""
         source, n, weight, seed = data.source, data.rows, data.weight, data.seed
         spec = self._spec()
@@ -313,7 +313,7 @@ class BaseNet(SelectorMixin, Intake):
         def chunks(epoch: int) -> Iterator[Chunk]:
             return source.chunks(prepare, np.random.default_rng([seed, epoch]))
 
-        return Plan(spec, problem, schedule, run, chunks, validator, folder, info)
+        return TrainingPlan(spec, problem, schedule, run, chunks, validator, folder, info)
 
     def at(self, confidence: float) -> Self:
         """The network of a path at one of its confidences, as an estimator of its own.
@@ -587,7 +587,7 @@ class BaseNet(SelectorMixin, Intake):
             raise ValueError("skip is True, but it needs a dense first layer, not a Conv.")
         return spec
 
-    def _problem(self, n: float, steps: int) -> Problem:
+    def _problem(self, n: float, steps: int) -> TrainingProblem:
         settings = self.get_params(deep=False)
         confidence = {
             name.removeprefix("confidence_"): np.asarray(value, np.float32)
@@ -602,7 +602,7 @@ class BaseNet(SelectorMixin, Intake):
             rate = float(np.clip(RATE_STEPS / steps, *RATES))
         numbers = (rate, speed, max(warmup, 1e-9))
         optimiser = (np.asarray(value, np.float32) for value in numbers)
-        return Problem(np.asarray(n, np.float32), confidence, self._noise(n), *optimiser)
+        return TrainingProblem(np.asarray(n, np.float32), confidence, self._noise(n), *optimiser)
 
     def _pace(self, n: float) -> tuple[float, float]:
         """Warm-up and speed of the scales; with few rows the KL terms weigh more, so go gently."""
@@ -670,7 +670,7 @@ class BaseNet(SelectorMixin, Intake):
         """The fitted state: the networks of the path and the one to use."""
         ends = [end for end in run.ends if end.epoch <= run.epoch]
         if not ends or ends[-1].epoch < run.epoch:  # interrupted within a stage
-            ends.append(End(jax.device_get(run.params), run.kept, run.epoch))
+            ends.append(StageEnd(jax.device_get(run.params), run.kept, run.epoch))
         self._set_fitted(spec, ends, storage.columns(run.rows[: run.epoch]))
         table: dict[str, Any] = {
             "confidence": list(values)[: len(ends)],
@@ -714,7 +714,7 @@ class BaseNet(SelectorMixin, Intake):
         if said:
             warnings.warn(" ".join(said), learning.LittleLearntWarning, stacklevel=3)
 
-    def _set_fitted(self, spec: Spec, ends: list[End], history: dict[str, Any]) -> None:
+    def _set_fitted(self, spec: Spec, ends: list[StageEnd], history: dict[str, Any]) -> None:
         self._ends, self._spec_fitted = ends, spec
         self.history_ = pd.DataFrame(history)
         self.n_iter_ = len(history.get("epoch", ()))

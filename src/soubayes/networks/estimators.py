@@ -12,13 +12,13 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from soubayes._types import State
 from soubayes.networks.base import BaseNet
-from soubayes.networks.feeding import Chunk, Moments, Scaler
+from soubayes.networks.feeding import Chunk, ColumnMoments, Scaler
 from soubayes.networks.learning import fitted_temperature, tempered
 from soubayes.networks.likelihoods import noise_prior
 from soubayes.networks.mixtures import NormalMixture, interval_tails
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
 from soubayes.networks.settings import check_choice
-from soubayes.networks.state import End
+from soubayes.networks.state import StageEnd
 from soubayes.networks.storage import labels_from_json, labels_to_json
 from soubayes.networks.structure import Conv, Pool
 
@@ -379,7 +379,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         return tags
 
     def _survey_y(self, chunks: Any) -> None:
-        moments = Moments()
+        moments = ColumnMoments()
         for y, weight in chunks:
             y = np.asarray(y, float)
             self._flat_y = y.ndim == 1
@@ -440,7 +440,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         self._flat_y, self._noise_shape = bool(info["flat_y"]), float(info["noise_shape"])
         self._n_outputs = len(self._y_scaler.shift)
 
-    def _check_params(self, ends: list[End]) -> None:
+    def _check_params(self, ends: list[StageEnd]) -> None:
         for end in ends:
             if end.params["noise"]["log_rate"].shape != (self._n_outputs,):
                 raise ValueError(f"the noise is not that of {self._n_outputs} targets")
@@ -821,5 +821,5 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self.classes_ = labels_from_json(info)
         self._n_outputs = len(self.classes_)
 
-    def _check_params(self, ends: list[End]) -> None:
+    def _check_params(self, ends: list[StageEnd]) -> None:
         """A classifier has nothing but its layers."""

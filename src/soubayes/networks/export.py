@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from soubayes._files import atomic_path
 from soubayes.networks.layers import forward, mean_weights
 from soubayes.networks.prediction import Network, drawn
-from soubayes.networks.structure import Step
+from soubayes.networks.structure import LayerShape
 
 _OPSET = 18
 _NODE = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
@@ -185,14 +185,16 @@ def _scaled(net: Any, graph: Graph) -> str:
     return graph.add("Cast", value, to=TensorProto.FLOAT)
 
 
-def _channels_first(step: Step, value: str, graph: Graph) -> str:
+def _channels_first(step: LayerShape, value: str, graph: Graph) -> str:
     """Rows as (rows, channels, height, width)."""
     value = graph.add("Reshape", value, graph.hold(np.array([0, *step.space, -1])))
     axes = [0, len(step.space) + 1, *range(1, len(step.space) + 1)]
     return graph.add("Transpose", value, perm=axes)
 
 
-def _convolution(graph: Graph, value: str, step: Step, weight: np.ndarray, groups: int) -> str:
+def _convolution(
+    graph: Graph, value: str, step: LayerShape, weight: np.ndarray, groups: int
+) -> str:
     """All draws in one convolution: channels of draw d are the d-th group."""
     draws, _, channels = weight.shape
     kernel = [step.kernel] * len(step.space)

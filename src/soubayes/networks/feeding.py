@@ -60,7 +60,7 @@ class Scaler:
         return np.asarray(values, float) * self.scale + self.shift
 
 
-class Moments:
+class ColumnMoments:
     """Mean, variance and range of every column, merged chunk by chunk (Chan et al.'s update).
 
     Rows count by their weights, which are positive and are added up in units of the first one.

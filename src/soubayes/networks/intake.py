@@ -19,7 +19,7 @@ from soubayes.networks.feeding import (
     ArraySource,
     BatchSource,
     Chunk,
-    Moments,
+    ColumnMoments,
     Scaler,
     check_weight,
     flat,
@@ -123,7 +123,7 @@ class Intake(BaseEstimator):
 
     def _survey(self, source: ArraySource | BatchSource) -> tuple[int, float]:
         """Rows and their total weight; sizes, scales and labels; in one walk over the data."""
-        moments, digest, width = Moments(), hashlib.sha256(), None
+        moments, digest, width = ColumnMoments(), hashlib.sha256(), None
         checks = isinstance(source, BatchSource)
 
         def targets() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -158,7 +158,7 @@ class Intake(BaseEstimator):
         self._data_print = digest.hexdigest()
         return moments.rows, moments.weight
 
-    def _scaler(self, moments: Moments) -> Scaler:
+    def _scaler(self, moments: ColumnMoments) -> Scaler:
         choice = self.scale_inputs
         if choice == "auto":
             choice = "common" if moments.one_unit() else "columns"

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from soubayes.networks.structure import Spec, Step
+from soubayes.networks.structure import LayerShape, Spec
 
 Layer = dict[str, Any]  # NumPy arrays, or JAX arrays while training
 
@@ -184,7 +184,7 @@ class Drawn:
         return (centre + jnp.sqrt(variance) * self.noises[i]) * self.scales["unit"][i]
 
 
-def convolved(x: Any, weight: Any, step: Step) -> Any:
+def convolved(x: Any, weight: Any, step: LayerShape) -> Any:
     """Patches times weights (entries + 1, channels), for JAX and NumPy; rows may come flat."""
     x = x.reshape(len(x), *step.space, -1)
     if step.same:
@@ -194,7 +194,7 @@ def convolved(x: Any, weight: Any, step: Step) -> Any:
     return (patches @ weight[:-1] + weight[-1]).reshape(len(x), *step.written, -1)
 
 
-def _patches(x: Any, step: Step) -> Any:
+def _patches(x: Any, step: LayerShape) -> Any:
     views = [x]
     for axis, count in enumerate(step.written, start=1):
         cut, length = [slice(None)] * axis, (count - 1) * step.stride + 1
@@ -204,7 +204,7 @@ def _patches(x: Any, step: Step) -> Any:
     return x.__array_namespace__().concatenate(views, axis=-1)
 
 
-def _patches_in_memory(x: np.ndarray, step: Step) -> np.ndarray:
+def _patches_in_memory(x: np.ndarray, step: LayerShape) -> np.ndarray:
     """The same for NumPy, 4 to 20 times as fast: a stretch of a patch lies in one piece."""
     x = np.ascontiguousarray(x)
     side, sizes = step.kernel, step.written
@@ -256,7 +256,7 @@ def _drawn_once(spec: Spec, layers: list[Layer]) -> int:
     return scales + sum(layer["mean"].size for step, layer in _pairs(spec, layers) if step.kernel)
 
 
-def _pairs(spec: Spec, layers: list[Layer]) -> list[tuple[Step, Layer]]:
+def _pairs(spec: Spec, layers: list[Layer]) -> list[tuple[LayerShape, Layer]]:
     return list(zip(spec.steps, layers, strict=True))
 
 

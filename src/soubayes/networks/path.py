@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from soubayes.networks.compaction import size_of
-from soubayes.networks.state import End, Stage
+from soubayes.networks.state import PathStage, StageEnd
 from soubayes.networks.structure import Spec
 
 CONFIDENCES = (0.03, 0.1, 0.3, 1.0)  # of confidence_weights="auto"
@@ -23,7 +23,7 @@ SEPARATE_ROWS, SEPARATE = (
     0.5,
 )  # with fewer rows "auto" trains each confidence by itself: epochs
 HELD_OUT, FEW_HELD_OUT, HELD_OUT_ROWS = 0.1, 0.3, 100  # part of the rows that "auto" scores on
-PAIRED = 0.75  # standard errors that a held-out loss may lie above the lowest: see the measurements
+PAIRED = 1.0  # standard errors that a held-out loss may lie above the lowest: see the measurements
 ROUND = 20  # default numbers of epochs are multiples of it, so that several fit into one call
 
 
@@ -52,15 +52,15 @@ def stages(
     epochs: int | Sequence[int],
     rounded: bool = False,
     all_later: float = ALL_LATER,
-) -> tuple[Stage, ...]:
+) -> tuple[PathStage, ...]:
     """Epochs of every confidence: given one by one, or shares of the number for the first.
 
     Shares are `rounded` to multiples of ROUND where nobody asked for a number.
 
     >>> stages([0.1, 1.0], 100)
-    (Stage(start=0, stop=100, confidence=0.1), Stage(start=100, stop=150, confidence=1.0))
+    (PathStage(start=0, stop=100, confidence=0.1), PathStage(start=100, stop=150, confidence=1.0))
     >>> stages([0.1, 1.0], [10, 30])
-    (Stage(start=0, stop=10, confidence=0.1), Stage(start=10, stop=40, confidence=1.0))
+    (PathStage(start=0, stop=10, confidence=0.1), PathStage(start=10, stop=40, confidence=1.0))
     """
     if isinstance(epochs, int):
         share = min(LATER, all_later / max(1, len(values) - 1))
@@ -69,10 +69,10 @@ def stages(
             epochs, later = (-(-count // ROUND) * ROUND for count in (epochs, later))
         epochs = [epochs, *[later] * (len(values) - 1)]
     stops = np.cumsum(epochs).tolist()
-    return tuple(map(Stage, [0, *stops[:-1]], stops, values))
+    return tuple(map(PathStage, [0, *stops[:-1]], stops, values))
 
 
-def describe(spec: Spec, ends: Sequence[End]) -> dict[str, list[Any]]:
+def describe(spec: Spec, ends: Sequence[StageEnd]) -> dict[str, list[Any]]:
     """Columns of a path's table that the networks themselves tell."""
     rows = []
     for end in ends:

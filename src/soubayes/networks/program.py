@@ -23,7 +23,7 @@ from soubayes.networks.layers import (
     weight_counts,
 )
 from soubayes.networks.likelihoods import categorical_loss, gaussian_kl, gaussian_loss
-from soubayes.networks.state import Problem
+from soubayes.networks.state import TrainingProblem
 from soubayes.networks.structure import Spec
 
 WEIGHT_THRESHOLD = 1e-5  # the paper's threshold for the sparsity of effective weights
@@ -42,7 +42,7 @@ def _scan(
     order: jax.Array,
     keys: jax.Array,
     times: jax.Array,
-    problem: Problem,
+    problem: TrainingProblem,
 ) -> tuple[dict[str, Any], Any, jax.Array, jax.Array]:
     """Take the minibatches `order` (epochs, steps, batch) of a chunk.
 
@@ -116,7 +116,7 @@ def objective(
     batch: Chunk,
     noise: tuple[jax.Array, jax.Array],
     t: jax.Array,
-    problem: Problem,
+    problem: TrainingProblem,
 ) -> tuple[jax.Array, jax.Array]:
     """(J/n on a minibatch with the KL terms warming up, the mean loss alone).
 
@@ -137,7 +137,7 @@ def objective(
     return loss + jnp.minimum(1.0, t / problem.warmup) * penalty / problem.weight, loss
 
 
-def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, jax.Array]:
+def block_kl(spec: Spec, params: dict[str, Any], problem: TrainingProblem) -> dict[str, jax.Array]:
     """KL in nats of every block: weights, local, global and, in regression, noise."""
     kl = kl_terms(spec, params["layers"])
     if problem.noise is not None:
@@ -145,7 +145,7 @@ def block_kl(spec: Spec, params: dict[str, Any], problem: Problem) -> dict[str, 
     return kl
 
 
-def _summary(spec: Spec, params: dict[str, Any], problem: Problem) -> jax.Array:
+def _summary(spec: Spec, params: dict[str, Any], problem: TrainingProblem) -> jax.Array:
     """KL of the blocks, active units and weights above the threshold, as one vector to fetch."""
     layers = params["layers"]
     kl = block_kl(spec, params, problem)

@@ -11,18 +11,18 @@ import optax
 from soubayes.networks.compaction import Kept, all_kept, remove, size_of
 from soubayes.networks.feeding import minibatches
 from soubayes.networks.layers import init_layers
-from soubayes.networks.likelihoods import NoisePrior, init_noise
+from soubayes.networks.likelihoods import PrecisionPrior, init_noise
 from soubayes.networks.structure import Spec
 
 BLOCK_STEPS, BLOCK_FLOPS = 200, 2e10  # what one compiled call may hold of small epochs
 
 
-class Problem(NamedTuple):
+class TrainingProblem(NamedTuple):
     """Numbers of the objective and the optimiser; traced, so changing them compiles nothing."""
 
     weight: np.ndarray  # of all rows together: their number where rows have no weights
     confidence: dict[str, np.ndarray]
-    noise: NoisePrior | None  # None: a classifier
+    noise: PrecisionPrior | None  # None: a classifier
     learning_rate: np.ndarray
     scale_speed: np.ndarray
     warmup: np.ndarray
@@ -31,7 +31,7 @@ class Problem(NamedTuple):
     )  # what confidence["weights"] begins a stage at, over itself
 
 
-class End(NamedTuple):
+class StageEnd(NamedTuple):
     """The network at the end of a stage, in NumPy."""
 
     params: dict[str, Any]
@@ -47,10 +47,10 @@ class Run(NamedTuple):
     kept: Kept
     epoch: int
     rows: list[dict[str, Any]]  # the history; shared by all Runs of a training, longest last
-    ends: list[End]  # the network at the end of every stage so far, shared likewise
+    ends: list[StageEnd]  # the network at the end of every stage so far, shared likewise
 
 
-class Stage(NamedTuple):
+class PathStage(NamedTuple):
     """Epochs at one confidence in the weights; a path has several, each begun where one ended."""
 
     start: int
@@ -66,7 +66,7 @@ class Stage(NamedTuple):
 class Schedule:
     """How long, in what portions, and whether dead units are removed."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[PathStage, ...]
     rows: int
     batch_size: int
     compact: bool
@@ -87,15 +87,15 @@ class Schedule:
         return next(i for i, stage in enumerate(self.stages) if epoch < stage.stop)
 
 
-def start(spec: Spec, problem: Problem, seed: int) -> Run:
+def start(spec: Spec, problem: TrainingProblem, seed: int) -> Run:
     """A run before its first epoch."""
     params: dict[str, Any] = {"layers": init_layers(spec, np.random.default_rng(seed))}
     if problem.noise is not None:
         params["noise"] = init_noise(problem.noise)
-    return from_network(End(params, all_kept(spec), 0))
+    return from_network(StageEnd(params, all_kept(spec), 0))
 
 
-def from_network(end: End) -> Run:
+def from_network(end: StageEnd) -> Run:
     """A run that goes on from a network, before its first epoch."""
     moments = optax.ScaleByAdamState(
         count=np.zeros((), np.int32),
@@ -105,7 +105,7 @@ def from_network(end: End) -> Run:
     return Run(end.params, moments, end.kept, 0, [], [])
 
 
-def rescaled_noise(end: End, before: float | None, now: float | None) -> End:
+def rescaled_noise(end: StageEnd, before: float | None, now: float | None) -> StageEnd:
     """The network with the same noise, for another shape of the precision's posterior."""
     if before is None or now is None:
         return end  # a classifier
@@ -114,8 +114,8 @@ def rescaled_noise(end: End, before: float | None, now: float | None) -> End:
 
 
 def stage_problem(
-    spec: Spec, problem: Problem, schedule: Schedule, epoch: int, *, afresh: bool = False
-) -> Problem:
+    spec: Spec, problem: TrainingProblem, schedule: Schedule, epoch: int, *, afresh: bool = False
+) -> TrainingProblem:
     """The numbers of the objective in the stage that an epoch belongs to.
 
     The confidence of a later stage moves from that of the one before, and its KL terms do not warm
@@ -131,7 +131,7 @@ def stage_problem(
     return problem._replace(warmup=np.asarray(1e-9, np.float32), rise=rise)
 
 
-def starts_afresh(spec: Spec, problem: Problem, schedule: Schedule, run: Run) -> bool:
+def starts_afresh(spec: Spec, problem: TrainingProblem, schedule: Schedule, run: Run) -> bool:
     """Whether the stage of the run's next epoch starts from new weights.
 
     A later stage does so when the network of the stage before memorises the rows: it has more
@@ -149,7 +149,7 @@ def starts_afresh(spec: Spec, problem: Problem, schedule: Schedule, run: Run) ->
     return parameters > schedule.rows and last["loss"] + penalty > schedule.constant_loss
 
 
-def afresh(spec: Spec, problem: Problem, run: Run, seed: int) -> Run:
+def afresh(spec: Spec, problem: TrainingProblem, run: Run, seed: int) -> Run:
     """The run with new weights of the units and inputs that are left."""
     new = start(spec, problem, seed)
 

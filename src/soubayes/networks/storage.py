@@ -19,7 +19,7 @@ from soubayes._files import atomic_path
 from soubayes._optional import require
 from soubayes.networks.compaction import Kept, size_of
 from soubayes.networks.layers import layer_shapes
-from soubayes.networks.state import End, Run
+from soubayes.networks.state import Run, StageEnd
 from soubayes.networks.structure import Spec
 
 _FORMAT = 3
@@ -117,14 +117,14 @@ def read_checkpoint(folder: str | os.PathLike[str]) -> tuple[Run, dict[str, Any]
     return Run(tree["params"], moments, Kept(**tree["kept"]), info["epoch"], rows, ends), info
 
 
-def ends_tree(ends: list[End]) -> list[dict[str, Any]]:
+def ends_tree(ends: list[StageEnd]) -> list[dict[str, Any]]:
     """Networks as a tree to write."""
     return [{"params": end.params, "kept": end.kept._asdict(), "epoch": end.epoch} for end in ends]
 
 
-def read_ends(tree: dict[str, Any]) -> list[End]:
+def read_ends(tree: dict[str, Any]) -> list[StageEnd]:
     """The networks of a tree that was read."""
-    return [End(end["params"], Kept(**end["kept"]), int(end["epoch"])) for end in tree["ends"]]
+    return [StageEnd(end["params"], Kept(**end["kept"]), int(end["epoch"])) for end in tree["ends"]]
 
 
 def check_class(path: str | os.PathLike[str], info: dict[str, Any], wanted: str) -> None:
@@ -145,7 +145,7 @@ def crafted(path: str | os.PathLike[str]) -> Iterator[None]:
         ) from error
 
 
-def check_ends(spec: Spec, ends: list[End], epochs: int) -> None:
+def check_ends(spec: Spec, ends: list[StageEnd], epochs: int) -> None:
     """Raise unless networks of a file fit their structure, so that nothing fails or reads later."""
     if not ends:
         raise ValueError("it holds no network")

@@ -92,7 +92,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerShape:
     """A layer with weights, in sizes before any removal."""
 
     inputs: int  # entries that a unit reads: all features, or those of a patch
@@ -121,7 +121,7 @@ class Step:
     def padding(self) -> tuple[tuple[int, int], ...]:
         """Zeros before and after every side; an odd one comes after.
 
-        >>> Step(9, 1, kernel=3, space=(5, 4), same=True, stride=2).padding
+        >>> LayerShape(9, 1, kernel=3, space=(5, 4), same=True, stride=2).padding
         ((1, 1), (0, 1))
         """
         if not self.same:
@@ -151,7 +151,7 @@ class Spec:
     skip: bool = False  # whether the outputs read the columns of X too
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[LayerShape, ...]:
         """The layers with weights, first to last."""
         *hidden, last = _steps(self.layout)
         return (*hidden, replace(last, inputs=last.inputs + self.n_inputs) if self.skip else last)
@@ -318,7 +318,7 @@ def _shape(inputs: Any) -> Shape:
     return tuple(inputs) if isinstance(inputs, tuple) else (inputs,)
 
 
-def _steps(layout: tuple[Any, ...]) -> tuple[Step, ...]:
+def _steps(layout: tuple[Any, ...]) -> tuple[LayerShape, ...]:
     shape, steps = _shape(layout[0]), []
     for part in layout[1:]:
         if isinstance(part, Conv):
@@ -335,12 +335,12 @@ def _steps(layout: tuple[Any, ...]) -> tuple[Step, ...]:
         else:
             after_conv = bool(steps) and steps[-1].kernel > 0
             positions = prod(shape[:-1]) if after_conv else 0
-            steps.append(Step(prod(shape), int(part), positions=positions))
+            steps.append(LayerShape(prod(shape), int(part), positions=positions))
             shape = (int(part),)
     return tuple(steps)
 
 
-def _convolution(part: Conv, shape: Shape) -> Step:
+def _convolution(part: Conv, shape: Shape) -> LayerShape:
     if len(shape) not in (2, 3):
         raise ValueError(
             f"hidden has {part} where it reads {shape}, but a Conv reads (length, channels) or "
@@ -351,7 +351,7 @@ def _convolution(part: Conv, shape: Shape) -> Step:
     if min(shape[:-1]) < part.kernel and not same:
         raise ValueError(f"hidden has {part}, whose kernel is larger than what it reads, {shape}.")
     inputs = part.kernel ** (len(shape) - 1) * shape[-1]
-    return Step(
+    return LayerShape(
         inputs, part.channels, part.kernel, shape[:-1],
         confidence=float(part.confidence), same=same, stride=part.stride,
     )  # fmt: skip

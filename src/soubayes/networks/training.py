@@ -34,10 +34,10 @@ from soubayes.networks.layers import (
 from soubayes.networks.program import WEIGHT_THRESHOLD, scan_chunk, scan_together
 from soubayes.networks.progress import CHECKPOINT_SECONDS
 from soubayes.networks.state import (
-    End,
-    Problem,
     Run,
     Schedule,
+    StageEnd,
+    TrainingProblem,
     afresh,
     stage_problem,
     start,
@@ -55,7 +55,7 @@ DEAD_LINEAR = 1.0  # likewise a skipped column: one weight with |mean| = 2.5 sd 
 
 def train(
     spec: Spec,
-    problem: Problem,
+    problem: TrainingProblem,
     schedule: Schedule,
     run: Run,
     seed: int,
@@ -98,7 +98,7 @@ def _score(run: Run, schedule: Schedule) -> float:
 
 def train_together(
     spec: Spec,
-    problems: list[list[Problem]],
+    problems: list[list[TrainingProblem]],
     schedule: Schedule,
     runs: list[list[Run]],
     seeds: list[int],
@@ -184,7 +184,7 @@ def _stacked(trees: list[Any]) -> Any:
 
 def _block(
     spec: Spec,
-    problem: Problem,
+    problem: TrainingProblem,
     schedule: Schedule,
     run: Run,
     seed: int,
@@ -250,7 +250,7 @@ def _handed_over(spec: Spec, schedule: Schedule, run: Run, number: int) -> Run:
     layers = jax.device_get(handed.params["layers"])
     counts = active_counts(layers), weight_counts(layers, WEIGHT_THRESHOLD)
     run.rows[run.epoch - 1] |= _count_columns(spec, *counts)
-    run.ends[number:] = [End(jax.device_get(handed.params), handed.kept, run.epoch)]
+    run.ends[number:] = [StageEnd(jax.device_get(handed.params), handed.kept, run.epoch)]
     return handed
 
 
@@ -316,7 +316,7 @@ def _known(spec: Spec, layers: list[Layer]) -> list[np.ndarray]:
 
 
 def _history_row(
-    spec: Spec, problem: Problem, epoch: int, loss: float, summary: np.ndarray
+    spec: Spec, problem: TrainingProblem, epoch: int, loss: float, summary: np.ndarray
 ) -> dict[str, Any]:
     names = spec.blocks if problem.noise is None else (*spec.blocks, "noise")
     parts = np.split(summary.astype(float), np.cumsum([len(names), spec.n_hidden]))
