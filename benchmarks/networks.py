@@ -29,6 +29,7 @@ from soubayes.networks.feeding import Chunk, data_mesh, placement
 from soubayes.networks.layers import pooled
 from soubayes.networks.likelihoods import categorical_loss
 from soubayes.networks.structure import Conv, Pool, Spec
+from soubayes.paper.toy_networks import PAPER
 
 BATCH = 100
 ADAM = optax.adam(1e-3)
@@ -82,7 +83,10 @@ def path(epochs: int = 100, width: int = 200) -> pd.DataFrame:
     def train(confidence):
         began = time.perf_counter()
         net = SoUNetClassifier(
-            (width, width), confidence_weights=confidence, epochs=epochs, random_state=0
+            (width, width),
+            epochs=epochs,
+            random_state=0,
+            **{**PAPER, "confidence_weights": confidence},
         ).fit(data.X_train, data.y_train)
         return net, time.perf_counter() - began
 
@@ -117,12 +121,12 @@ def _in_turns(runners, repeats):
 
 
 def compaction(epochs: int = 100) -> pd.DataFrame:
-    """Seconds of the default training at width 200, with and without compaction."""
+    """Seconds of the paper's training at width 200, with and without compaction."""
     data = load_mnist()
     rows = []
     for compact in (True, False):
         began = time.perf_counter()
-        net = SoUNetClassifier(epochs=epochs, compact=compact, random_state=0)
+        net = SoUNetClassifier((200, 200), epochs=epochs, compact=compact, random_state=0, **PAPER)
         net.fit(data.X_train, data.y_train)
         seconds = time.perf_counter() - began
         accuracy = np.mean(net.predict(data.X_test, mode="mean") == data.y_test)
@@ -145,7 +149,7 @@ def wide(width: int, epochs: int = 100) -> pd.DataFrame:
     plain = epochs * (time.perf_counter() - began)
     data = load_mnist()
     began = time.perf_counter()
-    net = SoUNetClassifier((width, width), epochs=epochs, random_state=0)
+    net = SoUNetClassifier((width, width), epochs=epochs, random_state=0, **PAPER)
     net.fit(data.X_train, data.y_train)
     own = time.perf_counter() - began
     accuracy = np.mean(net.predict(data.X_test, mode="mean") == data.y_test)
@@ -163,7 +167,7 @@ def predict(width: int = 200, repeats: int = 5) -> pd.DataFrame:
     table: dict[str, list[float]] = {}
     for mode in ("mean", "draws"):
         for size in (width, 30):
-            net = SoUNetClassifier((size, size), epochs=1, compact=False).fit(X, y)
+            net = SoUNetClassifier((size, size), epochs=1, compact=False, **PAPER).fit(X, y)
             times = []
             for _ in range(repeats if mode == "mean" else 1):
                 began = time.perf_counter()
