@@ -84,10 +84,11 @@ def chains_for_arviz(
     groups = {"posterior": dict(posterior)}
     if log_likelihood:
         groups["log_likelihood"] = dict(log_likelihood)
+    labels = {name: given for name, given in (("coords", coords), ("dims", dims)) if given}
     old = _old_arviz()
     if old is not None:
-        return old.from_dict(**groups, coords=coords, dims=dims)
-    return require("arviz_base", "to_arviz").from_dict(groups, coords=coords, dims=dims)
+        return old.from_dict(**groups, **labels)
+    return require("arviz_base", "to_arviz").from_dict(groups, **labels)
 
 
 def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:

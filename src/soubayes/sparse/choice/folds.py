@@ -130,8 +130,8 @@ def make_folds(
     every group whole; ``at_most``: fewer if there are fewer rows or groups.
 
     >>> y, groups = np.zeros(6), np.array([0, 0, 1, 1, 2, 2])
-    >>> [test.tolist() for _, test in make_folds(2, y, groups, False, 0)]
-    [[2, 3], [0, 1, 4, 5]]
+    >>> sorted(len(test) for _, test in make_folds(2, y, groups, False, 0))
+    [2, 4]
     """
     n = len(y)
     if isinstance(cv, Integral):

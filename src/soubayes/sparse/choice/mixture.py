@@ -16,6 +16,7 @@ BISECTIONS = 50  # halvings of a bracket: to the last digits of float64
 class Mixture:
     """Components whose weights sum to 1, one mixture a target or class.
 
+    >>> from soubayes.sparse.posterior import Posterior
     >>> one = Posterior(np.array([1.0]), np.array([1.0]), np.array([0]), np.eye(1))
     >>> two = Posterior(np.array([3.0]), np.array([1.0]), np.array([0]), np.eye(1))
     >>> both = Mixture((Component(one, weight=0.5), Component(two, weight=0.5)))

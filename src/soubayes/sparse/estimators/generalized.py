@@ -172,7 +172,7 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
     >>> X = rng.normal(size=(200, 10))
     >>> y = rng.exponential(np.exp(X[:, 0]))
     >>> model = SoUGeneralizedRegression(Exponential()).fit(X, y)
-    >>> np.flatnonzero(model.selected_), model.coef_[:1].round(1)
+    >>> np.flatnonzero(model.selected_), model.sparse_.coef_[:1].round(1)
     (array([0]), array([1.]))
     """
 

@@ -112,7 +112,7 @@ def split_precision(
     sum_g gt_g (1 - rate_t kappa_g/(rho d_g)) + gn (rate_n kappa_n rho - 1), kappa = a/(a-1).
     Solving for d and rho instead of tau and nu in turn is what makes the solvers fast.
 
-    >>> from soubayes.sparse.scales.exponential import Exponential
+    >>> from soubayes.sparse.scales.priors import Exponential
     >>> tau, nu = split_precision(Exponential(10.0), Exponential(10.0), np.ones(3), 1.0, 1e-9, 1.0)
     >>> bool(np.allclose(tau.mean_inverse * nu.mean_inverse, 1.0))
     True
@@ -182,7 +182,7 @@ def stationary_precision(
     w = s^2/(Q - s) when Q > s and (s - Q)/(2g), a coefficient that is practically zero, when not:
     the confidence in beta is a threshold on z^2 = gamma_b Q/s.
 
-    >>> from soubayes.sparse.scales.exponential import Exponential
+    >>> from soubayes.sparse.scales.priors import Exponential
     >>> w = stationary_precision(Exponential(10.0), 4.0, np.array([8.0, 2.0]), 1e-9, 1.0, 1e9)
     >>> [f"{x:.4g}" for x in w]
     ['4', '1e+09']
