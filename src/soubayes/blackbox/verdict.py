@@ -17,7 +17,8 @@ from soubayes.results import pareto_smoothed
 TRUSTED, ROUGH, USELESS = "trusted", "rough", "not to be used"
 UNCHECKED = "not checked"
 # The weights see less than all of an error, because they see what the draws reach. So the bounds
-# lie within those of the verdict (0.10 and 0.25 sd); chosen on simulated posteriors.
+# lie within those of the verdict (0.10 and 0.25 sd). How they were chosen, and on what, is in
+# docs/development/blackbox.md.
 TRUSTED_MEAN, TRUSTED_SD = 0.07, 0.06
 ROUGH_MEAN, ROUGH_SD = 0.18, 0.25
 MOST_TAIL = 2.5  # times its share: funnels whose neck a fit does not reach had 2.8 and 3.1
