@@ -179,7 +179,6 @@ class SparsePoint:
     """One target, or one class against the rest, at the point that its path reports."""
 
     component: Component  # q of the coefficients and the predictor at the mean of X; the noise
-    coefficients: int  # p, the first entries of q
     units: Array  # (p,) of a standardised coefficient
     selected: Array  # (p,) bool
     shrinkage: Array  # (p,) kappa_j, 1 where dropped
@@ -192,7 +191,6 @@ class SparsePoint:
     converged: bool
     solver: str  # that ran
     path: PathPoints
-    likelihood: Any = None  # with its nuisance parameters as fitted, if it has any
 
     @property
     def effective(self) -> float:

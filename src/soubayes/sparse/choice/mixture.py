@@ -98,11 +98,6 @@ class Mixture:
         sds = np.sqrt(variances)
         return np.stack([_quantile(means, sds, self.weights, level) for level in levels], axis=1)
 
-    @property
-    def inflation(self) -> float:
-        """By how much predictive variances are multiplied, averaged over the components."""
-        return float(sum(part.weight * part.inflation for part in self.components))
-
     def coefficient_quantiles(self, levels: Array, p: int) -> Array:
         """(levels, p) quantiles of the first p coefficients.
 

@@ -250,6 +250,18 @@ class SparseEstimator(BaseEstimator):
         self._check_numbers()
         return self
 
+    def _finish(
+        self,
+        points: list[SparsePoint],
+        x_mean: Array,
+        choices: list[Choice] | None = None,
+        supports: list[SupportPosterior] | None = None,
+    ) -> Self:
+        """The end of a fit: its attributes, and a warning if a solver did not converge."""
+        self._report(points, x_mean, choices, supports)
+        self._warn_unconverged()
+        return self
+
     def _as_point(self) -> Self:
         """An estimator of this class with the same data, to report the sparse point."""
         point = type(self)(**{**self.get_params(deep=False), "choice": "path"})

@@ -409,7 +409,7 @@ class SoULinearRegression(
             else:
                 counts = np.ones(len(Y)) if weight is None else weight
                 choices = self._choose_rows(candidates, intake, X, Y, counts, groups)
-        return self._finish(points, intake, choices, supports)
+        return self._finish(points, intake.units.x_mean, choices, supports)
 
     def _fit_moments(self) -> Self:
         """From the statistics of the folds, whose rows are gone."""
@@ -420,7 +420,7 @@ class SoULinearRegression(
         choices = None
         if self._chooses() and self._moments.rows >= max(FEWEST, len(self._moments.folds)):
             choices = self._choose_moments(LinearCandidates(settings, points))
-        return self._finish(points, intake, choices, supports)
+        return self._finish(points, intake.units.x_mean, choices, supports)
 
     def _fit_points(
         self, intake: Intake, settings: LinearSettings
@@ -431,17 +431,6 @@ class SoULinearRegression(
             return points, None
         with solver_threads(int(min(intake.designs[0].n, len(intake.units.x_scale)))):
             return points, [linear_supports(one, intake.units, t) for t, one in enumerate(solved)]
-
-    def _finish(
-        self,
-        points: list[SparsePoint],
-        intake: Intake,
-        choices: list[Choice] | None,
-        supports: list[SupportPosterior] | None,
-    ) -> Self:
-        self._report(points, intake.units.x_mean, choices, supports)
-        self._warn_unconverged()
-        return self
 
     def _chooses(self) -> bool:
         """Whether there is something to choose by prediction."""

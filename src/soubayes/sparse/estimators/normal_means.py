@@ -183,9 +183,7 @@ class SoUNormalMeans(SparseEstimator):
         self.n_units_ = units
         where = TargetUnits(np.zeros(units), np.ones(units), np.zeros(1), scale * unit)
         (solved,) = solve_targets(Intake([design], where), self._settings())
-        self._report([describe(solved, where, 0)], where.x_mean)
-        self._warn_unconverged()
-        return self
+        return self._finish([describe(solved, where, 0)], where.x_mean)
 
     def _check_parameters(self) -> None:
         check_shared(self, solvers=("path", "coordinate"))

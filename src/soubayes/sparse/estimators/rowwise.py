@@ -21,9 +21,7 @@ from soubayes.sparse.estimators.base import (
     shared_settings,
 )
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings, choose_ends
-from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.model import parse_blocks
-from soubayes.sparse.posterior import SparsePoint
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -130,17 +128,6 @@ class RowwiseEstimator(SparseEstimator):
             what = f"cv is {shown(self.cv)}, but streamed rows cannot be held out"
             say_path(type(self).__name__, what)
         return self._finish([each.point for each in solved], intake.units.mean, choices)
-
-    def _finish(
-        self,
-        points: list[SparsePoint],
-        x_mean: Array,
-        choices: list[Choice] | None = None,
-        supports: list[SupportPosterior] | None = None,
-    ) -> Self:
-        self._report(points, x_mean, choices, supports)
-        self._warn_unconverged()
-        return self
 
     def _predictors(self, X: Any) -> list[tuple[Array, Array]]:
         """Of every target: means and variances of alpha + x' beta, (components, n)."""

@@ -50,7 +50,6 @@ def describe(
         q = q.joined(float(mean[p]), float(spread.variance[p]))
     return SparsePoint(
         component=Component(q, likelihood=fitted_nuisance(outcome.fit.likelihood)),
-        coefficients=p,
         units=1.0 / units.scale,
         selected=selected[back],
         shrinkage=np.where(selected, shrinkage[:p], 1.0)[back],

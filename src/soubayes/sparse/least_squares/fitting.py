@@ -135,7 +135,6 @@ def describe(solved: Solved, units: TargetUnits, t: int) -> SparsePoint:
     component = in_units(design, s, units, t)
     return SparsePoint(
         component=component,
-        coefficients=len(units.x_scale),
         units=units.y_scale[t] / units.x_scale,
         selected=s.selected,
         shrinkage=kappa,
