@@ -73,7 +73,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .venv-demo .venv-lowest docs/_build docs/auto_examples docs/api/generated docs/api/backreferences docs/paper/generated build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-demo .venv-lowest docs/_build docs/auto_examples docs/executed docs/api/generated docs/api/backreferences docs/paper/generated build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -32,6 +32,7 @@ extensions = [
     "sphinx.ext.mathjax",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "executed_pages",
 ]
 exclude_patterns = ["_build", "results", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]

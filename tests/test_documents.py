@@ -43,13 +43,51 @@ def scratch(tmp_path, monkeypatch):
     plt.close("all")
 
 
+@pytest.fixture
+def executed_pages(monkeypatch):
+    """What the build of the site runs pages with."""
+    pytest.importorskip("matplotlib")
+    monkeypatch.syspath_prepend(str(DOCS))
+    return importlib.import_module("executed_pages")
+
+
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if CODE.search(page.read_text())], ids=name_of
 )
-def test_python_blocks_of_a_page_run_in_order(page, scratch):
-    namespace: dict = {}
-    for code in CODE.findall(page.read_text()):
-        exec(compile(code, str(page), "exec"), namespace)
+def test_python_blocks_of_a_page_run_in_order(page, executed_pages, tmp_path):
+    text = executed_pages.with_outputs(page.read_text(), tmp_path, page.stem)
+    assert len(CODE.findall(text)) == len(CODE.findall(page.read_text()))
+
+
+def test_a_page_shows_what_its_blocks_print_and_draw(executed_pages, tmp_path):
+    page = """# Title
+
+```python
+import matplotlib.pyplot as plt
+x = 3
+fig, ax = plt.subplots()
+ax.set(xlabel="time", ylabel="$x$")
+```
+
+```python
+print(x + 1)
+```
+"""
+    text = executed_pages.with_outputs(page, tmp_path, "page")
+    assert text.index("![ x  against time](/executed/page-1.png)") < text.index("print(x + 1)")
+    assert text.endswith("```\n\n```text\n4\n```\n")
+    assert (tmp_path / "page-1.png").stat().st_size > 1000
+
+
+def test_a_page_that_warns_does_not_pass(executed_pages, tmp_path):
+    page = '```python\nimport warnings\nwarnings.warn("old")\n```\n'
+    with pytest.raises(UserWarning, match="old"):
+        executed_pages.with_outputs(page, tmp_path, "page")
+
+
+@pytest.mark.parametrize("page", [*(DOCS / "guide").glob("*.md")], ids=name_of)
+def test_output_of_the_guide_is_never_written_by_hand(page):
+    assert not re.search(r"^```python\n(?:(?!^```).*\n)*^```\n\n```text", page.read_text(), re.M)
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
