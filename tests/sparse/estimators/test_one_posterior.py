@@ -59,8 +59,20 @@ def test_a_table_is_of_one_posterior(model):
         np.testing.assert_array_equal(table["selected"], np.ravel(model.selected_))
         variance = np.diagonal(each.covariance_, axis1=-2, axis2=-1)
         np.testing.assert_allclose(np.sqrt(variance).ravel(), np.ravel(each.coef_sd_), rtol=1e-6)
-    assert model.summary().columns.name == "mixture"
+    assert model.summary().columns.name == "mixture, not recalibrated"
     assert model.sparse_.summary().columns.name == "sparse point"
+
+
+def test_the_recalibration_has_a_name_of_its_own(model):
+    for name in ("inflation_", "odds_power_"):
+        assert np.all(getattr(model.sparse_, name, 1.0) == 1.0)
+    if hasattr(model, "odds_power_"):
+        np.testing.assert_array_equal(model.odds_power_, [m.power for m in model.mixtures_])
+    if hasattr(model, "inflation_"):
+        tables = model.candidates_ if isinstance(model.candidates_, list) else [model.candidates_]
+        mean = [table["weight"] @ table["inflation"].fillna(0.0) for table in tables]
+        np.testing.assert_allclose(np.ravel(model.inflation_), mean)
+        assert np.all(np.asarray(model.inflation_) >= 1.0)
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.99])

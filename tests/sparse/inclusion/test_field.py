@@ -26,7 +26,8 @@ def direct(d):
 
 def check(evidence, d):
     for found, expected in zip(evidence, direct(d), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-9)
+        # Omega has condition numbers up to 2e7, so that its inverse has 8 digits on any BLAS
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
 
 @pytest.fixture(params=SOURCES)

@@ -69,6 +69,7 @@ def mix_ends(ends: list[End], n: float) -> Choice:
         "mixture_error": np.full(len(ends), float(weights @ cost) / n),  # at most, by convexity
         "weight": weights,
         "effective_columns": [end.effective for end in ends],
+        "inflation": np.ones(len(ends)),
         "coverage": unknown,
         "coverage_recalibrated": unknown,
     }

@@ -38,6 +38,11 @@ class Mixture:
         return float(sum(part.weight * part.noise for part in self.components))
 
     @property
+    def inflation(self) -> float:
+        """The factor of the predictive variance, averaged over the components."""
+        return float(sum(part.weight * part.inflation for part in self.components))
+
+    @property
     def mean(self) -> Array:
         """The posterior mean of the coefficients (and of the predictor at the mean of X)."""
         return np.asarray(sum(part.weight * part.posterior.mean for part in self.components))

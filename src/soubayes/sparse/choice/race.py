@@ -293,6 +293,7 @@ class _Race:
             "mixture_error": beside,
             "weight": weights,
             "effective_columns": [fits.effective[t].get(label, np.nan) for label in self.labels],
+            "inflation": placed(scored.inflation),
             "coverage": placed(scored.coverage),
             "coverage_recalibrated": placed(scored.recalibrated),
         }

@@ -47,6 +47,7 @@ class SparseEstimator(BaseEstimator):
     """
 
     _single: bool
+    _path_solver = "path"  # the solver that follows a path, so that there is something to choose
     _x_mean: Array
     mixtures_: list[Mixture]
     selected_: Array
@@ -101,9 +102,9 @@ class SparseEstimator(BaseEstimator):
         Notes
         -----
         Intervals are central. They are those of a mixture of Student's t distributions where the
-        noise is estimated. They do not include the recalibration of predictions. The sparse point
-        and the supports have summaries of their own: ``sparse_.summary()`` and
-        ``supports_.summary()``.
+        noise is estimated. They do not include the recalibration of predictions (``inflation_``,
+        ``odds_power_``). The sparse point and the supports have summaries of their own:
+        ``sparse_.summary()`` and ``supports_.summary()``.
         """
         check_is_fitted(self)
         check_level("level", level)
@@ -130,7 +131,8 @@ class SparseEstimator(BaseEstimator):
         table = frames[0]
         if not self._single:
             table = pd.concat(frames, keys=self._target_names(), names=["target"])
-        table.columns.name = "mixture" if "_sparse_point" in self.__dict__ else "sparse point"
+        chosen = "_sparse_point" in self.__dict__
+        table.columns.name = "mixture, not recalibrated" if chosen else "sparse point"
         return table
 
     def sample(self, n: int = 1, random_state: Seed = None) -> dict[str, Array]:
@@ -211,6 +213,12 @@ class SparseEstimator(BaseEstimator):
         text = explorer_page(self, title=title)
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
+
+    def _chooses(self) -> bool:
+        """Whether confidences are left to the choice by prediction."""
+        free = self.confidence_coef == "auto" and self.confidence_local == "auto"
+        asked = self.choice == "prediction" and self.cv is not None
+        return asked and free and self.solver == self._path_solver
 
     # ---- what a fit sets --------------------------------------------------------------------
 
@@ -421,7 +429,7 @@ def set_columns(estimator: Any, count: int, names: Array | None) -> None:
         del estimator.feature_names_in_
 
 
-def check_shared(estimator: Any, *, solvers: tuple[str, ...]) -> None:
+def check_shared(estimator: Any) -> None:
     """What every sparse estimator has: confidences, priors, the solver and its limits."""
     check_confidences(estimator, "confidence_global")
     for name in ("confidence_coef", "confidence_local"):
@@ -433,7 +441,7 @@ def check_shared(estimator: Any, *, solvers: tuple[str, ...]) -> None:
                 f"{name} is {shown(value)}, but it must be 'auto' or a number greater than 0."
             )
     make_prior(estimator.prior, 1.0)
-    check_choice("solver", estimator.solver, solvers)
+    check_choice("solver", estimator.solver, (estimator._path_solver, "coordinate"))
     check_positive(estimator, "rate_local", "rate_global", "tol", "max_iter")
 
 

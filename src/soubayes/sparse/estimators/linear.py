@@ -31,6 +31,7 @@ from soubayes.sparse.choice.folds import (
     make_folds,
     refuse_groups,
 )
+from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Choice, InMemory, choose
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS
 from soubayes.sparse.designs.moments import FoldedMoments, GatherPlan, folded_moments, gather
@@ -156,6 +157,10 @@ class SoULinearRegression(
         Posterior standard deviation of the intercept.
     noise_variance_ : float or ndarray of shape (targets,)
         Estimated noise variance.
+    inflation_ : float or ndarray of shape (targets,)
+        Recalibration of predictions: the factor of the predictive variances that held-out rows ask
+        for, averaged over the mixture; 1 without a choice by prediction. ``candidates_`` has the
+        factor of each candidate. Coefficients and their intervals do not include it.
     covariance_ : ndarray of shape (p, p) or (targets, p, p)
         Posterior covariance of the coefficients, computed when it is asked for.
     selected_ : ndarray of bool, of the shape of ``coef_``
@@ -432,13 +437,6 @@ class SoULinearRegression(
         with solver_threads(int(min(intake.designs[0].n, len(intake.units.x_scale)))):
             return points, [linear_supports(one, intake.units, t) for t, one in enumerate(solved)]
 
-    def _chooses(self) -> bool:
-        """Whether there is something to choose by prediction."""
-        free = self.confidence_coef == "auto" and self.confidence_local == "auto"
-        return (
-            self.choice == "prediction" and self.cv is not None and free and self.solver == "path"
-        )
-
     def _n_folds(self) -> int:
         """How many folds the statistics are kept of."""
         if not self._chooses():
@@ -575,9 +573,13 @@ class SoULinearRegression(
         check_weights(weight)
         return X, y, weight
 
+    def _report_mixtures(self, mixtures: list[Mixture]) -> None:
+        super()._report_mixtures(mixtures)
+        self.inflation_ = self._by_target([mixture.inflation for mixture in mixtures])
+
     def _check_parameters(self) -> None:
         check_choosing(self)
-        check_shared(self, solvers=("path", "coordinate"))
+        check_shared(self)
         check_confidences(self, "confidence_noise")
         check_positive(self, "noise_shape")
         if self.noise_scale is not None:

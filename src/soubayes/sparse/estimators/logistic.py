@@ -146,6 +146,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         The sum of :math:`1 - \kappa_j`.
     confidence_coef_ : ndarray of shape (1,) or (n_classes,)
         Confidence of the point that is reported.
+    odds_power_ : ndarray of shape (1,) or (n_classes,)
+        Recalibration of predictions: the odds of the mixture are raised to this power, fitted to
+        held-out rows; 1 without a choice by prediction. Coefficients do not include it.
     covariance_ : ndarray of shape (p, p) or (n_classes, p, p)
         Posterior covariance of the coefficients, computed when it is asked for.
     kl_ : dict of str to float, or a list of them
@@ -483,6 +486,10 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
                 "solver='coordinate' is Algorithm 1 of the paper, which needs its bound: pass "
                 "bound='jaakkola' as well, or use solver='newton'."
             )
+
+    def _report_mixtures(self, mixtures: list[Mixture]) -> None:
+        super()._report_mixtures(mixtures)
+        self.odds_power_ = self._by_target([mixture.power for mixture in mixtures])
 
     def _with_classes(self, y: Array, sample_weight: Any) -> Array:
         """The weights of the rows, those of their classes included."""

@@ -186,7 +186,7 @@ class SoUNormalMeans(SparseEstimator):
         return self._finish([describe(solved, where, 0)], where.x_mean)
 
     def _check_parameters(self) -> None:
-        check_shared(self, solvers=("path", "coordinate"))
+        check_shared(self)
         check_confidences(self, "confidence_noise")
         check_positive(self, "noise_shape")
         if self.noise_scale is not None:

@@ -36,6 +36,7 @@ class RowwiseEstimator(SparseEstimator):
     feature_groups: Any = None
     n_jobs: int | None = None
     solver: str = "newton"
+    _path_solver = "newton"
     _stratified = False
 
     def __sklearn_tags__(self) -> Any:
@@ -45,15 +46,8 @@ class RowwiseEstimator(SparseEstimator):
 
     def _check_parameters(self) -> None:
         check_choosing(self)
-        check_shared(self, solvers=("newton", "coordinate"))
+        check_shared(self)
         check_intercept(self)
-
-    def _chooses(self) -> bool:
-        """Whether there is something to choose by prediction."""
-        free = self.confidence_coef == "auto" and self.confidence_local == "auto"
-        return (
-            self.choice == "prediction" and self.cv is not None and free and self.solver == "newton"
-        )
 
     def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
         """Rows of positive weight."""

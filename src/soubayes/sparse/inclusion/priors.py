@@ -170,6 +170,7 @@ STEPS = np.repeat([0.5, 0.2, 0.1], [60, 90, 150])  # how far a site moves in eac
 KNOWN_NOISE = 20  # rounds in which the noise counts as known, which finds the way more surely
 FLATTEST = 1e-3  # least precision of a site, as a share of what the data say
 FEWEST = 5.0  # degrees of freedom
+SETTLED = 1e-3  # change of an inclusion probability at which it counts as found
 
 
 class Surroundings(NamedTuple):
@@ -207,9 +208,7 @@ class Alone(NamedTuple):
     settled: bool
 
 
-def propagate(
-    around: Surroundings, slab: Slab, alpha: Array, noise: float, tol: float = 1e-3
-) -> Alone:
+def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> Alone:
     """Every coefficient's spike and slab is replaced by the normal of the same mean and variance.
 
     Expectation propagation (Minka 2001) with parallel, damped updates. Unlike a product of effects
@@ -241,7 +240,7 @@ def propagate(
         inside = np.exp(each - log_bayes[:, None])
         new = expit(log_bayes + around.odds(log_bayes))
         change, alpha = float(np.abs(new - alpha).max()), new
-        if change < tol and (known or round_ > KNOWN_NOISE + 1):
+        if change < SETTLED and (known or round_ > KNOWN_NOISE + 1):
             break
         centre = q[:, None] * shrunk
         squares = centre**2 + shrunk * noise
@@ -261,4 +260,4 @@ def propagate(
     if not known:
         degrees = max(degrees - around.others - float(alpha.sum()), FEWEST)
         noise = noise * degrees / (degrees - 2.0)
-    return Alone(alpha, s, q, log_bayes, inside, slab, noise, degrees, change < tol)
+    return Alone(alpha, s, q, log_bayes, inside, slab, noise, degrees, change < SETTLED)

@@ -6,6 +6,7 @@ import numpy as np
 
 from soubayes.sparse.inclusion.field import Field, Quadratic
 from soubayes.sparse.inclusion.priors import (
+    SETTLED,
     Alone,
     Columns,
     Effect,
@@ -24,12 +25,11 @@ Array = np.ndarray
 KEPT = 1e-3  # probabilities below this do not enter Omega
 CLAIM, LEAVE = 0.5, 0.4  # probability at which an effect enters the product, and leaves it
 LOOKED_AT = 5  # places without an effect that are tried in turn
-DEFAULT_SIZES = SizePrior()
 FAINT = 1e-2  # odds below which a column does not compete with others
 ALIKE = 0.5  # correlation from which two columns look alike
 STANDS_IN = 0.99  # correlation from which a column may only repeat the effect of another
 SUPPORT = np.log(3.0)  # log Bayes factor from which it does more than that
-FEWEST_SWEEPS = 3
+FEWEST_SWEEPS, MOST_SWEEPS = 3, 100
 MOST = 500  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
 
@@ -43,7 +43,6 @@ class Product(NamedTuple):
     noise: float  # mean of sigma^2, with its degrees of freedom
     degrees: float
     converged: bool
-    sweeps: int
     field: Field
 
     @property
@@ -59,12 +58,8 @@ def fit_product(
     data: Quadratic,
     start: tuple[Array, Array] | None = None,
     *,
-    prior: SizePrior = DEFAULT_SIZES,
-    candidates: Array | None = None,
     always: Array | None = None,
     widest: float = np.inf,
-    tol: float = 1e-3,
-    max_sweeps: int = 100,
 ) -> Product:
     """Sweep over single effects until no inclusion probability changes.
 
@@ -73,36 +68,28 @@ def fit_product(
     columns and prior variances of effects to begin with, ``always`` prior variances of columns
     that are in every support, ``widest`` the largest variance of an effect.
     """
-    state = _Sweeper(data, prior, candidates, always, default_slab(data.n, widest))
+    state = _Sweeper(data, always, default_slab(data.n, widest))
     state.begin(*(start or _NOTHING))
-    converged, before, sweep = False, np.zeros(state.p), 0
-    for sweep in range(1, max_sweeps + 1):
+    converged, before = False, np.zeros(state.p)
+    for sweep in range(1, MOST_SWEEPS + 1):
         state.sweep(1.0 if sweep < 20 else 0.5)
-        after = state.product(False, sweep).probability
-        converged = float(np.abs(after - before).max(initial=0.0)) < tol
+        after = state.product(False).probability
+        converged = float(np.abs(after - before).max(initial=0.0)) < SETTLED
         before = after
         converged = converged or (sweep >= FEWEST_SWEEPS and state.all_alone(after))
         if converged:
             break
-    return state.separate(state.product(converged, sweep))
+    return state.separate(state.product(converged))
 
 
 class _Sweeper:
     """The effects, and the field that holds what they contribute to Omega."""
 
-    def __init__(
-        self,
-        data: Quadratic,
-        prior: SizePrior,
-        candidates: Array | None,
-        always: Array | None,
-        slab: Slab,
-    ) -> None:
-        self.data, self.prior, self.slab = data, prior, slab
+    def __init__(self, data: Quadratic, always: Array | None, slab: Slab) -> None:
+        self.data, self.prior, self.slab = data, SizePrior(), slab
         self.p = len(data.norms)
         self.always = np.zeros(self.p) if always is None else always
-        use = np.ones(self.p, bool) if candidates is None else candidates
-        use = use & (data.norms > 1e-9 * data.n) & (self.always == 0.0)
+        use = (data.norms > 1e-9 * data.n) & (self.always == 0.0)
         self.barred = np.where(use, 0.0, -np.inf)
         self.count = int(use.sum())
         self.field = Field(data)
@@ -145,12 +132,12 @@ class _Sweeper:
         self._weigh_sizes()
         self._fit_slab()
 
-    def product(self, converged: bool, sweeps: int) -> Product:
+    def product(self, converged: bool) -> Product:
         """As it stands."""
         degrees = self.data.degrees
         noise = 1.0 if np.isinf(degrees) else self.field.evidence.rest / degrees
         return Product(
-            list(self.effects), self.faint, self.slab, noise, degrees, converged, sweeps, self.field
+            list(self.effects), self.faint, self.slab, noise, degrees, converged, self.field
         )
 
     def separate(self, found: Product) -> Product:
