@@ -40,7 +40,7 @@ from soubayes.sparse.scales.priors import HalfCauchy, make_prior
 Array = np.ndarray
 
 AnyModel = TypeVar("AnyModel", bound=ColumnModel)
-LOOSE = 0.1  # nats in a step at which a point counts as reached
+DIAL_NATS = 0.1  # nats in a step at which a point counts as reached
 
 
 class DialPoint(NamedTuple):

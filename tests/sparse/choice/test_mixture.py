@@ -8,7 +8,7 @@ from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.scoring import (
     HeldOut,
     inflation,
-    pooled,
+    pooled_variance,
     power_of_odds,
     predictive_weights,
     score_classes,
@@ -110,11 +110,11 @@ def test_an_outlier_is_compared_with_the_noise_that_has_paid_for_it():
                 leverage = np.einsum("ij,jk,ik->i", X[fold], cross, X[fold])
                 off[fold, 0] = y[fold] - X[fold] @ b
                 variance[fold, 0] = noise[fold, 0] * (1.0 + leverage)
-            level = pooled(variance, noise, np.ones(n))
+            level = pooled_variance(variance, noise, np.ones(n))
             assert inflation(off[:, 0], level[:, 0]) < 1.5**2  # 1.5 in the sd
             assert inflation(off[:, 0], variance[:, 0]) > 100.0  # what was done before
     alike = np.full((n, 1), 3.0)
-    np.testing.assert_array_equal(pooled(variance, alike, np.ones(n)), variance)
+    np.testing.assert_array_equal(pooled_variance(variance, alike, np.ones(n)), variance)
 
 
 def test_few_rows_that_make_most_of_the_square_are_not_settled():

@@ -8,7 +8,7 @@ from enumeration import exact_inclusion
 from soubayes.sparse.designs.standardise import column_units
 from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.glm.likelihood import RowLikelihood
-from soubayes.sparse.glm.supports import Rows, row_supports
+from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion import priors
 from soubayes.sparse.inclusion.priors import SizePrior
 
@@ -26,7 +26,7 @@ class UnitNormal(RowLikelihood):
 def found(likelihood, X, y, weight=None):
     weight = np.ones(len(y)) if weight is None else weight
     units = column_units(X, weight, True)
-    rows = Rows(X, units, y, weight, True)
+    rows = SupportRows(X, units, y, weight, True)
     p = X.shape[1]
     return row_supports(likelihood, rows, np.zeros(p), 0.0, np.zeros(p), units.scale)
 

@@ -14,7 +14,12 @@ from soubayes.datasets import experiment1
 from soubayes.sparse import ordered
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Diagonal, Gram
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise, NoisePrior, evaluate
+from soubayes.sparse.least_squares.objective import (
+    LeastSquaresModel,
+    Noise,
+    NoisePrior,
+    objective_value,
+)
 from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.base import Scale
 from soubayes.sparse.scales.priors import Exponential, HalfCauchy
@@ -190,7 +195,7 @@ def test_plain_prior_with_known_noise_is_the_exact_engine(gamma):
     none, nu = Scale(np.zeros(0), np.zeros(0)), Scale(np.array(2.0), np.array(1.0))
     scales = model.scales.costs(none, nu)
     ridge = design.ridge(w)
-    value = evaluate(model, 8, ridge, w, scales, known, np.array([ridge.log_det]))
+    value = objective_value(model, 8, ridge, w, scales, known, np.array([ridge.log_det]))
     exact = solve_exact(
         ExactModel(
             [Block("beta", stats.norm(0, np.sqrt(variance)))],

@@ -18,7 +18,7 @@ from soubayes.sparse.least_squares.objective import (
     LeastSquaresModel,
     Noise,
     NoisePrior,
-    evaluate,
+    objective_value,
     restricted,
 )
 from soubayes.sparse.scales.balance import Groups
@@ -58,7 +58,9 @@ def value_at(design, model, w, noise):
     ridge = ridge._replace(variance=ordered.variances(model, parts) / model.confidence)
     tau, nu = model.scales.split(model.groups.first(w / model.confidence))
     dets = ordered.log_determinants(model, parts)
-    return evaluate(model, design.n, ridge, w, model.scales.costs(tau, nu), noise, dets).value
+    return objective_value(
+        model, design.n, ridge, w, model.scales.costs(tau, nu), noise, dets
+    ).value
 
 
 @pytest.mark.parametrize("prior", [Exponential(10.0), HalfCauchy()], ids=str)
@@ -212,10 +214,12 @@ def test_converged_coordinate_solution_is_stationary_in_every_factor():
         # S and m held: the terms of J that move are written out from the held second moments
         second = (s.model.confidence * s.noise.variance * ridge.variance + ridge.mean**2)[None]
         energy = second / noise.variance * tau.mean_inverse * nu.mean_inverse
-        base = evaluate(model, design.n, ridge, s.w, model.scales.costs(tau, nu), noise, dets)
+        base = objective_value(
+            model, design.n, ridge, s.w, model.scales.costs(tau, nu), noise, dets
+        )
         w_moved = model.confidence * tau.mean_inverse * nu.mean_inverse
         kappa = s.w * ridge.variance
-        # evaluate() takes S and m as the best for w; put the held ones in instead
+        # it takes S and m as the best for w; put the held ones in instead
         shift = (
             0.5
             * model.confidence
@@ -274,7 +278,7 @@ def test_the_path_of_a_fold_is_the_path(stride, monkeypatch):
     """`path_fit` leaves out J, the polish and some points; what predicts hardly changes."""
     monkeypatch.setattr(path, "FOLD_STRIDE", stride)
     if stride == 1:
-        monkeypatch.setattr(path, "FOLD_LOOSE", path.LOOSE)
+        monkeypatch.setattr(path, "FOLD_LOOSE", path.PATH_CHANGE)
     for data in (experiment1(55, 50, 10, random_state=4), wide_design(60, 150, 5, random_state=4)):
         X = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
         y = (data.y - data.y.mean()) / data.y.std()

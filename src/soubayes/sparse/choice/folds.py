@@ -24,7 +24,7 @@ Splits = list[tuple[Array, Array]]
 
 LARGE = 10_000  # rows from which moments, or losses and degrees of freedom, take the place of rows
 ONE_PART = 2_000  # rows from which a classifier holds out one fold only
-FEWEST = 20  # rows below which folds would say nothing
+FEWEST_ROWS = 20  # rows below which folds would say nothing
 SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
 DENSE_BYTES = 2**28  # the same of a dense X
 FOLDS = 5
@@ -43,9 +43,9 @@ def say_path(owner: str, what: str) -> None:
 
 def enough_rows(rows: int, owner: str) -> bool:
     """Whether there are enough rows to choose by prediction; if not, it is said."""
-    if rows < FEWEST:
+    if rows < FEWEST_ROWS:
         say_path(owner, f"{rows} rows are too few to choose the confidences by prediction")
-    return rows >= FEWEST
+    return rows >= FEWEST_ROWS
 
 
 def auto_folds(n: int, p: int, stratified: bool = False) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
+from soubayes.sparse.choice.folds import Splits
 from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring
 from soubayes.sparse.designs.standardise import as_dense, row_slices
@@ -24,15 +25,14 @@ from soubayes.sparse.posterior import Component
 Array = np.ndarray
 
 Predictions = list[dict[str, HeldOut]]  # of every target and candidate
-Splits = Sequence[tuple[Array, Array]]
 
 
 BEHIND = 5.0  # nats in the weights, which is a weight of 0.7 %: as good as 0
 ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
 DECIDED = 5  # folds after which one remaining fit needs no more
-ENOUGH = 40  # held-out rows that a recalibration needs
-EQUAL = 0.005  # relative difference of errors below which they count as equal
-FAR = 2.0  # ratio of errors above which it is not given
+ENOUGH_ROWS = 40  # held-out rows that a recalibration needs
+EQUAL_ERRORS = 0.005  # relative difference of errors below which they count as equal
+FAR_APART = 2.0  # ratio of errors above which it is not given
 SOME = 30  # held-out rows before any candidate is left behind
 
 
@@ -162,9 +162,9 @@ class Sparsity:
         both = f"({self.measure} {self.error:.3g} against {self.error_all:.3g})"
         low, high = sorted([self.error, self.error_all])
         how = f"{'worse' if self.error == high else 'better'} than all columns {both}"
-        if high - low <= EQUAL * self.error_all:
+        if high - low <= EQUAL_ERRORS * self.error_all:
             how = "as well as all columns"
-        elif high <= FAR * low:  # a ratio to a number near 0 says little
+        elif high <= FAR_APART * low:  # a ratio to a number near 0 says little
             how = f"{abs(self.error / self.error_all - 1.0):.0%} {how}"
         columns = f"{self.selected:,} of {self.columns:,} columns"
         return f"{columns}; alone they predict {self.rows} {how}."
@@ -247,7 +247,7 @@ class _Race:
 
         Outliers among them are no share of all rows yet: they wait for the other folds.
         """
-        if folds < DECIDED or len(self.seen) < ENOUGH:
+        if folds < DECIDED or len(self.seen) < ENOUGH_ROWS:
             return False
         names = np.array([candidate.fit or candidate.name for candidate in self.candidates])
         return all(

@@ -12,7 +12,7 @@ Array = np.ndarray
 
 NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
 CLASSES_POWER = 0.1  # and for classification
-LEAST = 1e-3  # weights below this are set to 0
+LEAST_WEIGHT = 1e-3  # weights below this are set to 0
 
 
 def predictive_weights(scores: Array, power: float = NUMBERS_POWER) -> Array:
@@ -28,7 +28,7 @@ def predictive_weights(scores: Array, power: float = NUMBERS_POWER) -> Array:
     total = power * scores.sum(axis=0)
     weights = np.exp(total - total.max())
     weights /= weights.sum()
-    weights[weights < LEAST] = 0.0
+    weights[weights < LEAST_WEIGHT] = 0.0
     return weights / weights.sum()
 
 
@@ -52,15 +52,15 @@ def robust_scale(z: Array, weight: Array, degrees: float) -> Array:
     return scale
 
 
-def pooled(variance: Array, noise: Array, weight: Array) -> Array:
+def pooled_variance(variance: Array, noise: Array, weight: Array) -> Array:
     """Predictive variances of held-out rows with the noise of every fold replaced by the mean one.
 
     An outlier is not in the noise of the fold that holds it out, but it is in that of the fit to
     all rows, which is the one that is recalibrated. The leverage variance/noise stays: for least
     squares residual^2/leverage is what RSS grows by when the row comes in, hence at most the RSS of
-    all rows, so that one row adds about 1 to the mean of residual^2/pooled, whatever its size.
+    all rows, so that one row adds about 1 to the mean of residual^2 over these, whatever its size.
 
-    >>> pooled(np.array([2.0, 200.0]), np.array([1.0, 99.0]), np.ones(2)).round(1)
+    >>> pooled_variance(np.array([2.0, 200.0]), np.array([1.0, 99.0]), np.ones(2)).round(1)
     array([100., 101.])
     """
     level = np.average(noise, axis=0, weights=weight)
@@ -105,7 +105,7 @@ def power_of_odds(log_odds: Array, y: Array, weight: Array | None = None) -> flo
 
 NINETY = float(norm.ppf(0.95))
 DEGREES = 5.0  # of freedom of the t scores
-SETTLED = 0.4  # relative standard error of the mean square; 40 normal rows have 0.22
+SETTLED_ERROR = 0.4  # relative standard error of the mean square; 40 normal rows have 0.22
 
 
 class HeldOut(NamedTuple):
@@ -182,9 +182,9 @@ def score_numbers(
     """
     mean, variance, noise, _ = said
     off = y[:, None] - mean
-    level = pooled(variance, noise, weight)
+    level = pooled_variance(variance, noise, weight)
     factor = _inflations(off, level, weight)
-    settled = relative_error(off**2 / level, weight) <= SETTLED
+    settled = relative_error(off**2 / level, weight) <= SETTLED_ERROR
     wide = variance * factor
     scores = weight[:, None] * density(off, variance, weight)
     w = predictive_weights(scores, more * NUMBERS_POWER)

@@ -13,8 +13,8 @@ import scipy.sparse as sp
 
 Array = np.ndarray
 
-HELD = 2**28  # bytes of standardised columns up to which they are kept
-CHUNK = 2**25  # bytes of a chunk of them otherwise
+HELD_BYTES = 2**28  # bytes of standardised columns up to which they are kept
+CHUNK_BYTES = 2**25  # bytes of a chunk of them otherwise
 
 
 class StandardColumns(NamedTuple):
@@ -44,7 +44,7 @@ class StandardColumns(NamedTuple):
         if self.mean is None or self.scale is None:
             return part
         part = part._replace(mean=self.mean[data], scale=self.scale[data])
-        if sp.issparse(self.raw) or part.raw.size * 8 > HELD:
+        if sp.issparse(self.raw) or part.raw.size * 8 > HELD_BYTES:
             return part
         return part._replace(raw=part._chunk(slice(None)), mean=None, scale=None)
 
@@ -158,7 +158,7 @@ class StandardColumns(NamedTuple):
         found[:p] = self.mean**2 * row.sum() - 2.0 * self.mean * (csc.T @ row)
         for count in np.unique(filled[filled > 0]):
             columns = np.flatnonzero(filled == count)
-            step = max(1, CHUNK // int(8 * count * min(count, len(M))))
+            step = max(1, CHUNK_BYTES // int(8 * count * min(count, len(M))))
             for begin in range(0, len(columns), step):
                 some = columns[begin : begin + step]
                 place = csc.indptr[some][:, None] + np.arange(count)
@@ -175,10 +175,10 @@ class StandardColumns(NamedTuple):
 
     def _chunks(self, rows: int = 0) -> Iterator[slice]:
         n, p = self.raw.shape
-        if self.mean is None and n * p * 8 <= HELD:
+        if self.mean is None and n * p * 8 <= HELD_BYTES:
             yield slice(0, p)
             return
-        step = max(1, CHUNK // (8 * max(n, rows, 1)))
+        step = max(1, CHUNK_BYTES // (8 * max(n, rows, 1)))
         for begin in range(0, p, step):
             yield slice(begin, min(begin + step, p))
 
@@ -198,7 +198,7 @@ def standard_columns(
     if sp.issparse(X):
         return StandardColumns(sp.csc_array(X), mean, scale, root, ones)
     columns = StandardColumns(X, mean, scale, root, ones)
-    if X.size * 8 > HELD:
+    if X.size * 8 > HELD_BYTES:
         return columns
     return StandardColumns(columns._chunk(slice(None)), None, None, root, ones)
 

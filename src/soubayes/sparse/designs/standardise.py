@@ -10,7 +10,7 @@ from soubayes.sparse.designs.columns import EQUAL, weighted_moments
 from soubayes.sparse.designs.moments import Moments
 
 Array = np.ndarray
-ROWS = 4096  # rows of a block: the working memory of a pass
+BLOCK_ROWS = 4096  # rows of a block: the working memory of a pass
 
 
 class ColumnUnits(NamedTuple):
@@ -55,8 +55,8 @@ def column_units(X: Any, weight: Array, centre: bool) -> ColumnUnits:
 
 
 def row_blocks(n: int) -> list[slice]:
-    """The rows in blocks of at most ``ROWS``."""
-    return [slice(begin, min(begin + ROWS, n)) for begin in range(0, n, ROWS)]
+    """The rows in blocks of at most ``BLOCK_ROWS``."""
+    return [slice(begin, min(begin + BLOCK_ROWS, n)) for begin in range(0, n, BLOCK_ROWS)]
 
 
 def standardise_block(
@@ -154,7 +154,7 @@ _MOST_LOG = 650.0  # of the size of a coefficient: about 1e282
 
 def row_slices(X: Any) -> list[slice]:
     """Rows of X in blocks that stay small when they are made dense, however many columns."""
-    step = max(1, min(ROWS, 2**19 // max(X.shape[1], 1)))
+    step = max(1, min(BLOCK_ROWS, 2**19 // max(X.shape[1], 1)))
     return [slice(begin, begin + step) for begin in range(0, X.shape[0], step)]
 
 

@@ -20,7 +20,7 @@ from soubayes.data.streams import (
     row_weights,
 )
 from soubayes.sparse.choice.folds import (
-    FEWEST,
+    FEWEST_ROWS,
     LARGE,
     STREAM_FOLDS,
     auto_folds,
@@ -52,19 +52,19 @@ from soubayes.sparse.least_squares.fitting import (
     LinearCandidates,
     LinearSettings,
     clearly_sparse,
-    describe,
+    linear_sparse_point,
     linear_supports,
     solve_targets,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
-from soubayes.sparse.least_squares.intake import Intake, moments_intake, rows_intake
+from soubayes.sparse.least_squares.intake import LinearIntake, moments_intake, rows_intake
 from soubayes.sparse.model import parse_blocks
 from soubayes.sparse.posterior import SparsePoint
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
 
-SPARSE_LOCAL = 1e-9  # gamma_tau of the path: every tau follows the data
+LINEAR_LOCAL = 1e-9  # gamma_tau of the path: every tau follows the data
 
 
 class SoULinearRegression(
@@ -423,15 +423,15 @@ class SoULinearRegression(
         intake = moments_intake(self._moments.total(), self.fit_intercept)
         points, supports = self._fit_points(intake, settings)
         choices = None
-        if self._chooses() and self._moments.rows >= max(FEWEST, len(self._moments.folds)):
+        if self._chooses() and self._moments.rows >= max(FEWEST_ROWS, len(self._moments.folds)):
             choices = self._choose_moments(LinearCandidates(settings, points))
         return self._finish(points, intake.units.x_mean, choices, supports)
 
     def _fit_points(
-        self, intake: Intake, settings: LinearSettings
+        self, intake: LinearIntake, settings: LinearSettings
     ) -> tuple[list[SparsePoint], list[SupportPosterior] | None]:
         solved = solve_targets(intake, settings)
-        points = [describe(each, intake.units, t) for t, each in enumerate(solved)]
+        points = [linear_sparse_point(each, intake.units, t) for t, each in enumerate(solved)]
         if not self.inclusion:
             return points, None
         with solver_threads(int(min(intake.designs[0].n, len(intake.units.x_scale)))):
@@ -448,7 +448,7 @@ class SoULinearRegression(
     def _choose_rows(
         self,
         candidates: LinearCandidates,
-        intake: Intake,
+        intake: LinearIntake,
         X: Any,
         Y: Array,
         weight: Array,
@@ -589,7 +589,7 @@ class SoULinearRegression(
     def _settings(self) -> LinearSettings:
         names = getattr(self, "feature_names_in_", None)
         return LinearSettings(
-            **shared_settings(self, SPARSE_LOCAL),
+            **shared_settings(self, LINEAR_LOCAL),
             noise_shape=float(self.noise_shape),
             noise_scale=None if self.noise_scale is None else float(self.noise_scale),
             noise_confidence=float(self.confidence_noise),

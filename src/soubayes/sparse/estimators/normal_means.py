@@ -15,10 +15,10 @@ from soubayes.sparse.estimators.base import (
     check_shared,
     shared_settings,
 )
-from soubayes.sparse.estimators.linear import SPARSE_LOCAL
+from soubayes.sparse.estimators.linear import LINEAR_LOCAL
 from soubayes.sparse.least_squares.designs import Diagonal
-from soubayes.sparse.least_squares.fitting import LinearSettings, describe, solve_targets
-from soubayes.sparse.least_squares.intake import Intake, TargetUnits
+from soubayes.sparse.least_squares.fitting import LinearSettings, linear_sparse_point, solve_targets
+from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits
 
 Array = np.ndarray
 
@@ -182,8 +182,8 @@ class SoUNormalMeans(SparseEstimator):
         )
         self.n_units_ = units
         where = TargetUnits(np.zeros(units), np.ones(units), np.zeros(1), scale * unit)
-        (solved,) = solve_targets(Intake([design], where), self._settings())
-        return self._finish([describe(solved, where, 0)], where.x_mean)
+        (solved,) = solve_targets(LinearIntake([design], where), self._settings())
+        return self._finish([linear_sparse_point(solved, where, 0)], where.x_mean)
 
     def _check_parameters(self) -> None:
         check_shared(self)
@@ -194,7 +194,7 @@ class SoUNormalMeans(SparseEstimator):
 
     def _settings(self) -> LinearSettings:
         return LinearSettings(
-            **shared_settings(self, SPARSE_LOCAL),
+            **shared_settings(self, LINEAR_LOCAL),
             noise_shape=float(self.noise_shape),
             noise_scale=None if self.noise_scale is None else float(self.noise_scale),
             noise_confidence=float(self.confidence_noise),

@@ -26,7 +26,7 @@ from soubayes.threads import solver_threads
 
 Array = np.ndarray
 
-SPARSE_LOCAL = 1e-6  # gamma_tau of the path: every tau follows the data
+ROW_LOCAL = 1e-6  # gamma_tau of the path: every tau follows the data
 FAR_MORE = 10  # rows for each column at which losses of new rows are estimated in the fitted ones
 
 
@@ -144,7 +144,7 @@ def row_settings(estimator: Any, intercept: tuple[float, float] | None) -> RowSe
     names = getattr(estimator, "feature_names_in_", None)
     blocks = parse_blocks(estimator.feature_blocks, estimator.n_features_in_, names)
     return RowSettings(
-        **shared_settings(estimator, SPARSE_LOCAL),
+        **shared_settings(estimator, ROW_LOCAL),
         centre=bool(estimator.fit_intercept),
         intercept=intercept,
         blocks=tuple(blocks),

@@ -12,9 +12,9 @@ STEP = 1e-4  # of a central difference: truncation 1e-8, rounding 1e-12 of the l
 TOLERANCE = 0.02  # relative: a wrong formula is off by more, a steep loss by less
 ROUNDING = 1e-10  # of the loss: what its last digits leave of a difference
 KINKS = 0.1  # share of the places that may disagree: a loss may have kinks
-ROWS = 40  # read alone, from the smallest y to the largest
-LOOSE = 10.0  # by which the diagonal of a coupled likelihood may exceed the second derivative
-PLACES = (-0.5, 0.1, 0.8)  # predictors, in no special position
+CHECKED_ROWS = 40  # read alone, from the smallest y to the largest
+LOOSEST = 10.0  # by which the diagonal of a coupled likelihood may exceed the second derivative
+PREDICTORS = (-0.5, 0.1, 0.8)  # predictors, in no special position
 VARIANCE = 0.3  # of the predictors, where `terms` is checked
 
 
@@ -28,8 +28,8 @@ def check_derivatives(likelihood: Likelihood, y: Array, weight: Array) -> None:
 
 
 def _check_rows(likelihood: RowLikelihood, y: Array) -> None:
-    some = np.sort(y)[np.linspace(0, len(y) - 1, min(len(y), ROWS)).astype(int)]
-    y, eta = np.tile(some, len(PLACES)), np.repeat(PLACES, len(some))
+    some = np.sort(y)[np.linspace(0, len(y) - 1, min(len(y), CHECKED_ROWS)).astype(int)]
+    y, eta = np.tile(some, len(PREDICTORS)), np.repeat(PREDICTORS, len(some))
     own = f"{type(likelihood).__name__}.derivatives"
 
     def part(index: int) -> Callable[[Array], Array]:
@@ -64,8 +64,8 @@ def _check_coupled(likelihood: CoupledLikelihood, y: Array, weight: Array) -> No
     own, rng = f"{type(likelihood).__name__}.terms", np.random.default_rng(0)
     mean, variance = 0.3 * rng.normal(size=len(y)), rng.uniform(0.1, VARIANCE, len(y))
     given = likelihood.terms(mean, variance, y, weight)
-    whole = np.full(len(PLACES), float(weight @ given.loss))
-    ways = rng.normal(size=(len(PLACES), len(y)))
+    whole = np.full(len(PREDICTORS), float(weight @ given.loss))
+    ways = rng.normal(size=(len(PREDICTORS), len(y)))
 
     def along(way: Array, in_mean: bool) -> float:
         up, down = (
@@ -92,11 +92,11 @@ def _check_coupled(likelihood: CoupledLikelihood, y: Array, weight: Array) -> No
 
     bends = [(weight * way) @ (score(way, -1.0) - score(way, 1.0)) for way in signs]
     trace, total = float(np.mean(bends)) / (2.0 * STEP), float(weight @ given.curvature)
-    if np.isfinite(trace + total) and not trace / 2.0 <= total <= LOOSE * abs(trace):
+    if np.isfinite(trace + total) and not trace / 2.0 <= total <= LOOSEST * abs(trace):
         raise ValueError(
             f"{own} gives curvatures that sum to {total:.4g}, but the second derivative of its "
             f"loss has a diagonal that sums to {trace:.4g}. The diagonal, or an upper bound of it "
-            f"up to {LOOSE:.0f} times as large, is needed: correct the formula of the curvature."
+            f"up to {LOOSEST:.0f} times as large, is needed: correct the formula of the curvature."
         )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert_triangle, log_determinant
-from soubayes.sparse.dial import LOOSE, DialPoint, Evidence, Prior, at_point, minimise
+from soubayes.sparse.dial import DIAL_NATS, DialPoint, Evidence, Prior, at_point, minimise
 from soubayes.sparse.glm.likelihood import Likelihood, weighted_terms
 from soubayes.sparse.glm.rows import RowProblem
 from soubayes.sparse.glm.state import RowModel
@@ -215,7 +215,7 @@ def _tall_step(
     return None
 
 
-ROUNDS = 4  # of nuisance parameters and coefficients in turn: a candidate needs few digits
+NUISANCE_ROUNDS = 4  # of nuisance parameters and coefficients in turn: a candidate needs few digits
 ROW_DIAL = (
     DialPoint("ridge", "exponential", 1.0, 1.0),
     DialPoint("sure ridge", "exponential", 0.1, 0.1),
@@ -243,11 +243,11 @@ def fit_rows_at(problem: RowProblem, model: RowModel, point: DialPoint) -> RowFi
     prior = Prior(model.scales, model.groups, point.coef)
     plain, found = 1.0 / model.variance[~sparse], None
     nuisance = problem.likelihood.nuisance is not None
-    for _ in range(ROUNDS if nuisance else 1):
+    for _ in range(NUISANCE_ROUNDS if nuisance else 1):
         if found is not None:
             problem = found.evidence.state.updated(problem)
         evidence = row_evidence(problem, point.coef, sparse, plain)
-        found = minimise(evidence, prior, start=found, tol=LOOSE)
+        found = minimise(evidence, prior, start=found, tol=DIAL_NATS)
     assert found is not None
     effective = float(model.groups.each(found.variance) @ found.evidence.explained)
     return RowFitAt(

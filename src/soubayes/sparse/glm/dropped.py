@@ -7,7 +7,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from soubayes.sparse.designs.columns import StandardColumns
-from soubayes.sparse.designs.standardise import ROWS
+from soubayes.sparse.designs.standardise import BLOCK_ROWS
 from soubayes.sparse.glm.likelihood import RowTerms, weighted_terms
 from soubayes.sparse.glm.rows import Pass, RowProblem
 from soubayes.sparse.glm.state import (
@@ -23,7 +23,7 @@ from soubayes.sparse.scales.base import Scale
 Array = np.ndarray
 
 _BYTES = 2**27
-RETURNS = 1.0  # columns that return at a time, at most, for every row
+RETURNS_PER_ROW = 1.0  # columns that return at a time, at most, for every row
 FAR = 1e3  # a column is dropped when its prior precision w exceeds this many times s
 
 
@@ -60,7 +60,7 @@ def check_dropped(
             away = own_precision(model, state.local, state.top, dropped, s, 0.0 * q)
             best = np.where(model.copies[dropped], away, best)
             back &= ~model.copies[dropped]
-        if back.sum() > RETURNS * problem.design.n_rows:
+        if back.sum() > RETURNS_PER_ROW * problem.design.n_rows:
             chosen = _most_gain(problem, model, dropped, s, q, back)
             # those that wait are as far out as without a score
             away = own_precision(model, state.local, state.top, dropped, s, 0.0 * q)
@@ -115,7 +115,7 @@ def _most_gain(
     ratio = np.where(back, ratio, 1.0)
     gain = np.where(ratio > 1.0 + 1e-4, gamma * (ratio - 1.0 - np.log(ratio)) / 2.0, 0.0)
     # only sparse columns are ever dropped, so that the groups are those of all dropped ones
-    return here.groups.largest(gain, int(RETURNS * problem.design.n_rows))
+    return here.groups.largest(gain, int(RETURNS_PER_ROW * problem.design.n_rows))
 
 
 def runs_away(model: RowModel, columns: Array, s: Array, q: Array, far: float = FAR) -> Array:
@@ -156,7 +156,7 @@ def leave_one_out(
         s, q = _left_out_by_columns(X, problem, model, state)
         return s[columns], q[columns]
     # what is made of a block of rows stays below _BYTES, however many columns are dropped
-    step = max(1, _BYTES // (8 * min(ROWS, max(problem.design.n_rows, 1))))
+    step = max(1, _BYTES // (8 * min(BLOCK_ROWS, max(problem.design.n_rows, 1))))
     parts = [
         _some_left_out(problem, model, state, columns[i : i + step])
         for i in range(0, len(columns), step)

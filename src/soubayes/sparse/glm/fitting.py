@@ -36,10 +36,10 @@ from soubayes.sparse.glm.path import (
     share_rows,
     solve_rows,
 )
-from soubayes.sparse.glm.report import describe
+from soubayes.sparse.glm.report import row_sparse_point
 from soubayes.sparse.glm.rows import StreamedRows, rows_in_memory
 from soubayes.sparse.glm.state import RowModel
-from soubayes.sparse.glm.supports import Rows, row_supports
+from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.model import FeatureBlock, Sources, sources
 from soubayes.sparse.posterior import Component, SparsePoint
@@ -172,7 +172,7 @@ class RowFamily:
                 limits = limits._replace(stride=STRIDE, refine=True)
             rows = shared, target, plan.model, plan.free
             outcome = solve_rows(*rows, settings.coef, settings.solver, limits)
-            point = describe(shared.design, outcome, units, plan.back, settings.solver)
+            point = row_sparse_point(shared.design, outcome, units, plan.back, settings.solver)
             return RowSolved(outcome, point)
 
         with solver_threads(min(shared.design.n_rows, shared.design.n_columns), jobs):
@@ -198,7 +198,7 @@ class RowFamily:
                         "inclusion=True needs a RowLikelihood, but likelihood is a "
                         f"{type(likelihood).__name__}."
                     )
-                rows = Rows(X, units, y, weight, self.settings.centre)
+                rows = SupportRows(X, units, y, weight, self.settings.centre)
                 mean = point.component.posterior.mean
                 coef = np.where(point.selected, mean[: len(scale)], 0.0) * scale
                 alpha = float(mean[len(scale) :].sum())
@@ -240,7 +240,9 @@ class RowCandidates(Candidates):
                 else:
                     rows = shared, y, plan.model, plan.free
                     outcome = solve_rows(*rows, None, settings.solver, limits)
-                    point = describe(shared.design, outcome, units, plan.back, settings.solver)
+                    point = row_sparse_point(
+                        shared.design, outcome, units, plan.back, settings.solver
+                    )
                 parts[PATH.name], sizes[PATH.name] = (point.component,), point.effective
             for at in ROW_DIAL:
                 if at.name in wanted[t]:
@@ -285,7 +287,7 @@ def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
     outcome, point = solved
     assert outcome.first is not None
     begin = outcome._replace(fit=outcome.first)
-    first = describe(shared.design, begin, units, plan.back, point.solver)
+    first = row_sparse_point(shared.design, begin, units, plan.back, point.solver)
     return [
         End(
             PATH.name,

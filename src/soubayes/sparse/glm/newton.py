@@ -33,7 +33,7 @@ from soubayes.sparse.scales.base import Scale
 Array = np.ndarray
 
 _PRECISE = 1e-6  # from this tolerance on a slow fit ends with all digits
-JOINT = 40  # steps of `descend_jointly`, and of Newton's method that make it worth while
+JOINT_STEPS = 40  # steps of `descend_jointly`, and of Newton's method that make it worth while
 
 
 def solve(
@@ -54,7 +54,7 @@ def solve(
     ``slow`` data are those where all of q had to move at once.
     """
     state = start
-    data, value = evaluate(problem, model, state)
+    data, value = evaluate_rows(problem, model, state)
     history, converged = [value], False
     coarse = max(tol, 1e-5) if readmit else tol
     first = 0  # of the steps on these columns
@@ -86,7 +86,7 @@ def solve(
     return RowFit(state, data, history, converged, slow=slow)
 
 
-def evaluate(problem: RowProblem, model: RowModel, state: RowState) -> tuple[Pass, float]:
+def evaluate_rows(problem: RowProblem, model: RowModel, state: RowState) -> tuple[Pass, float]:
     """A pass over the rows at this state, and J."""
     data = problem.take(state.active).sweep(state.mean, state.root)
     return data, data.loss + prior_value(model, state)
@@ -101,12 +101,12 @@ class _Step(NamedTuple):
 
 
 def _is_slow(history: list[float], tol: float) -> bool:
-    """Whether J falls at a rate at which more than ``JOINT`` further steps would be needed."""
+    """Whether J falls so slowly that more than ``JOINT_STEPS`` further steps would be needed."""
     if len(history) < 4:
         return False
     before, gain = history[-4] - history[-3], history[-2] - history[-1]
     enough = tol * abs(history[-1])
-    return gain > enough and gain > before * (enough / gain) ** (2.0 / JOINT)
+    return gain > enough and gain > before * (enough / gain) ** (2.0 / JOINT_STEPS)
 
 
 def _jointly(
@@ -114,8 +114,8 @@ def _jointly(
 ) -> _Step:
     """The step, or a lower one to where all of q goes from there when it moves at once."""
     enough = 0.1 * tol * abs(step.value)
-    trial = descend_jointly(problem, model, step.state, enough, JOINT, precise)
-    data, value = evaluate(problem, model, trial)
+    trial = descend_jointly(problem, model, step.state, enough, JOINT_STEPS, precise)
+    data, value = evaluate_rows(problem, model, trial)
     close = precise and value <= step.value + 1e-13 * abs(step.value)  # equal but for rounding
     return _Step(trial, data, min(value, step.value)) if value < step.value or close else step
 
@@ -134,7 +134,7 @@ def _descend(
         if blend:
             W = (1.0 - blend) * W + blend * data.information
         trial = improve(model, state, data, W, enough=0.1 * tol * abs(value), jump=not majorises)
-        new_data, new_value = evaluate(problem, model, trial)
+        new_data, new_value = evaluate_rows(problem, model, trial)
         if new_value < value:
             return _Step(trial, new_data, new_value)
     if majorises or not len(state.active):

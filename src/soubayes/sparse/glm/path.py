@@ -28,7 +28,7 @@ from soubayes.sparse.glm.wide import predictors, solve_wide
 
 Array = np.ndarray
 
-Report = Callable[[int, float, int], None]
+StepReport = Callable[[int, float, int], None]
 _FEW = 150  # columns at which n x n systems hand over to Newton steps
 _ROUNDS = 5  # updates of nuisance parameters at a point on the way
 _LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
@@ -54,7 +54,7 @@ class Limits(NamedTuple):
 
     max_iter: int
     tol: float
-    report: Report = lambda *_: None
+    report: StepReport = lambda *_: None
     stride: int = 1  # every how many-th point of a path that chooses is visited
     refine: bool = False  # whether then those beside the best
 

@@ -33,7 +33,7 @@ class _Spread(NamedTuple):
     posterior: Posterior  # standardised, internal order, without the intercept
 
 
-def describe(
+def row_sparse_point(
     design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: Array, solver: str
 ) -> SparsePoint:
     """The end of a fit in the user's units; ``back`` undoes the solver's order of columns."""

@@ -13,12 +13,12 @@ from soubayes.sparse.inclusion.supports import SupportPosterior
 
 Array = np.ndarray
 
-WIDEST = 25.0  # of the slab's variances: effects of log odds 5 for a standard deviation
-ROUNDS = 30
-SETTLED = 1e-3  # change of a linear predictor at which the quadratic form is taken as found
+WIDEST_SLAB = 25.0  # of the slab's variances: effects of log odds 5 for a standard deviation
+QUADRATIC_ROUNDS = 30
+SETTLED_PREDICTOR = 1e-3  # change of a linear predictor at which the quadratic form is found
 
 
-class Rows(NamedTuple):
+class SupportRows(NamedTuple):
     """X, dense or scipy-sparse, its units, the numbers y and the weights of the rows."""
 
     X: Any
@@ -30,7 +30,7 @@ class Rows(NamedTuple):
 
 def row_supports(
     likelihood: RowLikelihood,
-    rows: Rows,
+    rows: SupportRows,
     coef: Array,
     alpha: float,
     always: Array,
@@ -44,20 +44,20 @@ def row_supports(
     eta = alpha + columns.times(coef)
     start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
     last, step = np.zeros_like(eta), 1.0
-    for _ in range(ROUNDS):
+    for _ in range(QUADRATIC_ROUNDS):
         data, centre, middle = _quadratic(likelihood, rows, columns, eta)
-        found = fit_product(data, start, always=always, widest=WIDEST)
+        found = fit_product(data, start, always=always, widest=WIDEST_SLAB)
         mean = averaged(found)
         new = middle + columns.times(mean) - float(centre @ mean)
         move = np.clip(new - eta, -5.0, 5.0)
         change = float(np.abs(move).max())
-        if change < SETTLED:
+        if change < SETTLED_PREDICTOR:
             break
         if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
             step = max(step / 2.0, 0.1)
         eta, last = eta + step * move, move
         start = _start_again(found)
-    found = found._replace(converged=found.converged and change < SETTLED)
+    found = found._replace(converged=found.converged and change < SETTLED_PREDICTOR)
     return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
 
 
@@ -70,7 +70,7 @@ def averaged(found: Product) -> Array:
 
 
 def _quadratic(
-    likelihood: RowLikelihood, rows: Rows, columns: StandardColumns, eta: Array
+    likelihood: RowLikelihood, rows: SupportRows, columns: StandardColumns, eta: Array
 ) -> tuple[ColumnQuadratic, Array, float]:
     """Weighted least squares with the loss's slope and curvature at eta.
 

@@ -32,7 +32,7 @@ from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
 
-MOST = 2_000  # active columns whose k x k matrices are still formed; or as many as rows
+MOST_ACTIVE = 2_000  # active columns whose k x k matrices are still formed; or as many as rows
 
 
 class _Wide(NamedTuple):
@@ -165,7 +165,7 @@ def _fit(data: _Columns, state: _Wide, history: list[float], converged: bool) ->
         return RowFit(
             whole, Pass(loss, np.zeros(0), empty, empty), history, converged, state.information
         )
-    if len(state.active) > max(MOST, data.X.shape[0]):
+    if len(state.active) > max(MOST_ACTIVE, data.X.shape[0]):
         state, history = _fewest(data, state), []
         d = np.exp(state.theta)
     part = data.X.take(state.active).dense()

@@ -11,7 +11,7 @@ from soubayes.sparse.inclusion.field import ColumnEvidence
 
 Array = np.ndarray
 
-GRID = 4.0 ** np.arange(1, 17)  # information times variance of the slab's components
+SLAB_GRID = 4.0 ** np.arange(1, 17)  # information times variance of the slab's components
 CENTRE, WIDTH = np.log(64.0), 1.4  # of log(information x variance) before data
 PULL = 1.0  # effects' worth of weight that these have
 
@@ -43,7 +43,7 @@ class Slab:
 
 def default_slab(n: float, widest: float = np.inf) -> Slab:
     """The slab before data, of variances up to ``widest``."""
-    return log_normal_slab(n, np.zeros(max(int(np.sum(GRID / n <= widest)), 1)))
+    return log_normal_slab(n, np.zeros(max(int(np.sum(SLAB_GRID / n <= widest)), 1)))
 
 
 def log_normal_slab(n: float, counts: Array) -> Slab:
@@ -51,11 +51,11 @@ def log_normal_slab(n: float, counts: Array) -> Slab:
 
     A slab of one peak: a second one at small variances would take null columns for effects.
     """
-    at, total = np.log(GRID[: len(counts)]), PULL + counts.sum()
+    at, total = np.log(SLAB_GRID[: len(counts)]), PULL + counts.sum()
     m = (PULL * CENTRE + counts @ at) / total
     v = (PULL * (WIDTH**2 + (CENTRE - m) ** 2) + counts @ (at - m) ** 2) / total
     weight = np.exp(-0.5 * (at - m) ** 2 / v) + 1e-12
-    return Slab(GRID[: len(counts)] / n, weight / weight.sum())
+    return Slab(SLAB_GRID[: len(counts)] / n, weight / weight.sum())
 
 
 NODES = 64
@@ -166,10 +166,10 @@ def anchored_effect(log_odds: Array, given_top: Array, top: int, columns: Column
     return Effect(np.exp(log_alpha - log_sum(np.append(log_alpha, 0.0))), columns)
 
 
-STEPS = np.repeat([0.5, 0.2, 0.1], [60, 90, 150])  # how far a site moves in each round
+DAMPING = np.repeat([0.5, 0.2, 0.1], [60, 90, 150])  # how far a site moves in each round
 KNOWN_NOISE = 20  # rounds in which the noise counts as known, which finds the way more surely
 FLATTEST = 1e-3  # least precision of a site, as a share of what the data say
-FEWEST = 5.0  # degrees of freedom
+FEWEST_DEGREES = 5.0  # degrees of freedom
 SETTLED = 1e-3  # change of an inclusion probability at which it counts as found
 
 
@@ -220,7 +220,7 @@ def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> A
     known = np.isinf(around.degrees)
     precision = np.where(alpha > 0.5, n / 64.0, 10.0 * n)  # sites, in units of 1/noise
     shift, fall, change = np.zeros(len(alpha)), np.zeros(len(alpha)), np.inf
-    for round_, step in enumerate(STEPS):
+    for round_, step in enumerate(DAMPING):
         S = np.linalg.inv(G + np.diag(precision))
         mean, variance = S @ (around.scores + shift), np.diag(S)
         s = np.maximum(1.0 / variance - precision, 1e-9 * n)
@@ -232,7 +232,7 @@ def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> A
         if known or round_ < KNOWN_NOISE:
             each = occam + 0.5 * falls / noise
         else:
-            left = np.maximum(around.degrees - around.others - alpha.sum() + alpha, FEWEST)
+            left = np.maximum(around.degrees - around.others - alpha.sum() + alpha, FEWEST_DEGREES)
             rest = (left * noise + alpha * fall)[:, None]
             share = np.minimum(falls / rest, 1.0 - 1e-12)
             each = occam - 0.5 * left[:, None] * np.log1p(-share)
@@ -258,6 +258,6 @@ def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> A
         slab = around.slab(alpha @ inside)
     degrees = around.degrees
     if not known:
-        degrees = max(degrees - around.others - float(alpha.sum()), FEWEST)
+        degrees = max(degrees - around.others - float(alpha.sum()), FEWEST_DEGREES)
         noise = noise * degrees / (degrees - 2.0)
     return Alone(alpha, s, q, log_bayes, inside, slab, noise, degrees, change < SETTLED)

@@ -22,15 +22,15 @@ from soubayes.sparse.inclusion.priors import (
 
 Array = np.ndarray
 
-KEPT = 1e-3  # probabilities below this do not enter Omega
+KEPT_SHARE = 1e-3  # probabilities below this do not enter Omega
 CLAIM, LEAVE = 0.5, 0.4  # probability at which an effect enters the product, and leaves it
 LOOKED_AT = 5  # places without an effect that are tried in turn
 FAINT = 1e-2  # odds below which a column does not compete with others
-ALIKE = 0.5  # correlation from which two columns look alike
+SIMILAR = 0.5  # correlation from which two columns look alike
 STANDS_IN = 0.99  # correlation from which a column may only repeat the effect of another
 SUPPORT = np.log(3.0)  # log Bayes factor from which it does more than that
 FEWEST_SWEEPS, MOST_SWEEPS = 3, 100
-MOST = 500  # columns that are propagated together
+MOST_ALONE = 500  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
 
 
@@ -175,8 +175,8 @@ class _Sweeper:
     def _without_look_alikes(self, probability: Array) -> Array:
         """Columns that may carry an effect, and that no other such column resembles."""
         likely = np.flatnonzero(probability > FAINT)
-        likely = likely[np.argsort(-probability[likely], kind="stable")[:MOST]]
-        alike = np.abs(self.field.correlations(likely)) >= ALIKE
+        likely = likely[np.argsort(-probability[likely], kind="stable")[:MOST_ALONE]]
+        alike = np.abs(self.field.correlations(likely)) >= SIMILAR
         alone = np.isin(np.arange(self.p), likely[alike.sum(axis=1) == 1])
         before = np.zeros_like(alone)
         while not np.array_equal(alone, before):
@@ -332,7 +332,7 @@ class _Sweeper:
         The average over supports multiplies the estimate of column j by alpha_j s_j T_j, with T_j
         the posterior variance where it is included. Columns that look alike share one effect.
         """
-        kept = np.flatnonzero(effect.alpha > KEPT)
+        kept = np.flatnonzero(effect.alpha > KEPT_SHARE)
         s, T = effect.columns.evidence.s[kept], effect.columns.spread[kept]
         alpha = effect.alpha[kept]
         alike = np.minimum(self.field.correlations(kept) ** 2 @ alpha, 1.0)

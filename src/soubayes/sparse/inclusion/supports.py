@@ -15,7 +15,7 @@ SET_LEVEL = 0.95  # of credible sets, the convention of fine mapping
 PURITY = 0.5  # least correlation within a set, as in susieR
 PRESENCE = 0.9  # probability of an effect from which it has a set: in pure noise few reach it
 NEGLIGIBLE = 1e-4  # probabilities below this are left out of an effect's list of columns
-EQUAL = 1e-6  # relative difference of weights that count as equal
+EQUAL_WEIGHTS = 1e-6  # relative difference of weights that count as equal
 
 
 class CredibleSet(NamedTuple):
@@ -115,7 +115,8 @@ class SupportPosterior:
             if reached[-1] < presence:
                 continue
             last = self.weight[own][int(np.searchsorted(reached, level * reached[-1]))]
-            own = own[self.weight[own] >= (1.0 - EQUAL) * last]  # all copies of a column, or none
+            # all copies of a column, or none
+            own = own[self.weight[own] >= (1.0 - EQUAL_WEIGHTS) * last]
             alike = alike[: len(own), : len(own)]
             pure = float(np.abs(alike).min())
             if pure >= purity:

@@ -10,7 +10,12 @@ import numpy as np
 
 from soubayes.sparse import ordered
 from soubayes.sparse.least_squares.designs import LeastSquares
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise, evaluate, restricted
+from soubayes.sparse.least_squares.objective import (
+    LeastSquaresModel,
+    Noise,
+    objective_value,
+    restricted,
+)
 from soubayes.sparse.least_squares.state import DROPPED, LeastSquaresSolution
 from soubayes.sparse.scales.base import Scale
 
@@ -45,7 +50,7 @@ def solve_coordinate(
         parts = ordered.nested(model, restricted(design, w, ridge))
         ridge = ridge._replace(variance=ordered.variances(model, parts) / gamma)
         log_dets = ordered.log_determinants(model, parts)
-        value = evaluate(model, n, ridge, w, scales.costs(tau, nu), noise, log_dets)
+        value = objective_value(model, n, ridge, w, scales.costs(tau, nu), noise, log_dets)
         history.append(value.value)
         converged = len(history) > 1 and history[-2] - history[-1] < tol
         report(f"sweep {len(history) - 1}: J = {value.value:.8g}")

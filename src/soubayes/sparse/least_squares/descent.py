@@ -17,7 +17,7 @@ from soubayes.sparse.least_squares.state import DROPPED, OUT, PathState, goal_of
 
 Array = np.ndarray
 
-ROUNDS = 3  # of taking dropped columns back at one point
+RETURN_ROUNDS = 3  # of taking dropped columns back at one point
 
 
 def descend(
@@ -34,7 +34,7 @@ def descend(
     """
     alike = model.groups.alone and design.closest > ALIKE
     spent = 0
-    for _ in range(ROUNDS):
+    for _ in range(RETURN_ROUNDS):
         state, n_iter, done = _iterate(design, model, state, tol, budget - spent, hold_noise)
         spent += n_iter
         if alike and (merged := merge(design, model, state)) is not None:

@@ -76,7 +76,7 @@ class LeastSquares(Protocol):
         """L^-1 and X with A^-1 = W^-1 - W^-1 X' L^-T L^-1 X W^-1, if that is smaller than A."""
 
 
-FLOOR = 1e-12  # of n: a constant column, or one that the others explain, still has s > 0
+LEAST_INFORMATION = 1e-12  # of n: a column that is constant, or explained, still has s > 0
 
 
 class Gram:
@@ -98,7 +98,7 @@ class Gram:
         return Ridge(
             mean,
             variance,
-            np.maximum(1.0 / variance - w, FLOOR * self.n),
+            np.maximum(1.0 / variance - w, LEAST_INFORMATION * self.n),
             mean / variance,
             max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0),
             log_det,
@@ -113,7 +113,7 @@ class Gram:
         half = lapack.dtrtrs(lower, cross, lower=1, overwrite_b=1)[0] if len(index) else cross
         half, fitted = half[:, :-1], half[:, -1]
         s = self.norms[others] - np.einsum("ij,ij->j", half, half)
-        return np.maximum(s, FLOOR * self.n), self.scores[others] - fitted @ half
+        return np.maximum(s, LEAST_INFORMATION * self.n), self.scores[others] - fitted @ half
 
     @cached_property
     def closest(self) -> float:
@@ -171,7 +171,7 @@ class Wide:
         return Ridge(
             mean,
             diagonal(t, w),
-            np.maximum(t / left, FLOOR * self.n),
+            np.maximum(t / left, LEAST_INFORMATION * self.n),
             score / left,
             max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0),
             kernel.log_det(w),
@@ -183,13 +183,13 @@ class Wide:
         if len(index) > len(self.y):
             kernel = Woodbury.of(active, w)
             t, score = kernel.projected(self.columns, self.y)
-            return np.maximum(t[others], FLOOR * self.n), score[others]
+            return np.maximum(t[others], LEAST_INFORMATION * self.n), score[others]
         X = active.dense()
         lower = cholesky(X.T @ X, w)
         half = solve_triangular(lower, X.T, lower=True, check_finite=False)
         explained, fitted = self.columns.projected(half, half @ self.y)
         s = (self.norms - explained)[others]
-        return np.maximum(s, FLOOR * self.n), (self.scores - fitted)[others]
+        return np.maximum(s, LEAST_INFORMATION * self.n), (self.scores - fitted)[others]
 
     closest = 1.0
 

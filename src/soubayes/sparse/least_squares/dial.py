@@ -11,7 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from soubayes.sparse.dial import LOOSE, DialPoint, Evidence, Prior, Variances, at_point, minimise
+from soubayes.sparse.dial import (
+    DIAL_NATS,
+    DialPoint,
+    Evidence,
+    Prior,
+    Variances,
+    at_point,
+    minimise,
+)
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise
 from soubayes.sparse.least_squares.search import dense_evidence
@@ -129,7 +137,7 @@ class LeastSquaresDial:
         prior = Prior(model.scales, model.groups, float(model.confidence[0]))
         evidence = least_squares_evidence(self.design, model, noise)
         start = self._dense or common_variance(self.design)
-        return minimise(evidence, prior, start=start, tol=LOOSE)
+        return minimise(evidence, prior, start=start, tol=DIAL_NATS)
 
 
 def common_variance(design: LeastSquares) -> float | None:

@@ -22,7 +22,7 @@ from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, LeastSquaresDial
-from soubayes.sparse.least_squares.intake import Intake, TargetUnits, rows_intake
+from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits, rows_intake
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
 from soubayes.sparse.least_squares.search import support_evidence
@@ -43,7 +43,7 @@ from soubayes.threads import solver_threads
 Array = np.ndarray
 
 NOISE_SHARE = 1e-6  # default scale of the noise prior in units of var(y): weaker than any data
-CLEARLY = 10.0  # nats by which a sparse support beats ridge regression where folds cannot say
+CLEARLY_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Solved:
     gamma: float
 
 
-def solve_targets(intake: Intake, settings: LinearSettings) -> list[Solved]:
+def solve_targets(intake: LinearIntake, settings: LinearSettings) -> list[Solved]:
     """Every target at its reported point."""
     designs, units = intake.designs, intake.units
     check_units(units.x_scale, units.y_scale)
@@ -128,7 +128,7 @@ def _solve(design: LeastSquares, settings: LinearSettings, units: TargetUnits, t
     return Solved(design, solution, points, float(gamma or 1.0))
 
 
-def describe(solved: Solved, units: TargetUnits, t: int) -> SparsePoint:
+def linear_sparse_point(solved: Solved, units: TargetUnits, t: int) -> SparsePoint:
     """The point in the user's units."""
     design, s = solved.design, solved.solution
     kappa = s.w * s.variance
@@ -230,7 +230,7 @@ class LinearCandidates(Candidates):
         )
         return self.fit_intake(intake, wanted, known)
 
-    def fit_intake(self, intake: Intake, wanted: Sequence[set[str]], known: bool) -> Fits:
+    def fit_intake(self, intake: LinearIntake, wanted: Sequence[set[str]], known: bool) -> Fits:
         """The same from designs, which may be those of moments."""
         found = Fits([], [], intake.units.x_mean)
         for t, design in enumerate(intake.designs):
@@ -291,7 +291,9 @@ def _along(own: Component, coefs: Array) -> tuple[Component, ...]:
     return tuple(found)
 
 
-def clearly_sparse(intake: Intake, points: Sequence[SparsePoint], settings: LinearSettings) -> bool:
+def clearly_sparse(
+    intake: LinearIntake, points: Sequence[SparsePoint], settings: LinearSettings
+) -> bool:
     """Whether the evidence on all rows is clearly for the support of the path of every target.
 
     With p <= n and fewer training rows than columns in a fold, the path loses signals in folds
@@ -302,7 +304,7 @@ def clearly_sparse(intake: Intake, points: Sequence[SparsePoint], settings: Line
         model, free = settings.model(len(point.selected), float(intake.units.y_scale[t]))
         support, intercept = np.flatnonzero(point.selected), model.intercept_variance is not None
         sparse = support_evidence(design, support, model.sparse, free, intercept)
-        if sparse < LeastSquaresDial(design, model).evidence() + CLEARLY:
+        if sparse < LeastSquaresDial(design, model).evidence() + CLEARLY_SPARSE:
             return False
     return True
 

@@ -22,7 +22,7 @@ class TargetUnits(NamedTuple):
     plain: bool = True  # whether no unit had to be taken out before squaring
 
 
-class Intake(NamedTuple):
+class LinearIntake(NamedTuple):
     """What linear regression is fitted to: one standardised design for each target."""
 
     designs: list[LeastSquares]
@@ -32,7 +32,7 @@ class Intake(NamedTuple):
 
 def rows_intake(
     X: Any, Y: Array, weight: Array | None, intercept: bool, folds: int = 1, square: bool = False
-) -> Intake:
+) -> LinearIntake:
     """From rows in memory.
 
     ``square``: cross-products also with up to twice as many columns as rows, where p x p systems,
@@ -48,7 +48,7 @@ def rows_intake(
 
 def moments_intake(
     raw: Moments, intercept: bool, x_unit: Array | float = 1.0, y_unit: Array | float = 1.0
-) -> Intake:
+) -> LinearIntake:
     """From the moments of X/x_unit and y/y_unit."""
     use = raw if intercept else raw.about_zero()
     n = use.n
@@ -64,7 +64,7 @@ def moments_intake(
     designs: list[LeastSquares] = [Gram(xx, xy[:, t], float(yy[t]), n) for t in range(len(y_scale))]
     plain = bool(np.all(x_unit == 1.0) and np.all(y_unit == 1.0))
     units = use.x_mean * x_unit, x_scale * x_unit, use.y_mean * y_unit, y_scale * y_unit
-    return Intake(designs, TargetUnits(*units, plain))
+    return LinearIntake(designs, TargetUnits(*units, plain))
 
 
 def _wide(
@@ -74,7 +74,7 @@ def _wide(
     intercept: bool,
     x_unit: Array | float,
     y_unit: Array | float,
-) -> Intake:
+) -> LinearIntake:
     counts = np.ones(len(Y)) if weight is None else weight
     n = float(counts.sum())
     share = counts / n
@@ -87,4 +87,4 @@ def _wide(
     Y = (Y - y_mean) * root[:, None] / y_scale
     designs: list[LeastSquares] = [Wide(columns, Y[:, t], n) for t in range(Y.shape[1])]
     units = x_mean * x_unit, x_scale * x_unit, y_mean * y_unit, y_scale * y_unit
-    return Intake(designs, TargetUnits(*units))
+    return LinearIntake(designs, TargetUnits(*units))

@@ -94,7 +94,7 @@ class Value(NamedTuple):
     kl: dict[str, float]
 
 
-def evaluate(
+def objective_value(
     model: LeastSquaresModel,
     n: float,
     ridge: Ridge,

@@ -20,7 +20,7 @@ from soubayes.sparse.dial import confidence_grid
 from soubayes.sparse.least_squares.descent import descend, left_out, put_out
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise
-from soubayes.sparse.least_squares.search import choose, search_degrees
+from soubayes.sparse.least_squares.search import choose_support, search_degrees
 from soubayes.sparse.least_squares.state import (
     DROPPED,
     OUT,
@@ -40,10 +40,10 @@ from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
 
-LOOSE = 2e-2  # largest change of any kappa_j at which a path point counts as reached
+PATH_CHANGE = 2e-2  # largest change of any kappa_j at which a path point counts as reached
 GUARD = 1.5  # the noise may not rise by more than this from one point to the next
-FOLD_LOOSE, FOLD_STRIDE = 0.1, 3  # the same in a fold, and how many-th points it visits
-WIDE = 3.0  # columns for every row from which a fold visits all points
+FOLD_CHANGE, FOLD_STRIDE = 0.1, 3  # the same in a fold, and how many-th points it visits
+WIDE_RATIO = 3.0  # columns for every row from which a fold visits all points
 RIGID = 1e-8  # confidence in tau, relative to that in beta, below which nu cannot move precisions
 
 
@@ -98,11 +98,11 @@ def path_fit(
     wide data, where a point that is left out changes which columns are found.
     """
     model = model.barring(design.first_copies())
-    stride = 1 if len(model.distinct) > WIDE * design.n else FOLD_STRIDE
+    stride = 1 if len(model.distinct) > WIDE_RATIO * design.n else FOLD_STRIDE
     end = _follow(
-        design, model, free, None, max_iter=max_iter, tol=FOLD_LOOSE, values=False, stride=stride
+        design, model, free, None, max_iter=max_iter, tol=FOLD_CHANGE, values=False, stride=stride
     )
-    state, _, _, _ = descend(design, end.model, end.state, 0.1 * LOOSE, max_iter)
+    state, _, _, _ = descend(design, end.model, end.state, 0.1 * PATH_CHANGE, max_iter)
     w, active = state.w.copy(), state.active
     dropped, s, _ = dropped_columns(design, state)
     coef, variance = np.zeros_like(w), np.ones_like(w)
@@ -137,14 +137,14 @@ def _follow(
     confidence: float | None,
     *,
     max_iter: int,
-    tol: float = LOOSE,
+    tol: float = PATH_CHANGE,
     report: Callable[[str], None] = lambda text: None,
     values: bool = True,
     stride: int = 1,
 ) -> _End:
     """Every ``stride``-th point, and the choice among them."""
     points: list[PathPoint] = []
-    state, here, chosen, spent = start(design, model), model, None, 0
+    state, here, chosen, spent = dense_start(design, model), model, None, 0
     counted = model.searched_among(free)
     grid = confidence_grid(int(counted.sum()), confidence, design.n)[::stride]
     for gamma in grid:
@@ -168,7 +168,7 @@ def _follow(
     if confidence is None:
         supports = [point.state.active for point in points]
         intercept = model.intercept_variance is not None
-        chosen, threshold = choose(design, supports, model.sparse, counted, intercept)
+        chosen, threshold = choose_support(design, supports, model.sparse, counted, intercept)
         state = points[chosen].state
         searched = search_degrees(threshold, int(counted.sum() - counted[state.active].sum()))
         here = replace(model.at(1.0, free), searched=searched)
@@ -214,7 +214,7 @@ def _line(point: PathPoint) -> str:
     )
 
 
-def start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
+def dense_start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
     """The dense start: every column in, at the precision of one observation (wide data: p)."""
     p = len(model.distinct)
     scale = float(p) if p >= design.n else 1.0

@@ -14,7 +14,7 @@ PRICE = 1.5  # of the log number of supports of a size
 LEAST_SPREAD = 1.0  # variance of log|signal| below which signals are not taken to be alike
 
 
-def choose(
+def choose_support(
     design: LeastSquares, supports: list[Array], sparse: Array, free: Array, intercept: bool
 ) -> tuple[int, float]:
     """The point whose support has the least score, and the z^2 a further column would need.

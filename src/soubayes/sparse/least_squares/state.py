@@ -12,7 +12,7 @@ from soubayes.sparse.least_squares.objective import (
     LeastSquaresModel,
     Noise,
     Value,
-    evaluate,
+    objective_value,
     restricted,
 )
 from soubayes.sparse.model import ScaleCosts
@@ -119,7 +119,7 @@ class Filled(NamedTuple):
 
     def evaluate(self, model: LeastSquaresModel, n: float, scales: ScaleCosts) -> Value:
         """J with these scales."""
-        return evaluate(model, n, self.ridge, self.w, scales, self.noise, self.log_dets)
+        return objective_value(model, n, self.ridge, self.w, scales, self.noise, self.log_dets)
 
 
 class WholeState(NamedTuple):
