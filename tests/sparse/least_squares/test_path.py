@@ -278,7 +278,7 @@ def test_the_path_of_a_fold_is_the_path(stride, monkeypatch):
     """`path_fit` leaves out J, the polish and some points; what predicts hardly changes."""
     monkeypatch.setattr(path, "FOLD_STRIDE", stride)
     if stride == 1:
-        monkeypatch.setattr(path, "FOLD_LOOSE", path.PATH_CHANGE)
+        monkeypatch.setattr(path, "FOLD_CHANGE", path.PATH_CHANGE)
     for data in (experiment1(55, 50, 10, random_state=4), wide_design(60, 150, 5, random_state=4)):
         X = (data.X - data.X.mean(axis=0)) / data.X.std(axis=0)
         y = (data.y - data.y.mean()) / data.y.std()
