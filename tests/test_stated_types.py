@@ -29,6 +29,7 @@ RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 4))
 Y = X[:, 0] - X[:, 1] + 0.3 * RNG.normal(size=60)
 BINARY, THREE = (Y > 0).astype(int), np.digitize(Y, [-0.7, 0.7])
+COUNTS = np.round(np.exp(Y))
 
 # ---- what a stated type means -------------------------------------------------------------------
 
@@ -226,6 +227,7 @@ def made(name: str) -> list:
             kind(Exponential(), inclusion=True).fit(X, np.exp(Y)),
             kind(Squares()).fit(X, Y),
         ],
+        "SoUPoissonRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
         "SoUNetRegressor": lambda: [
             kind(**SMALL).fit(X, Y),
             kind(**SMALL, validation_fraction=0.2).fit(X, np.c_[Y, X[:, 2]]),
@@ -299,7 +301,20 @@ ARGUMENTS = {
     "SoUNetClassifier.log_density": (X, THREE),
     "SoUNetEnsemble.log_density": (X, THREE),
     "SoUNetEnsemble.score": (X, THREE),
-    "SoUGeneralizedRegression.log_density": (X, np.exp(Y)),
+    **dict.fromkeys(
+        [f"SoUGeneralizedRegression.{name}" for name in ("log_density", "log_score", "score")],
+        (X, np.exp(Y)),
+    ),
+    **dict.fromkeys(
+        [f"SoUPoissonRegression.{name}" for name in ("log_density", "log_score", "score")],
+        (X, COUNTS),
+    ),
+    "noise": (Y,),
+    "cdf": (np.exp(Y), Y),
+    "predict_variance": (Y, np.ones(60)),
+    "predict_cdf": (np.exp(Y), Y, np.ones(60)),
+    "deviance": (np.exp(Y), np.ones(60)),
+    "centre": (1.0, 60.0),
     "plot_predictive": None,  # of networks of one or two columns
     "Scale.at": (np.array([1.0, 2.0]),),
     "Scale.take": (np.array([0]),),
@@ -329,7 +344,10 @@ ARGUMENTS = {
 }
 # objects of which a method does not make sense
 CANNOT = {
-    "SoUGeneralizedRegression.log_density": lambda one: isinstance(one.likelihood, Squares),
+    **dict.fromkeys(
+        ("SoUGeneralizedRegression.log_density", "SoUGeneralizedRegression.log_score"),
+        lambda one: isinstance(one.likelihood, Squares),
+    ),
     "SoULinearRegression.partial_fit": lambda one: one.coef_.ndim == 2,
 }
 

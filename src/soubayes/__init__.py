@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from soubayes.sparse.estimators.linear import SoULinearRegression as SoULinearRegression
     from soubayes.sparse.estimators.logistic import SoULogisticRegression as SoULogisticRegression
     from soubayes.sparse.estimators.normal_means import SoUNormalMeans as SoUNormalMeans
+    from soubayes.sparse.estimators.poisson import SoUPoissonRegression as SoUPoissonRegression
     from soubayes.sparse.glm.likelihood import CoupledLikelihood as CoupledLikelihood
     from soubayes.sparse.glm.likelihood import RowLikelihood as RowLikelihood
     from soubayes.sparse.glm.likelihood import RowTerms as RowTerms
@@ -119,6 +120,7 @@ _PUBLIC = {
     "sparse.estimators.linear": ["SoULinearRegression"],
     "sparse.estimators.logistic": ["SoULogisticRegression"],
     "sparse.estimators.normal_means": ["SoUNormalMeans"],
+    "sparse.estimators.poisson": ["SoUPoissonRegression"],
     "model_files": ["load_model", "save_model"],
     "plots.estimators": ["plot_confidences", "plot_credible_sets", "plot_path", "plot_shrinkage"],
 }

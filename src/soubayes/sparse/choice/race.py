@@ -300,6 +300,7 @@ class _Race:
         y, rows = self.task.targets[t], self.seen
         mean, variance = np.full((2, len(y)), np.nan)
         mean[rows], variance[rows] = scored.mean, scored.variance
+        y = y if y.ndim == 1 else y[:, 0]  # what stands beside it is not predicted
         rows_seen = {"y": y, "mean": mean, "sd": np.sqrt(variance), "fold": self.fold}
         held = pd.DataFrame(rows_seen) if by_row else None
         mixture = Mixture(tuple(parts), scored.power)

@@ -217,13 +217,13 @@ def score_classes(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> 
 
 
 def score_densities(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
-    """Log densities of any likelihood; the mixture's mean."""
+    """Log densities of any likelihood; the mixture's mean and variance."""
     scores = weight[:, None] * said.middle
     w = predictive_weights(scores, more * CLASSES_POWER)
     mixed = logsumexp(said.middle, b=w, axis=1)
     none, mean = np.full(len(w), np.nan), said.mean @ w
-    unknown = np.full(len(mean), np.nan)
-    return Scored(scores, w, np.ones(len(w)), none, none, mean, unknown, mixed, 1.0, True)
+    spread = (said.variance + (said.mean - mean[:, None]) ** 2) @ w
+    return Scored(scores, w, np.ones(len(w)), none, none, mean, spread, mixed, 1.0, True)
 
 
 def _squares(y: Array, mean: Array) -> Array:

@@ -1,36 +1,24 @@
 """Sparse regression with a likelihood of your own."""
 
 from collections.abc import Sequence
-from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import logsumexp
-from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
-from soubayes.data.streams import as_rows, block_by_block, row_weights, walked_again
-from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
-from soubayes.sparse.designs.moments import GatherPlan, gather
-from soubayes.sparse.estimators.base import FeatureSelection, intercept_prior, set_columns
-from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
+from soubayes._types import FeatureBlocks, Folds, Label
+from soubayes.sparse.estimators.response import ResponseRegression
 from soubayes.sparse.glm.checking import check_derivatives
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, constant_weights
 from soubayes.sparse.glm.likelihood import (
     CoupledLikelihood,
     Likelihood,
     RowLikelihood,
     weighted_terms,
 )
-from soubayes.sparse.glm.rows import StreamedTarget
-from soubayes.sparse.posterior import Component, SparsePoint
 from soubayes.sparse.scales.base import ScalePrior
 
 Array = np.ndarray
 
 
-class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimator):
+class SoUGeneralizedRegression(ResponseRegression):
     r"""Sparse Bayesian regression with a likelihood of your own.
 
     Parameters
@@ -76,6 +64,8 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         Largest number of steps for each confidence.
     tol : float, default=1e-7
         The solver stops when J falls by less than this in relative terms.
+    n_jobs : int or None, default=None
+        Number of threads over the folds.
     verbose : int, default=0
         1 prints a line for each point of the path.
 
@@ -197,93 +187,33 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
         inclusion: bool = False,
         max_iter: int = 500,
         tol: float = 1e-7,
+        n_jobs: int | None = None,
         verbose: int = 0,
     ) -> None:
+        super().__init__(
+            confidence_coef=confidence_coef,
+            confidence_local=confidence_local,
+            confidence_global=confidence_global,
+            confidence_intercept=confidence_intercept,
+            choice=choice,
+            cv=cv,
+            random_state=random_state,
+            prior=prior,
+            rate_local=rate_local,
+            rate_global=rate_global,
+            intercept_variance=intercept_variance,
+            feature_blocks=feature_blocks,
+            feature_groups=feature_groups,
+            fit_intercept=fit_intercept,
+            inclusion=inclusion,
+            max_iter=max_iter,
+            tol=tol,
+            n_jobs=n_jobs,
+            verbose=verbose,
+        )
         self.likelihood = likelihood
-        self.confidence_coef = confidence_coef
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_intercept = confidence_intercept
-        self.choice = choice
-        self.cv = cv
-        self.random_state = random_state
-        self.prior = prior
-        self.rate_local = rate_local
-        self.rate_global = rate_global
-        self.intercept_variance = intercept_variance
-        self.feature_blocks = feature_blocks
-        self.feature_groups = feature_groups
-        self.fit_intercept = fit_intercept
-        self.inclusion = inclusion
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
 
-    def fit(
-        self,
-        X: Rows,
-        y: Targets | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-    ) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
-            The rows. Data that do not fit in memory come as in :meth:`SoULogisticRegression.fit`.
-        y : array-like of shape (n,), or str, optional
-            The targets, or the name of the target column of a parquet file.
-        sample_weight : array-like of shape (n,), optional
-            A weight of 2 counts a row twice.
-        groups : array-like of shape (n,), optional
-            Which rows belong together, such as those of one patient. Folds hold out whole groups.
-
-        Returns
-        -------
-        self : SoUGeneralizedRegression
-            The fitted estimator.
-        """
-        self._check_parameters()
-        self._single = True
-        rows = as_rows(X, y, sample_weight)
-        if rows is not None:
-            if isinstance(self.likelihood, CoupledLikelihood):
-                raise ValueError(
-                    f"{type(self.likelihood).__name__} reads all rows at once, so that it cannot "
-                    "be fitted to data that come in blocks; pass X and y as arrays in memory."
-                )
-            refuse_groups(groups)
-            walked_again(rows, type(self).__name__)
-            keep = LARGE if self._chooses() else 0
-            found = gather(rows, GatherPlan(self._numbers, keep=keep))
-            set_columns(self, found.n_columns, rows.names)
-            if found.rows is None:
-                assert found.statistics is not None
-                whole = found.statistics.total()
-                total = float(whole.n * whole.y_mean[0])
-                target = StreamedTarget(self._likelihood().check, total)
-                return self._fit_streamed(self._family(), rows, found, [target], constant_weights)
-            X, values, sample_weight = found.rows
-        else:
-            X, values = validate_data(
-                self,
-                X,
-                y,
-                accept_sparse=["csr"],
-                dtype=[np.float64, np.float32],
-                ensure_min_samples=2,
-            )
-        groups = check_groups(groups, X)
-        if groups is not None and sample_weight is not None:
-            groups = groups[row_weights(sample_weight, X.shape[0]) > 0]
-        X, values, weight = self._weigh(X, values, sample_weight)
-        checked = self._likelihood().check(values)
-        self._check_terms(checked, weight)
-        candidates = RowCandidates(self._family())
-        return self._fit_candidates(candidates, X, checked, [checked], weight, groups)
-
-    def _check_terms(self, y: Array, weight: Array) -> None:
+    def _check_likelihood(self, y: Array, weight: Array) -> None:
         """What a likelihood gives must be finite at predictors of 0, with the right slopes."""
         terms = weighted_terms(self._likelihood(), np.zeros_like(y), np.zeros_like(y), y, weight)
         for name, part in terms._asdict().items():
@@ -293,56 +223,6 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
                     "for every row where all predictors are 0; check its formulas and y."
                 )
         check_derivatives(self._likelihood(), y, weight)
-
-    @block_by_block
-    def predict(self, X: Matrix) -> Array:
-        """Predict the mean of new observations, averaged over the posterior.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-
-        Returns
-        -------
-        mean : ndarray of shape (n,)
-            E[y]. For a likelihood without an intercept it is relative to an average row.
-        """
-        each = zip(
-            self.mixtures_[0].components, *self._predictors(self._checked(X))[0], strict=True
-        )
-        return np.asarray(sum(q.weight * self._of(q).predict(m, v) for q, m, v in each))
-
-    @block_by_block
-    def log_density(self, X: Matrix, y: ArrayLike) -> Array:
-        """Log predictive density of observations.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        y : array-like of shape (n,)
-            Their targets.
-
-        Returns
-        -------
-        log_density : ndarray of shape (n,)
-            The logarithm of p(y | x), averaged over the posterior.
-        """
-        likelihood = self._likelihood()
-        if not isinstance(likelihood, RowLikelihood):
-            raise TypeError(
-                f"{type(likelihood).__name__} is not a sum over rows, so a single row has no "
-                "density."
-            )
-        values, mixture = likelihood.check(np.asarray(y)), self.mixtures_[0]
-        each = zip(mixture.components, *self._predictors(self._checked(X))[0], strict=True)
-        density = np.stack([self._of(q).log_density(m, v, values) for q, m, v in each])
-        return logsumexp(density, b=mixture.weights[:, None], axis=0)
-
-    def _of(self, component: Component) -> Any:
-        """The likelihood of a component, with its nuisance parameters."""
-        return component.likelihood or self._likelihood()
 
     def _likelihood(self) -> Likelihood:
         if not isinstance(self.likelihood, RowLikelihood | CoupledLikelihood):
@@ -355,24 +235,12 @@ class SoUGeneralizedRegression(FeatureSelection, RegressorMixin, RowwiseEstimato
             )
         return self.likelihood
 
-    def _family(self) -> RowFamily:
-        likelihood = self._likelihood()
-        own = intercept_prior(self) if likelihood.intercept else None
-        return RowFamily(likelihood, row_settings(self, own))
-
     def _chooses(self) -> bool:
         """A loss that is not a sum over rows has no score of a held-out row."""
         return isinstance(self.likelihood, RowLikelihood) and super()._chooses()
 
-    def _report_points(self, points: list[SparsePoint]) -> None:
-        super()._report_points(points)
-        self.likelihood_ = points[0].component.likelihood or self._likelihood()
-
-    def _target_names(self) -> list[str]:
-        return ["y"]
-
-    def _numbers(self, y: Array) -> Array:
+    def _read_block(self, values: Array) -> Array:
         """The targets of a block; what its rows say about the likelihood is checked on the way."""
-        numbers = self._likelihood().check(y)
+        numbers = self._read(values)
         check_derivatives(self._likelihood(), numbers, np.ones(len(numbers)))
-        return numbers[:, None]
+        return numbers

@@ -36,8 +36,10 @@ from soubayes.sparse.glm.path import (
     share_rows,
     solve_rows,
 )
+from soubayes.sparse.glm.predictive import Predictive
 from soubayes.sparse.glm.report import row_sparse_point
 from soubayes.sparse.glm.rows import StreamedRows, rows_in_memory
+from soubayes.sparse.glm.shifted import apart, plain
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -201,7 +203,7 @@ class RowFamily:
                 rows = SupportRows(X, units, y, weight, self.settings.centre)
                 mean = point.component.posterior.mean
                 coef = np.where(point.selected, mean[: len(scale)], 0.0) * scale
-                alpha = float(mean[len(scale) :].sum())
+                alpha = float(mean[len(scale) :].sum()) - likelihood.shift
                 found.append(row_supports(likelihood, rows, coef, alpha, always, scale))
         return found
 
@@ -248,6 +250,8 @@ class RowCandidates(Candidates):
                 if at.name in wanted[t]:
                     fit = fit_rows_at(shared.problem(y), plan.model, at)
                     q = fit.posterior.moved(order, scale)
+                    if plan.model.intercept:
+                        q.mean[-1] += self.family.likelihood.shift
                     parts[at.name] = (Component(q, likelihood=fit.likelihood),)
                     sizes[at.name] = fit.effective
             found.components.append(parts)
@@ -255,18 +259,12 @@ class RowCandidates(Candidates):
         return found
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        """The log density of y, and its mean."""
-        mean, density = np.zeros(len(y)), np.full((len(mixture.components), len(y)), -np.inf)
-        for k, (part, m, v) in enumerate(
-            zip(mixture.components, *mixture.predict_each(rows), strict=True)
-        ):
-            likelihood = part.likelihood or self.family.likelihood
-            assert isinstance(likelihood, RowLikelihood)
-            mean += part.weight * likelihood.predict(m, v)
-            density[k] = likelihood.log_density(m, v, y)
-        whole = np.logaddexp.reduce(density + np.log(mixture.weights)[:, None], axis=0)
-        zero = np.zeros(len(y))
-        return HeldOut(whole, zero, zero, mean)
+        """The log density of y, its mean and variance."""
+        means, variances = mixture.predict_each(rows)
+        y, offset = apart(y)
+        each = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
+        said = Predictive(each, mixture.weights, means + offset, variances)  # type: ignore[arg-type]
+        return HeldOut(said.log_density(y), said.variance(), np.zeros(len(y)), said.mean())
 
 
 def choose_ends(

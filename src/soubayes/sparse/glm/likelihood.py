@@ -74,6 +74,7 @@ class Likelihood(ABC):
     intercept = True  # False: a constant added to all predictors changes nothing
     nuisance: str | None = None
     confidence = 1.0  # gamma of the nuisance parameters
+    shift = 0.0  # added to every predictor inside the solvers, see `shifted.py`
 
     @abstractmethod
     def predict(self, mean: Array, variance: Array) -> Array:
@@ -176,6 +177,10 @@ class RowLikelihood(Likelihood):
         raise J.
     kl : float
         KL divergence of the nuisance parameters, in nats.
+    whole : bool
+        Whether y is a whole number, so that its quantiles are.
+    lowest : float
+        The least value of y.
 
     See Also
     --------
@@ -185,7 +190,8 @@ class RowLikelihood(Likelihood):
     -----
     By default :meth:`terms` averages :meth:`derivatives` over :math:`\eta \sim N(m, v)` by
     Gauss-Hermite quadrature with 40 nodes. The loss enters the objective of section 4.3 of [1]_ in
-    the place of the logistic loss.
+    the place of the logistic loss. :meth:`noise` and :meth:`cdf` are needed for predictive standard
+    deviations and quantiles only, :meth:`deviance` for ``score``.
 
     References
     ----------
@@ -204,6 +210,9 @@ class RowLikelihood(Likelihood):
     >>> Waiting().terms(np.zeros(1), np.ones(1), np.ones(1)).loss.round(4)  # exp(1/2)
     array([1.6487])
     """
+
+    whole = False
+    lowest = -np.inf
 
     @abstractmethod
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
@@ -289,6 +298,113 @@ class RowLikelihood(Likelihood):
         loss = self.derivatives(eta, y[:, None])[0]
         least = loss.min(axis=1, keepdims=True)
         return np.log(np.exp(least - loss) @ _WEIGHTS) - least[:, 0]
+
+    def noise(self, eta: Array) -> Array:
+        """Variance of y at known predictors; NaN if a subclass does not say it.
+
+        Parameters
+        ----------
+        eta : ndarray
+            The linear predictors.
+
+        Returns
+        -------
+        variance : ndarray
+            Var[y | eta].
+        """
+        return np.full(np.shape(eta), np.nan)
+
+    def cdf(self, y: Array, eta: Array) -> Array:
+        """Distribution function of y at known predictors; NaN if a subclass does not say it.
+
+        Parameters
+        ----------
+        y : ndarray
+            Values.
+        eta : ndarray
+            The linear predictors.
+
+        Returns
+        -------
+        probability : ndarray
+            P(Y <= y | eta).
+        """
+        return np.full(np.broadcast_shapes(np.shape(y), np.shape(eta)), np.nan)
+
+    def predict_variance(self, mean: Array, variance: Array) -> Array:
+        """Variance of y for rows whose predictor is normal.
+
+        Parameters
+        ----------
+        mean : ndarray
+            Means of the linear predictors.
+        variance : ndarray
+            Their variances.
+
+        Returns
+        -------
+        variance : ndarray
+            E[Var[y | eta]] + Var[E[y | eta]].
+        """
+        eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+        middle = self.predict(eta, np.zeros_like(eta))
+        centre = middle @ _WEIGHTS
+        return self.noise(eta) @ _WEIGHTS + (middle - centre[:, None]) ** 2 @ _WEIGHTS
+
+    def predict_cdf(self, y: Array, mean: Array, variance: Array) -> Array:
+        """Distribution function of y for rows whose predictor is normal.
+
+        Parameters
+        ----------
+        y : ndarray
+            A value for each row.
+        mean : ndarray
+            Means of the linear predictors.
+        variance : ndarray
+            Their variances.
+
+        Returns
+        -------
+        probability : ndarray
+            The mean of :meth:`cdf` over the predictor.
+        """
+        eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+        return self.cdf(y[:, None], eta) @ _WEIGHTS
+
+    def deviance(self, y: Array, mean: Array) -> Array:
+        """Unit deviance of a prediction, which ``score`` sums; by default the squared error.
+
+        Parameters
+        ----------
+        y : ndarray
+            The targets.
+        mean : ndarray
+            Predicted means.
+
+        Returns
+        -------
+        deviance : ndarray
+            0 where the prediction equals y, and above 0 elsewhere.
+        """
+        return (y - mean) ** 2
+
+    def centre(self, mean: float, rows: float) -> float:
+        """Predictor about which the prior of the intercept lies.
+
+        Parameters
+        ----------
+        mean : float
+            The mean of y.
+        rows : float
+            The number of rows.
+
+        Returns
+        -------
+        eta : float
+            0 by default. With a logarithmic link the logarithm of the mean makes a fit
+            independent of the units of y.
+        """
+        return 0.0
 
 
 class CoupledLikelihood(Likelihood):

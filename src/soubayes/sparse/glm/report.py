@@ -47,7 +47,7 @@ def row_sparse_point(
     shrinkage = np.minimum(state.precision * spread.variance, 1.0)
     q = spread.posterior.moved(back, 1.0 / units.scale)
     if model.intercept:
-        q = q.joined(float(mean[p]), float(spread.variance[p]))
+        q = q.joined(float(mean[p]) + _shift(outcome), float(spread.variance[p]))
     return SparsePoint(
         component=Component(q, likelihood=fitted_nuisance(outcome.fit.likelihood)),
         units=1.0 / units.scale,
@@ -70,6 +70,11 @@ def _selectable(model: RowModel, units: ColumnUnits, back: Array) -> Array:
     return ~(units.constant[np.argsort(back)] & model.sparse[: len(back)])
 
 
+def _shift(outcome: RowOutcome) -> float:
+    """What the solver's predictors leave out of the intercept, see `shifted.py`."""
+    return 0.0 if outcome.fit.likelihood is None else outcome.fit.likelihood.shift
+
+
 def fitted_nuisance(likelihood: Likelihood | None) -> Likelihood | None:
     """The likelihood if it has nuisance parameters; without, the estimator's own serves."""
     return None if likelihood is None or likelihood.nuisance is None else likelihood
@@ -77,11 +82,11 @@ def fitted_nuisance(likelihood: Likelihood | None) -> Likelihood | None:
 
 def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
     """The path in the user's units and column order."""
-    p = len(back)
+    p, shift = len(back), _shift(outcome)
 
     def coefficients(means: list[Array]) -> tuple[Array, Array]:
         coef = np.array(means)[:, :p][:, back] / units.scale
-        alpha = np.array([mean[p] if len(mean) > p else 0.0 for mean in means])
+        alpha = np.array([mean[p] + shift if len(mean) > p else 0.0 for mean in means])
         return coef, alpha - coef @ units.mean
 
     coef, intercept = coefficients([point.mean for point in outcome.points])

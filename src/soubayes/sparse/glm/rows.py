@@ -213,7 +213,8 @@ def _block_total(
             yield work(Z, y[rows], weight[rows])
 
     counted = int(np.count_nonzero(weight))
-    return (*add_up(parts()), float(weight @ y), counted)
+    found = y if y.ndim == 1 else y[:, 0]  # an offset stands beside it
+    return (*add_up(parts()), float(weight @ found), counted)
 
 
 def _add(a: tuple[Any, ...], b: tuple[Any, ...]) -> Any:

@@ -1,0 +1,424 @@
+"""Estimators of one response with a likelihood of rows: fit, predict, score.
+
+A subclass says which likelihood its parameters mean. What it says about y, such as the variance or
+the quantiles, is the likelihood's.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.optimize import minimize_scalar
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import validate_data
+
+from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes.data.streams import (
+    RowSource,
+    as_rows,
+    block_by_block,
+    plain_labels,
+    row_weights,
+    walked_again,
+)
+from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
+from soubayes.sparse.designs.moments import GatherPlan, gather
+from soubayes.sparse.estimators.base import FeatureSelection, intercept_prior, set_columns
+from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
+from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, constant_weights
+from soubayes.sparse.glm.likelihood import CoupledLikelihood, Likelihood, RowLikelihood
+from soubayes.sparse.glm.predictive import Predictive
+from soubayes.sparse.glm.rows import StreamedTarget
+from soubayes.sparse.glm.shifted import about, apart, beside, plain, row_offsets, shifted
+from soubayes.sparse.posterior import SparsePoint
+from soubayes.sparse.scales.base import ScalePrior
+
+Array = np.ndarray
+
+
+class ResponseEstimator(FeatureSelection, RowwiseEstimator):
+    """One response; a subclass has ``_likelihood`` and predicts with ``_predictive``."""
+
+    def __init__(
+        self,
+        *,
+        confidence_coef: float | str = "auto",
+        confidence_local: float | str = "auto",
+        confidence_global: float = 1.0,
+        confidence_intercept: float = 1.0,
+        choice: str = "prediction",
+        cv: Folds | None = "auto",
+        random_state: int | None = 0,
+        prior: str | ScalePrior = "exponential",
+        rate_local: float = 10.0,
+        rate_global: float = 10.0,
+        intercept_variance: float = 10.0,
+        feature_blocks: FeatureBlocks | None = None,
+        feature_groups: Sequence[Label] | None = None,
+        fit_intercept: bool = True,
+        inclusion: bool = False,
+        max_iter: int = 500,
+        tol: float = 1e-7,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.confidence_coef = confidence_coef
+        self.confidence_local = confidence_local
+        self.confidence_global = confidence_global
+        self.confidence_intercept = confidence_intercept
+        self.choice = choice
+        self.cv = cv
+        self.random_state = random_state
+        self.prior = prior
+        self.rate_local = rate_local
+        self.rate_global = rate_global
+        self.intercept_variance = intercept_variance
+        self.feature_blocks = feature_blocks
+        self.feature_groups = feature_groups
+        self.fit_intercept = fit_intercept
+        self.inclusion = inclusion
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    @abstractmethod
+    def _likelihood(self) -> Likelihood:
+        """The likelihood that the parameters mean, before it has seen y."""
+
+    def fit(
+        self,
+        X: Rows,
+        y: Targets | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
+            The rows. Data that do not fit in memory come as in :meth:`SoULogisticRegression.fit`.
+        y : array-like of shape (n,), or str, optional
+            The targets, or the name of the target column of a parquet file.
+        sample_weight : array-like of shape (n,), optional
+            A weight of 2 counts a row twice.
+        groups : array-like of shape (n,), optional
+            Which rows belong together, such as those of one patient. Folds hold out whole groups.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors, whose coefficient is 1. For rows that come in
+            blocks the offset is a second column of y.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+        """
+        self._check_parameters()
+        self._single = True
+        rows = as_rows(X, y, sample_weight)
+        if rows is not None:
+            refuse_groups(groups)
+            _refuse_offset(offset)
+            return self._fit_rows(rows)
+        X, values = validate_data(
+            self,
+            X,
+            plain_labels(y),
+            accept_sparse=["csr"],
+            dtype=[np.float64, np.float32],
+            ensure_min_samples=2,
+        )
+        offset = row_offsets(offset, X.shape[0])
+        return self._fit_memory(X, values, sample_weight, check_groups(groups, X), offset)
+
+    def _fit_memory(
+        self,
+        X: Any,
+        values: Array,
+        sample_weight: Any,
+        groups: Array | None = None,
+        offset: Array | None = None,
+    ) -> Self:
+        keep = row_weights(sample_weight, X.shape[0]) > 0
+        groups, offset = (None if part is None else part[keep] for part in (groups, offset))
+        X, values, weight = self._weigh(X, values, sample_weight)
+        y = self._read(values)
+        self._check_likelihood(y, weight)
+        y, family = beside(y, offset), self._family()
+        if isinstance(family.likelihood, RowLikelihood):
+            base, own = family.likelihood, family.settings.intercept is not None
+            family = RowFamily(shifted(base, y, weight, own), family.settings)
+        elif offset is not None:
+            name = type(family.likelihood).__name__
+            raise ValueError(f"{name} is not a sum over rows and takes no offset; leave it out.")
+        return self._fit_candidates(RowCandidates(family), X, apart(y)[0], [y], weight, groups)
+
+    def _fit_rows(self, rows: RowSource) -> Self:
+        """From blocks of rows, in memory if they are few."""
+        likelihood = self._likelihood()
+        if not isinstance(likelihood, RowLikelihood):
+            raise ValueError(
+                f"{type(likelihood).__name__} reads all rows at once, so that it cannot be fitted "
+                "to data that come in blocks; pass X and y as arrays in memory."
+            )
+        walked_again(rows, type(self).__name__)
+        encode = partial(_with_offset, self._read_block)
+        keep = LARGE if self._chooses() else 0
+        found = gather(rows, GatherPlan(partial(_columns, encode), keep=keep))
+        set_columns(self, found.n_columns, rows.names)
+        if found.rows is not None:
+            X, values, weight = found.rows
+            values, offset = (values, None) if values.ndim == 1 else values.T
+            return self._fit_memory(X, values, weight, None, offset)
+        assert found.statistics is not None
+        whole, family = found.statistics.total(), self._family()
+        own = family.settings.intercept is not None
+        family = RowFamily(about(likelihood, whole.n, whole.y_mean, own), family.settings)
+        target = StreamedTarget(encode, float(whole.n * whole.y_mean[0]))
+        return self._fit_streamed(family, rows, found, [target], constant_weights)
+
+    def _read(self, values: Array) -> Array:
+        """The targets as the numbers that the likelihood reads."""
+        return self._likelihood().check(values)
+
+    def _read_block(self, values: Array) -> Array:
+        """The same of one block of many."""
+        return self._read(values)
+
+    def _check_likelihood(self, y: Array, weight: Array) -> None:
+        """A likelihood of the user's own is checked here."""
+
+    def _family(self) -> RowFamily:
+        likelihood = self._likelihood()
+        own = intercept_prior(self) if likelihood.intercept else None
+        return RowFamily(likelihood, row_settings(self, own))
+
+    def _predictive(self, X: Matrix, offset: ArrayLike | None) -> Predictive:
+        """What the mixture says about rows."""
+        X = self._checked(X)
+        means, variances = self._predictors(X)[0]
+        shift = row_offsets(offset, X.shape[0])
+        likelihoods = [self._of(part.likelihood) for part in self.mixtures_[0].components]
+        means = means if shift is None else means + shift
+        return Predictive(likelihoods, self.mixtures_[0].weights, means, variances)
+
+    def _of(self, likelihood: Likelihood | None) -> Any:
+        """A likelihood with fitted nuisance parameters; None: there are none."""
+        return plain(likelihood or self._likelihood())
+
+    def _report_points(self, points: list[SparsePoint]) -> None:
+        super()._report_points(points)
+        self.likelihood_ = self._of(points[0].component.likelihood)
+
+    def _target_names(self) -> list[str]:
+        return ["y"]
+
+
+class ResponseRegression(RegressorMixin, ResponseEstimator):
+    """A response that is a number."""
+
+    @block_by_block
+    def predict(
+        self,
+        X: Matrix,
+        offset: ArrayLike | None = None,
+        return_std: bool = False,
+        quantiles: ArrayLike | None = None,
+    ) -> Array | tuple[Array, Array]:
+        """Predict the mean, standard deviation or quantiles of new observations.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), or Dask collection
+            The rows.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors; 0 if left out.
+        return_std : bool, default=False
+            Also return the predictive standard deviation of y.
+        quantiles : array-like of shape (m,), optional
+            Return these quantiles of the predictive distribution instead; numbers between 0 and 1.
+            Quantiles of counts are whole numbers.
+
+        Returns
+        -------
+        mean : ndarray of shape (n,)
+            The predictive mean, averaged over the posterior; with ``quantiles`` an array of shape
+            (n, m).
+        sd : ndarray of shape (n,)
+            Only with ``return_std=True``.
+        """
+        if return_std and quantiles is not None:
+            raise ValueError(
+                "return_std and quantiles were both given: predict returns either the mean with "
+                "its standard deviation or the quantiles. Call it twice."
+            )
+        said = self._predictive(X, offset)
+        if quantiles is not None:
+            return self._quantiles(said, np.atleast_1d(np.asarray(quantiles, float)))
+        if not return_std:
+            return said.mean()
+        self._needs_row_likelihood("standard deviation")
+        variance = said.variance()
+        if np.isnan(variance).any():
+            raise self._lacks("noise(eta), the variance of y")
+        return said.mean(), np.sqrt(variance)
+
+    def _quantiles(self, said: Predictive, levels: Array) -> Array:
+        if levels.size == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
+            raise ValueError(
+                f"quantiles are {levels.tolist()}, but they must be numbers between 0 and 1."
+            )
+        self._needs_row_likelihood("distribution")
+        if np.isnan(said.cdf(said.mean())).any():
+            raise self._lacks("cdf(y, eta), the distribution function of y")
+        return np.stack([said.quantile(float(level)) for level in levels], axis=1)
+
+    @block_by_block
+    def log_density(self, X: Matrix, y: ArrayLike, offset: ArrayLike | None = None) -> Array:
+        """Log predictive density of observations.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        y : array-like of shape (n,)
+            Their targets.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors; 0 if left out.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+            The logarithm of p(y | x), averaged over the posterior.
+        """
+        self._needs_row_likelihood("density")
+        return self._predictive(X, offset).log_density(self._read(np.asarray(y)))
+
+    def log_score(
+        self,
+        X: Matrix,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
+        """Mean log predictive density, a score for which larger is better.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        y : array-like of shape (n,)
+            Their targets.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors; 0 if left out.
+
+        Returns
+        -------
+        score : float
+            The weighted mean of :meth:`log_density`.
+        """
+        each = self.log_density(X, y, offset=offset)
+        return float(np.average(each, weights=row_weights(sample_weight, len(each))))
+
+    def score(
+        self,
+        X: Matrix,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> float:
+        """Share of the deviance that is explained, D².
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        y : array-like of shape (n,)
+            Their targets.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors; 0 if left out.
+
+        Returns
+        -------
+        score : float
+            1 for perfect predictions, 0 for those of the best constant (with the offset added). It
+            is R² for a likelihood without a deviance of its own.
+        """
+        mean = self.predict(X, offset=offset)
+        y, likelihood = (
+            self._read(np.asarray(y)),
+            self._of(self.mixtures_[0].components[0].likelihood),
+        )
+        weight = row_weights(sample_weight, len(y))
+        if not isinstance(likelihood, RowLikelihood):
+            null: Any = np.average(y, weights=weight)
+            ours, alone = (y - mean) ** 2, (y - null) ** 2
+        else:
+            null = _constant(likelihood, y, weight, row_offsets(offset, len(y)))
+            ours, alone = likelihood.deviance(y, mean), likelihood.deviance(y, null)
+        total = float(weight @ alone)
+        return 1.0 - float(weight @ ours) / total if total > 0.0 else float(weight @ ours == 0.0)
+
+    def _needs_row_likelihood(self, what: str) -> None:
+        likelihood = self._likelihood()
+        if isinstance(likelihood, CoupledLikelihood):
+            raise TypeError(
+                f"{type(likelihood).__name__} is not a sum over rows, so a single row has no "
+                f"{what}."
+            )
+
+    def _lacks(self, what: str) -> TypeError:
+        name = type(self._likelihood()).__name__
+        return TypeError(f"{name} does not define {what}; add this method to the likelihood.")
+
+
+def _constant(
+    likelihood: RowLikelihood, y: Array, weight: Array, offset: Array | None
+) -> Array | float:
+    """Means of the best model without columns."""
+    if offset is None:
+        return float(np.average(y, weights=weight))
+    centre = likelihood.centre(float(np.average(y, weights=weight)), float(weight.sum()))
+
+    def loss(alpha: float) -> float:
+        with np.errstate(over="ignore"):
+            mean = likelihood.predict(alpha + offset, np.zeros(len(y)))
+            return float(weight @ likelihood.deviance(y, mean))
+
+    middle = centre - float(np.average(offset, weights=weight))
+    alpha = float(minimize_scalar(loss, bracket=(middle - 1.0, middle + 1.0)).x)
+    return likelihood.predict(alpha + offset, np.zeros(len(y)))
+
+
+def _with_offset(read: Any, y: Array) -> Array:
+    """y of a block: numbers, with their offsets beside them if there are two columns."""
+    if y.ndim == 1:
+        return read(y)
+    if y.shape[1] != 2:
+        raise ValueError(
+            f"y of a block has {y.shape[1]} columns, but it must have one, or two if the second "
+            "is the offset."
+        )
+    return beside(read(y[:, 0]), row_offsets(y[:, 1], len(y)))
+
+
+def _columns(encode: Any, y: Array) -> Array:
+    found = encode(y)
+    return found[:, None] if found.ndim == 1 else found
+
+
+def _refuse_offset(offset: Any) -> None:
+    if offset is not None:
+        raise ValueError(
+            "offset was given, but X comes in blocks: make it a second column of y instead "
+            "(for an exposure, its logarithm)."
+        )
