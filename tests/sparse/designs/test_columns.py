@@ -25,8 +25,8 @@ def _matrix(kind):
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(module, "HELD", 0)
-    monkeypatch.setattr(module, "CHUNK", 8 * 7 * N)  # 7 columns
+    monkeypatch.setattr(module, "HELD_BYTES", 0)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 8 * 7 * N)  # 7 columns
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
@@ -104,8 +104,8 @@ def test_chunked_dense_wide_data_give_the_same_fit(monkeypatch):
             SoULogisticRegression(confidence_coef=1.0).fit(X, label),
         ),
     ]
-    monkeypatch.setattr(module, "HELD", 0)
-    monkeypatch.setattr(module, "CHUNK", 8 * 60 * 7)
+    monkeypatch.setattr(module, "HELD_BYTES", 0)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 8 * 60 * 7)
     monkeypatch.setattr("soubayes.sparse.glm.dropped._BYTES", 8 * 60 * 7)
     fits.append(
         (
@@ -125,7 +125,7 @@ def test_chunked_dense_wide_data_give_the_same_fit(monkeypatch):
 def test_sparse_wide_data_are_never_made_dense(model, monkeypatch):
     n, p = 400, 15_000
     X, signal, _ = _text(n, p)
-    monkeypatch.setattr(module, "CHUNK", 2**20)
+    monkeypatch.setattr(module, "CHUNK_BYTES", 2**20)
     y = signal if isinstance(model, SoULinearRegression) else signal > 0
     tracemalloc.start()
     try:
@@ -142,7 +142,7 @@ def test_columns_that_return_one_at_a_time_reach_the_same_fit(seed, monkeypatch)
     together = SoULogisticRegression(confidence_coef=1.0, tol=1e-10, bound="jaakkola").fit(X, label)
     looks = []
     choose = dropped._most_gain
-    monkeypatch.setattr(dropped, "RETURNS", 0.02)
+    monkeypatch.setattr(dropped, "RETURNS_PER_ROW", 0.02)
     monkeypatch.setattr(
         dropped, "_most_gain", lambda *given: looks.append(choose(*given)) or looks[-1]
     )
@@ -177,7 +177,7 @@ def test_of_copies_the_first_is_kept_and_the_fit_is_that_of_distinct_columns(mon
     distinct = clone(model).fit(base, label)
     monkeypatch.setattr("soubayes.sparse.glm.path._FEW", 0)
     for most in (2_000, 1):
-        monkeypatch.setattr("soubayes.sparse.glm.wide.MOST", most)
+        monkeypatch.setattr("soubayes.sparse.glm.wide.MOST_ACTIVE", most)
         found = clone(model).fit(X, label)
         np.testing.assert_array_equal(
             np.flatnonzero(found.selected_), copies * np.flatnonzero(distinct.selected_)

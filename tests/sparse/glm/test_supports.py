@@ -38,7 +38,7 @@ def data(n=150, p=6):
 
 
 def test_squared_loss_agrees_with_enumeration(monkeypatch):
-    monkeypatch.setattr(priors, "GRID", np.array([64.0]))
+    monkeypatch.setattr(priors, "SLAB_GRID", np.array([64.0]))
     X, eta, rng = data()
     y = eta + rng.normal(size=len(eta))
     posterior = found(UnitNormal(), X, y)

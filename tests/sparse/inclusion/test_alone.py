@@ -20,7 +20,7 @@ def dense(seed, n=60, p=7):
 
 @pytest.mark.parametrize("known", [False, True])
 def test_it_is_closer_to_enumeration_than_effects_alone(known, monkeypatch):
-    monkeypatch.setattr(priors, "GRID", np.array([16.0, 256.0]))
+    monkeypatch.setattr(priors, "SLAB_GRID", np.array([16.0, 256.0]))
     off = {True: [], False: []}
     for seed in range(2):
         X, y = dense(seed)

@@ -29,7 +29,7 @@ def autoregressive(rng, n, p, rho):
 
 @pytest.mark.parametrize("rho", [0.0, 0.5, 0.9, 0.97])
 def test_inclusion_against_enumeration(rho, monkeypatch):
-    monkeypatch.setattr(priors, "GRID", np.array([16.0, 256.0]))
+    monkeypatch.setattr(priors, "SLAB_GRID", np.array([16.0, 256.0]))
     off, coefficients = [], []
     for seed in range(4):
         rng = np.random.default_rng(seed)
