@@ -18,6 +18,7 @@ from soubayes.draws.ratios import ratios
 from soubayes.draws.sensitivity import known_draws
 
 reweight_module = importlib.import_module("soubayes.draws.reweight")
+weights_module = importlib.import_module("soubayes.draws.weights")
 sensitivity_module = importlib.import_module("soubayes.draws.sensitivity")
 
 PYMC = Path(__file__).parents[1] / "data" / "eight_schools_pymc.nc"
@@ -263,8 +264,8 @@ def unchecked(tree, confidence):
     known = known_draws(tree, None, (), {}, tree.order, None)
     gammas = {name: confidence.get(name, 1.0) for name in known.names}
     best = reweight_module.ratios(known).best
-    log_weight = reweight_module._log_weights(known, gammas, best, simple=False)
-    return reweight_module._normalised(log_weight)
+    log_weight = weights_module.log_weights(known, gammas, best).log_weight
+    return weights_module.normalised(log_weight)
 
 
 def refuses(tree, confidence):

@@ -18,7 +18,8 @@ from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.program import CHUNK, Inputs, Program, abstract_trace, double_precision
 from soubayes.blackbox.verdict import Quality, log_weights, quality, unchecked
-from soubayes.results import coordinates, printed, to_inference_data
+from soubayes.results import printed, to_inference_data
+from soubayes.weighted import interval, table_of
 
 LARGE_SPREAD = 0.2  # of a log weight: about where errors of sds reach a tenth
 ABSURD = 1e100  # no objective in nats is as large: squares overflow soon after
@@ -128,17 +129,18 @@ class DrawnPosterior(ABC):
             One row for each coordinate: mean, sd, central 90 % interval, and the KL of its block.
             Deterministic sites come last, without a confidence or KL.
         """
-        rows = []
-        for name in [*self.owner, *(site for site in self.draws if site not in self.owner)]:
-            block = self.owner.get(name)
-            gamma = self.confidence[block] if block else np.nan
-            kl = self.kl[block] if block else np.nan
-            mean, sd = np.ravel(self.mean(name)), np.ravel(self.sd(name))
-            low, high = np.reshape(self.quantile(name, [0.05, 0.95]), (2, -1))
-            for i, label in enumerate(coordinates(name, self.draws[name].shape[1:])):
-                rows.append((label, gamma, mean[i], sd[i], low[i], high[i], kl))
-        titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
-        return pd.DataFrame(rows, columns=list(titles))
+        order = [*self.owner, *(site for site in self.draws if site not in self.owner)]
+        columns = {
+            "confidence": self._by_block(self.confidence),
+            "mean": self.mean,
+            "sd": self.sd,
+            **interval(self.quantile),
+            "kl": self._by_block(self.kl),
+        }
+        return table_of({name: self.draws[name].shape[1:] for name in order}, columns, "block")
+
+    def _by_block(self, numbers: dict[str, float]) -> Callable[[str], float]:
+        return lambda name: numbers[self.owner[name]] if name in self.owner else np.nan
 
     def to_arviz(self, draws: int | None = None, random_state: Key = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).

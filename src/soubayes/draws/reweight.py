@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
-from numpy.typing import ArrayLike
 
-from soubayes._types import DataTree, DrawsOf, Number, Seed
+from soubayes._types import DrawsOf, Number, Seed
 from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
-from soubayes.draws.ratios import PER_FEATURE, polynomials, ratios
+from soubayes.draws.ratios import ratios
 from soubayes.draws.sensitivity import known_draws, standard_error
-from soubayes.results import coordinates, pareto_smoothed, printed, to_inference_data
+from soubayes.draws.weights import Weights, influence, log_weights, normalised
+from soubayes.results import pareto_smoothed, printed
 from soubayes.threads import SMALL, solver_threads
+from soubayes.weighted import WeightedDraws, interval, weighted_mean
 
 MOST_KHAT = 0.7
 LIGHT = (
@@ -109,14 +108,14 @@ def reweight(
         )
     with solver_threads(SMALL):
         estimate = ratios(found)
-        log_weight = _log_weights(found, gammas, estimate.best, simple=False)
-        others = [_log_weights(found, gammas, r, simple=False) for r in estimate.others.values()]
-        others.append(_log_weights(found, gammas, estimate.best, simple=True))
-    return _checked(found, gammas, log_weight, others)
+        best = log_weights(found, gammas, estimate.best)
+        others = [log_weights(found, gammas, r).log_weight for r in estimate.others.values()]
+        others.append(log_weights(found, gammas, estimate.best, simple=True).log_weight)
+    return _checked(found, gammas, best, others)
 
 
-@dataclass(frozen=True)
-class Reweighted:
+@dataclass(frozen=True, repr=False)
+class Reweighted(WeightedDraws):
     """Draws with weights.
 
     Parameters
@@ -158,27 +157,13 @@ class Reweighted:
     effective: float
     weight_error: float
     _known: Draws
-    _other_weights: tuple[np.ndarray, ...]
+    _parts: Weights
+    _simpler: tuple[np.ndarray, ...]  # weights by simpler estimates of r and C
 
     def __repr__(self) -> str:
         reach = f"{self.effective:.0f} of {len(self.weights)} draws effective"
         head = f"confidence {self.confidence}, {reach}, k-hat {self.khat:.2f}"
         return f"Reweighted({head})\n{printed(self.summary())}"
-
-    def mean(self, name: str) -> Number:
-        """Posterior mean of a quantity.
-
-        Parameters
-        ----------
-        name : str
-            The quantity.
-
-        Returns
-        -------
-        mean : float or ndarray
-            An array of the shape of the quantity.
-        """
-        return _mean(self.weights, self._values(name))
 
     def mean_se(self, name: str) -> Number:
         """Standard error of the mean, from the draws and from the weights.
@@ -193,68 +178,48 @@ class Reweighted:
         standard_error : float or ndarray
             An array of the shape of the quantity.
         """
-        values = self._values(name)
-        mean = self.mean(name)
-        each = len(values) * self.weights[:, None] * (values - mean).reshape(len(values), -1)
-        error = standard_error(self._known, each).reshape(np.shape(mean))
-        own = self._disagreement(values)
-        # two halves and a simpler estimate may agree about one mean by chance: what they disagree
-        # by about all of them, in standard deviations, is a floor
-        floor = self.sd(name) * self._typical_disagreement
-        return np.sqrt(error**2 + np.maximum(own, floor) ** 2)
+        return self._error(self._values(name))
 
-    def _disagreement(self, values: np.ndarray) -> np.ndarray:
-        """What estimates of the weights disagree by about a mean, in root mean squares."""
-        mean = _mean(self.weights, values)
-        first, second, simple, link = (_mean(w, values) for w in self._other_weights)
-        # for a linear estimate both halves are off by (first - second) / 2; a bias adds to that
-        halves = ((first - mean) ** 2 + (second - mean) ** 2) / 2
-        return np.sqrt(halves + (simple - mean) ** 2 + (link - mean) ** 2)
+    def sd_se(self, name: str) -> Number:
+        """Standard error of the standard deviation, from the draws and from the weights.
 
-    @cached_property
-    def _typical_disagreement(self) -> float:
-        """The same in standard deviations, in root mean square over all coordinates."""
-        found = [
-            np.ravel(self._disagreement(values) / np.maximum(self.sd(name), 1e-300))
-            for name, values in self.draws.items()
-            if np.all(np.ptp(values, axis=0) > 0)
+        Parameters
+        ----------
+        name : str
+            The quantity.
+
+        Returns
+        -------
+        standard_error : float or ndarray
+            An array of the shape of the quantity; ``inf`` where PSIS k-hat of the weighted squares
+            exceeds 0.7: the draws do not reach the tails that the standard deviation depends on,
+            and it is probably too small.
+        """
+        values, mean = self._values(name), self.mean(name)
+        squares = (values - mean) ** 2
+        error = self._error(squares) / np.maximum(2 * self.sd(name), 1e-300)  # the delta method
+        return np.where(self._reached(squares), error, np.inf)[()]
+
+    def _reached(self, squares: np.ndarray) -> np.ndarray:
+        """Whether the weighted squares have a tail that their mean can be estimated with."""
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.weights)[:, None] + np.log(squares.reshape(len(squares), -1))
+        smallest = np.log(np.finfo(float).tiny)
+        logs = np.maximum(logs, smallest)
+        reached = [
+            np.ptp(column) == 0 or pareto_smoothed(column)[1] <= MOST_KHAT for column in logs.T
         ]
-        return float(np.sqrt(np.mean(np.concatenate(found) ** 2))) if found else 0.0
+        return np.reshape(reached, squares.shape[1:])
 
-    def sd(self, name: str) -> Number:
-        """Posterior standard deviation of a quantity.
-
-        Parameters
-        ----------
-        name : str
-            The quantity.
-
-        Returns
-        -------
-        sd : float or ndarray
-            An array of the shape of the quantity.
-        """
-        values = self._values(name)
-        return np.sqrt(_mean(self.weights, (values - self.mean(name)) ** 2))
-
-    def quantile(self, name: str, p: ArrayLike) -> Number:
-        """Posterior quantiles of a quantity, coordinate by coordinate.
-
-        Parameters
-        ----------
-        name : str
-            The quantity.
-        p : float or array-like
-            Probabilities between 0 and 1.
-
-        Returns
-        -------
-        quantile : float or ndarray
-            The quantiles on the first axes, the coordinates on the last.
-        """
-        values = self._values(name)
-        levels = np.asarray(p, float)
-        return np.quantile(values, levels, axis=0, weights=self.weights, method="inverted_cdf")
+    def _error(self, values: np.ndarray) -> np.ndarray:
+        """Standard error of a weighted mean: sampling, and what simpler estimates differ by."""
+        mean = weighted_mean(self.weights, values)
+        n = len(values)
+        each = n * self.weights[:, None] * (values - mean).reshape(n, -1)
+        each = influence(self._known, self.confidence, self._parts, each)
+        sampling = standard_error(self._known, each).reshape(np.shape(mean))
+        simpler = [weighted_mean(weights, values) - mean for weights in self._simpler]
+        return np.sqrt(sampling**2 + sum(gap**2 for gap in simpler))
 
     def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         """Draw by systematic resampling.
@@ -277,46 +242,18 @@ class Reweighted:
         rows = rng.permutation(rows)
         return {name: values[rows] for name, values in self.draws.items()}
 
-    def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
-        """Export resampled draws to ArviZ (extra ``plot``).
+    def _columns(self) -> dict[str, Callable[[str], Any]]:
+        errors = {"mean": self.mean, "mean_se": self.mean_se, "sd": self.sd, "sd_se": self.sd_se}
+        return {**errors, **interval(self.quantile)}
 
-        Parameters
-        ----------
-        draws : int, default=1000
-            The number of draws.
-        random_state : int or Generator, default=0
-            The seed.
+    def _about(self) -> dict[str, Any]:
+        return {"khat": self.khat}
 
-        Returns
-        -------
-        data : xarray.DataTree
-            The draws as one chain of the group ``posterior``.
-        """
-        return to_inference_data(
-            self.sample(draws, random_state), engine="reweight", khat=self.khat
-        )
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: values.shape[1:] for name, values in self.draws.items()}
 
-    def summary(self) -> pd.DataFrame:
-        """Summarise the posterior in a table.
-
-        Returns
-        -------
-        table : pandas.DataFrame
-            One row for each coordinate: mean with its standard error, sd, central 90 % interval.
-        """
-        rows: dict[str, list[Any]] = {
-            title: [] for title in ("quantity", "mean", "mean_se", "sd", "lower", "upper")
-        }
-        for name, values in self.draws.items():
-            low, high = (np.ravel(self.quantile(name, p)) for p in (0.05, 0.95))
-            parts = [np.ravel(f(name)) for f in (self.mean, self.mean_se, self.sd)]
-            for i, label in enumerate(coordinates(name, values.shape[1:])):
-                rows["quantity"].append(label)
-                for title, part in zip(("mean", "mean_se", "sd"), parts, strict=True):
-                    rows[title].append(part[i])
-                rows["lower"].append(low[i])
-                rows["upper"].append(high[i])
-        return pd.DataFrame(rows)
+    def _weighted(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        return self._values(name), self.weights
 
     def _values(self, name: str) -> np.ndarray:
         if name not in self.draws:
@@ -324,72 +261,12 @@ class Reweighted:
         return self.draws[name]
 
 
-def _log_weights(
-    draws: Draws, gammas: Mapping[str, float], r: Mapping[str, np.ndarray], simple: bool
-) -> np.ndarray:
-    """log w at every draw, from the last block to the first (see `reweight`)."""
-    total = np.zeros(len(draws.log_likelihood))
-    after = np.zeros(len(total))  # gamma_{k+1} log C_{k+1}, what the later blocks say
-    names = draws.names
-    for k in range(len(names) - 1, -1, -1):
-        gamma = gammas[names[k]]
-        part = (1 / gamma - 1) * r[names[k]]
-        total += part
-        if k == 0:
-            break
-        inside = part + after / gamma
-        if gamma == gammas[names[k - 1]] == 1 and not np.any(inside):
-            after = np.zeros(len(total))
-            continue
-        log_c = _log_mean_given(draws, names[:k], inside, simple)
-        total += (gamma / gammas[names[k - 1]] - 1) * log_c
-        after = gamma * log_c
-    return total - total.max()
-
-
-def _log_mean_given(
-    draws: Draws, names: tuple[str, ...], log_values: np.ndarray, simple: bool
-) -> np.ndarray:
-    """log E[e^value | earlier blocks], a polynomial of them, by a regression with a log link."""
-    n = len(log_values)
-    continuous = [draws.values[name] for name in names if name not in draws.discrete]
-    x = np.concatenate(continuous, axis=1) if continuous else np.empty((n, 0))
-    x = (x - x.mean(axis=0)) / x.std(axis=0)
-    features = polynomials(np.clip(x, -4, 4), 2 if simple else 3, n // PER_FEATURE)
-    counted = [draws.values[name] for name in names if name in draws.discrete]
-    if counted:  # a regression of its own for every combination of discrete values
-        levels = np.unique(np.concatenate(counted, axis=1), axis=0, return_inverse=True)[1].ravel()
-        result = np.empty(n)
-        for level in np.unique(levels):
-            here = levels == level
-            result[here] = _log_link(features[here], log_values[here])
-        return result
-    return _log_link(features, log_values)
-
-
-def _log_link(features: np.ndarray, log_values: np.ndarray) -> np.ndarray:
-    """Fitted log means of e^value: Newton's method on the quasi-likelihood, which is concave."""
-    top = log_values.max()
-    values = np.exp(log_values - top)
-    coef = np.zeros(features.shape[1])
-    coef[0] = np.log(values.mean())
-    penalty = 1e-6 * len(values) * values.mean() * np.eye(len(coef))
-    penalty[0, 0] = 1e-12
-    for _ in range(100):
-        mean = np.exp(np.clip(features @ coef, -60, 30))
-        gradient = features.T @ (values - mean) - penalty @ coef
-        step = np.linalg.solve(features.T @ (mean[:, None] * features) + penalty, gradient)
-        coef = coef + step / max(1.0, np.abs(step).max())
-        if np.abs(step).max() < 1e-9:
-            break
-    return np.clip(features @ coef, -60, 30) + top
-
-
 def _checked(
-    draws: Draws, gammas: dict[str, float], log_weight: np.ndarray, others: list[np.ndarray]
+    draws: Draws, gammas: dict[str, float], parts: Weights, others: list[np.ndarray]
 ) -> Reweighted:
+    log_weight = parts.log_weight
     khat = pareto_smoothed(log_weight)[1]
-    weights = _normalised(log_weight)
+    weights = normalised(log_weight)
     effective = float(1 / np.sum(weights**2))
     gaps = np.stack([other - log_weight for other in others])
     gaps -= (gaps @ weights)[:, None]
@@ -406,14 +283,6 @@ def _checked(
             f"the draws do not reach the confidences {gammas}: {', and '.join(trouble)}. Fit it "
             "with soubayes.fit."
         )
-    known = tuple(_normalised(other) for other in others)
-    return Reweighted(gammas, draws.quantities, weights, khat, effective, error, draws, known)
-
-
-def _normalised(log_weight: np.ndarray) -> np.ndarray:
-    weights = np.exp(log_weight - log_weight.max())
-    return weights / weights.sum()
-
-
-def _mean(weights: np.ndarray, values: np.ndarray) -> Any:
-    return np.tensordot(weights, values, axes=1)
+    simpler = tuple(normalised(other) for other in others[2:])  # after those of two halves
+    quantities = draws.quantities
+    return Reweighted(gammas, quantities, weights, khat, effective, error, draws, parts, simpler)

@@ -1,0 +1,85 @@
+"""Standard errors of reweighted means and sds: against fresh draws, and against a jackknife."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from scenarios import two_level_normal
+from soubayes import reweight
+
+N = 2000
+CONFIDENCES = [{"mu": 0.5}, {"effect": 0.6}, {"mu": 1.3, "effect": 1.3}]
+
+
+class Group(dict):
+    @property
+    def data_vars(self):
+        return self
+
+
+def draw(seed, n=N):
+    """mu ~ N(0, 2^2), effect | mu ~ N(mu, 1), y = 3 with sd 0.5: independent draws."""
+    rng = np.random.default_rng(seed)
+    variance = 1 / (1 / 4 + 1 / 1.25)
+    mu = rng.normal(variance * 3.0 / 1.25, np.sqrt(variance), n)
+    effect = rng.normal(mu + 0.8 * (3.0 - mu), np.sqrt(0.2))
+    return {"mu": mu, "effect": effect}
+
+
+def as_tree(draws):
+    mu, effect = draws["mu"], draws["effect"]
+    log_prior = {"mu": stats.norm(0, 2).logpdf(mu), "effect": stats.norm(mu, 1).logpdf(effect)}
+    group = lambda x: Group({k: SimpleNamespace(values=v[None]) for k, v in x.items()})  # noqa: E731
+    likelihood = group({"y": stats.norm(effect, 0.5).logpdf(3.0)})
+    return SimpleNamespace(
+        posterior=group(draws), log_prior=group(log_prior), log_likelihood=likelihood
+    )
+
+
+def weighted(draws, confidence):
+    return reweight(as_tree(draws), confidence=confidence, order=["mu", "effect"])
+
+
+@pytest.mark.parametrize("confidence", CONFIDENCES, ids=str)
+def test_errors_of_means_and_sds_over_fresh_draws(confidence):
+    exact = two_level_normal(confidence.get("mu", 1.0), confidence.get("effect", 1.0))
+    mean_z, sd_z = [], []
+    for seed in range(30):
+        found = weighted(draw(seed), confidence)
+        for name in ("mu", "effect"):
+            mean_z.append((found.mean(name) - exact.mean[name]) / found.mean_se(name))
+            sd_z.append((found.sd(name) - exact.sd[name]) / found.sd_se(name))
+    # the mean of 60 squares, two of each seed correlated, has a standard error of up to 0.26
+    assert 0.6 < np.sqrt(np.mean(np.square(mean_z))) < 1.35
+    assert 0.5 < np.sqrt(np.mean(np.square(sd_z))) < 1.5
+
+
+def test_the_error_is_that_of_a_jackknife_of_the_whole_computation():
+    """Twenty groups left out in turn, with ratios and weights estimated again each time."""
+    draws, groups = draw(3, 4000), 20
+    confidence = {"mu": 0.6, "effect": 1.2}
+    keep = [np.arange(4000) % groups != g for g in range(groups)]
+    parts = [weighted({k: v[rows] for k, v in draws.items()}, confidence) for rows in keep]
+    found = weighted(draws, confidence)
+    for name in ("mu", "effect"):
+        means = np.array([part.mean(name) for part in parts])
+        jackknife = np.sqrt((groups - 1) / groups * np.sum((means - means.mean()) ** 2))
+        assert found.mean_se(name) == pytest.approx(jackknife, rel=0.5)  # 19 degrees of freedom
+
+
+def test_an_sd_whose_tail_is_not_reached_has_no_finite_error():
+    """At confidence 4 the sd doubles: 0.1 of the mass lies beyond the draws."""
+    found = weighted(draw(2), {"mu": 4.0, "effect": 4.0})
+    assert not np.isfinite(found.sd_se("mu"))
+    assert np.isfinite(found.mean_se("mu"))
+    assert "sd_se" in found.summary().columns
+
+
+def test_a_quantity_that_does_not_vary_has_no_error():
+    tree = as_tree(draw(0))
+    tree.posterior["one"] = SimpleNamespace(values=np.ones((1, N)))
+    found = reweight(tree, confidence={"mu": 0.8}, order=["mu", "effect"])
+    assert found.mean_se("one") == pytest.approx(0.0, abs=1e-12)
+    assert found.sd_se("one") == pytest.approx(0.0, abs=1e-12)
