@@ -147,3 +147,26 @@ def test_a_hessian_that_would_be_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(descent, "MOST_PARAMETERS", 1)
     with pytest.raises(ValueError, match="the guide has 2, more than 1"):
         fit(location, Y, restarts=1, confidence={"mu": 0.5}, polish=256)
+
+
+def bent(y):
+    x = numpyro.sample("x", dist.Normal(0.0, 1.0))
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0))
+    numpyro.sample("y", dist.Normal(z - x**2, 0.2), obs=y)
+
+
+@pytest.mark.parametrize(("guide", "times"), [("conditional", 1), ("meanfield", 0)])
+def test_a_converged_fit_that_is_not_trusted_is_polished_if_its_guide_may_be_exact(
+    guide, times, monkeypatch
+):
+    calls = []
+
+    def polished(self, params, key, num_draws):
+        calls.append(num_draws)
+        return params, ""
+
+    monkeypatch.setattr(descent.Descent, "polished", polished)
+    monkeypatch.setattr(descent.Descent, "to_convergence", lambda self, params, key: (params, ""))
+    posterior = fit(bent, 1.0, guide=guide, restarts=1, num_draws=512)
+    assert posterior.verdict != "trusted"
+    assert calls == [1024] * times

@@ -545,7 +545,10 @@ def _check(gammas: Mapping[str, float], owner: Mapping[str, str], sites: Any) ->
         )
     discrete = [name for name in owner if sites[name]["fn"].support.is_discrete]
     if discrete:
-        raise ValueError(f"{discrete} are discrete; sum them out of the model.")
+        raise ValueError(
+            f"{discrete} are discrete, and nested sampling moves on the real line. Sum them out of "
+            "the model (for a mixture: numpyro.distributions.MixtureSameFamily)."
+        )
 
 
 def _rows(tree: Any, rows: np.ndarray) -> Any:

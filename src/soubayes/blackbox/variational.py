@@ -35,7 +35,7 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.progress import WINDOW, reporting
 from soubayes.blackbox.scale import Scaled, at_scale, in_frame, is_constant
-from soubayes.blackbox.verdict import TRUSTED
+from soubayes.blackbox.verdict import ROUGH, TRUSTED, USELESS
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
 #: location it surrounds, and a block is made an explicit point estimate.
@@ -43,6 +43,7 @@ SMALLEST_CONFIDENCE = 1e-18
 MOST_STEPS = 20_000
 ALONE = 30.0  # taken off the logit of the share of a prior: the guide follows nothing
 POLISH = 1024  # draws of Newton's method where it runs by itself
+JOINT_GUIDES = ("conditional", "flow")
 MOST_POLISHED = 300  # parameters for that: its Hessian costs as many gradients
 
 
@@ -104,8 +105,8 @@ def fit(
     polish : int or "auto", default="auto"
         Draws of a last phase without noise: Newton's method on that many fixed draws. 0 means none.
         It is for guides of (transformed) normals with up to 2,000 parameters and plates that are
-        not subsampled. ``"auto"`` uses 1,024 draws where Adam has not converged and the guide has
-        at most 300 parameters.
+        not subsampled. ``"auto"`` uses 1,024 draws if Adam has not converged or its fit is not
+        trusted, and the guide has at most 300 parameters; ``polished`` of the result says so.
     restarts : int, default=3
         Number of starts to try; the best one is continued.
     num_draws : int, default=4096
@@ -305,8 +306,11 @@ def _descended(task: Task, stage: Stage, polish: bool = True) -> SoUPosterior:
     if asked:
         params, trouble = run.polished(params, random.fold_in(key, 3), asked)
     posterior = _evaluated(task, stage, params, run.history, trouble, polished=bool(asked))
-    pays = settings.polish == "auto" and polish and size_of(params) <= MOST_POLISHED
-    if not pays or posterior.converged or not run.may_polish(params):
+    # a guide that cannot be exact is not trusted at its best either
+    poor = posterior.guide in JOINT_GUIDES and posterior.verdict in (ROUGH, USELESS)
+    wanting = poor or not posterior.converged
+    pays = wanting and settings.polish == "auto" and polish and size_of(params) <= MOST_POLISHED
+    if not pays or not run.may_polish(params):
         return posterior
     params, trouble = run.polished(params, random.fold_in(key, 3), POLISH)
     again = _evaluated(task, stage, params, run.history, trouble, polished=True)
