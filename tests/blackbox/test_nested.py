@@ -114,7 +114,7 @@ def test_errors_say_what_to_do(model, confidence, message):
 
 def test_an_interrupt_is_raised(monkeypatch):
     stop = lambda self, u: signal.raise_signal(signal.SIGINT)  # noqa: E731
-    monkeypatch.setattr(importlib.import_module("soubayes.blackbox.nested")._Outer, "_see", stop)
+    monkeypatch.setattr(importlib.import_module("soubayes.blackbox.outer").Outer, "_see", stop)
     with pytest.raises(KeyboardInterrupt):
         sample_sou(pair, 3.0, confidence={})
 
