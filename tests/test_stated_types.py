@@ -228,6 +228,8 @@ def made(name: str) -> list:
             kind(Squares()).fit(X, Y),
         ],
         "SoUPoissonRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
+        "SoUNegativeBinomialRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
+        "SoUGammaRegression": lambda: [kind(inclusion=True).fit(X, np.exp(Y))],
         "SoUNetRegressor": lambda: [
             kind(**SMALL).fit(X, Y),
             kind(**SMALL, validation_fraction=0.2).fit(X, np.c_[Y, X[:, 2]]),
@@ -301,14 +303,16 @@ ARGUMENTS = {
     "SoUNetClassifier.log_density": (X, THREE),
     "SoUNetEnsemble.log_density": (X, THREE),
     "SoUNetEnsemble.score": (X, THREE),
-    **dict.fromkeys(
-        [f"SoUGeneralizedRegression.{name}" for name in ("log_density", "log_score", "score")],
-        (X, np.exp(Y)),
-    ),
-    **dict.fromkeys(
-        [f"SoUPoissonRegression.{name}" for name in ("log_density", "log_score", "score")],
-        (X, COUNTS),
-    ),
+    **{
+        f"SoU{family}Regression.{name}": (X, y)
+        for family, y in {
+            "Generalized": np.exp(Y),
+            "Gamma": np.exp(Y),
+            "Poisson": COUNTS,
+            "NegativeBinomial": COUNTS,
+        }.items()
+        for name in ("log_density", "log_score", "score")
+    },
     "noise": (Y,),
     "cdf": (np.exp(Y), Y),
     "predict_variance": (Y, np.ones(60)),

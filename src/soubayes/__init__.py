@@ -69,11 +69,15 @@ if TYPE_CHECKING:
     from soubayes.plots.posteriors import plot_prior_vs_confidence as plot_prior_vs_confidence
     from soubayes.select import Selection as Selection
     from soubayes.select import select_confidence as select_confidence
+    from soubayes.sparse.estimators.gamma import SoUGammaRegression as SoUGammaRegression
     from soubayes.sparse.estimators.generalized import (
         SoUGeneralizedRegression as SoUGeneralizedRegression,
     )
     from soubayes.sparse.estimators.linear import SoULinearRegression as SoULinearRegression
     from soubayes.sparse.estimators.logistic import SoULogisticRegression as SoULogisticRegression
+    from soubayes.sparse.estimators.negative_binomial import (
+        SoUNegativeBinomialRegression as SoUNegativeBinomialRegression,
+    )
     from soubayes.sparse.estimators.normal_means import SoUNormalMeans as SoUNormalMeans
     from soubayes.sparse.estimators.poisson import SoUPoissonRegression as SoUPoissonRegression
     from soubayes.sparse.glm.likelihood import CoupledLikelihood as CoupledLikelihood
@@ -120,6 +124,8 @@ _PUBLIC = {
     "sparse.estimators.linear": ["SoULinearRegression"],
     "sparse.estimators.logistic": ["SoULogisticRegression"],
     "sparse.estimators.normal_means": ["SoUNormalMeans"],
+    "sparse.estimators.gamma": ["SoUGammaRegression"],
+    "sparse.estimators.negative_binomial": ["SoUNegativeBinomialRegression"],
     "sparse.estimators.poisson": ["SoUPoissonRegression"],
     "model_files": ["load_model", "save_model"],
     "plots.estimators": ["plot_confidences", "plot_credible_sets", "plot_path", "plot_shrinkage"],
