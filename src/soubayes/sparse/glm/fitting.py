@@ -31,8 +31,8 @@ from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
 from soubayes.sparse.glm.path import (
     Limits,
     RowOutcome,
+    PathRows,
     SharedRows,
-    plug_in_loss,
     share_rows,
     solve_rows,
 )
@@ -112,7 +112,7 @@ class RowPlan(NamedTuple):
 class RowIntake(NamedTuple):
     """What the targets of a fit share: rows with their likelihood, the plan, the units."""
 
-    shared: SharedRows
+    shared: PathRows
     plan: RowPlan
     units: ColumnUnits
 
@@ -290,14 +290,14 @@ def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
         End(
             PATH.name,
             point.component,
-            plug_in_loss(shared, y, outcome.fit),
+            shared.loss(y, outcome.fit),
             degrees_of_freedom(point.shrinkage, point.confidence),
             point.effective,
         ),
         End(
             "confidence 1",
             first.component,
-            plug_in_loss(shared, y, outcome.first),
+            shared.loss(y, outcome.first),
             degrees_of_freedom(first.shrinkage),
             first.effective,
         ),

@@ -9,7 +9,7 @@ and stronger ridges and than a cold start.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -34,6 +34,33 @@ _ROUNDS = 5  # updates of nuisance parameters at a point on the way
 _LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
 
 
+class PathRows(Protocol):
+    """What a path asks of the rows of a fit, whatever reads them."""
+
+    @property
+    def design(self) -> RowDesign:
+        """The columns."""
+
+    @property
+    def n(self) -> float:
+        """How many rows inform the coefficients."""
+
+    @property
+    def grid_rows(self) -> float:
+        """The same, for where the path begins; infinite: at confidence 1, however wide."""
+
+    def minimise(
+        self, y: Any, model: RowModel, warm: RowFit | None, limits: "Limits", readmit: bool = True
+    ) -> RowFit:
+        """The minimum of J, from the state of another confidence or from a start."""
+
+    def loss(self, y: Any, fit: RowFit) -> float:
+        """The loss of the rows at the posterior mean."""
+
+    def first_copies(self, y: Any) -> Array:
+        """For every column the first that equals it."""
+
+
 class SharedRows(NamedTuple):
     """What the problems of a fit share: one target each, or one class against the rest."""
 
@@ -43,10 +70,33 @@ class SharedRows(NamedTuple):
     gram: Array | None  # X'X; None: more columns than rows, never formed
     n: float  # sum of the weights
 
+    @property
+    def grid_rows(self) -> float:
+        """Expected losses keep separated data finite."""
+        return np.inf
+
     def problem(self, y: Any, fit: RowFit | None = None) -> RowProblem:
         """With one target, and the nuisance parameters of a fit."""
         likelihood = (fit and fit.likelihood) or self.likelihood
         return RowProblem(likelihood, self.design, y, self.weight)
+
+    def minimise(
+        self, y: Any, model: RowModel, warm: RowFit | None, limits: "Limits", readmit: bool = True
+    ) -> RowFit:
+        """Coefficients and nuisance parameters in turn."""
+        return _minimise(self, y, model, warm, limits, readmit)
+
+    def loss(self, y: Any, fit: RowFit) -> float:
+        """One pass."""
+        return float(self.problem(y, fit).take(fit.state.active).plug_in(fit.state.mean)[0])
+
+    def first_copies(self, y: Any) -> Array:
+        """From X'X, or from the columns of wide data."""
+        if self.gram is not None:
+            return first_in_rows(self.design, self.gram, y, self.weight)
+        X = self.design.by_columns()
+        assert X is not None
+        return first_in_columns(X)
 
 
 class Limits(NamedTuple):
@@ -104,7 +154,7 @@ def share_rows(likelihood: Likelihood, design: RowDesign, weight: Array, solver:
 
 
 def solve_rows(
-    shared: SharedRows,
+    shared: PathRows,
     y: Any,
     model: RowModel,
     free: Array,
@@ -127,25 +177,28 @@ def solve_rows(
     auto = confidence is None and selects and solver == "newton"
     asked = 1.0 if confidence is None else confidence
     if solver == "coordinate":
+        assert isinstance(shared, SharedRows)
         return _sweeps(shared, y, model.at(asked, free), free, asked, limits)
-    model = model.barring(_first_copies(shared, y))
+    model = model.barring(shared.first_copies(y))
     counted = model.searched_among(free)
-    run = partial(_minimise, shared, y)
-    grid = confidence_grid(int(counted.sum()), None if auto else asked) if selects else [asked]
+    grid: Any = [asked]
+    if selects:
+        goal = None if auto else asked
+        grid = confidence_grid(int(counted.sum()), goal, shared.grid_rows)
     loose = limits._replace(tol=max(_LOOSE, limits.tol))
     if auto:
         return _choose(shared, y, model, free, np.asarray(grid), limits, loose)
     points: list[RowPoint] = []
     way: RowFit | None = None
     for gamma in map(float, grid):
-        way = run(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
+        way = shared.minimise(y, model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
         points.append(_point(shared, y, way, gamma, free, None))
     assert way is not None
     return _outcome(model.at(gamma, free), way, points, gamma)
 
 
 def _choose(
-    shared: SharedRows,
+    shared: PathRows,
     y: Any,
     model: RowModel,
     free: Array,
@@ -160,12 +213,12 @@ def _choose(
         visits: list[_Visit] = []
         for gamma in map(float, gammas):
             start = before and before.fit
-            fit = _minimise(shared, y, model.at(gamma, free), start, loose)
+            fit = shared.minimise(y, model.at(gamma, free), start, loose)
             same = before and np.array_equal(before.refit.state.active, fit.state.active)
             if before and same:
                 refit = before.refit
             else:
-                refit = _minimise(shared, y, one, fit, loose, readmit=False)
+                refit = shared.minimise(y, one, fit, loose, readmit=False)
             known = before.point.score if before and same else None
             before = _Visit(_point(shared, y, fit, gamma, counted, refit, known), fit, refit)
             visits.append(before)
@@ -185,18 +238,9 @@ def _choose(
         below = visits[max(best(visits) - 1, 0)]
         visits = sorted(visits + walk(grid[inside], below), key=lambda visit: visit.point.gamma)
     chosen, points = visits[best(visits)], [visit.point for visit in visits]
-    fit = _minimise(shared, y, one, chosen.refit, limits, readmit=False)
+    fit = shared.minimise(y, one, chosen.refit, limits, readmit=False)
     fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
     return _outcome(one, fit, points, chosen.point.gamma)._replace(first=first)
-
-
-def _first_copies(shared: SharedRows, y: Any) -> Array:
-    """For every column the first that equals it."""
-    if shared.gram is not None:
-        return first_in_rows(shared.design, shared.gram, y, shared.weight)
-    X = shared.design.by_columns()
-    assert X is not None
-    return first_in_columns(X)
 
 
 def _sweeps(
@@ -216,15 +260,15 @@ def _minimise(
     model: RowModel,
     warm: RowFit | None,
     limits: Limits,
-    readmit: bool = True,
+    readmit: bool,
 ) -> RowFit:
     """From the state of another confidence, or from the start; nuisance parameters in turn."""
-    fit = _from(shared, shared.problem(y, warm), model, warm, limits, readmit)
+    fit = solve_from(shared, shared.problem(y, warm), model, warm, limits, readmit)
     if shared.likelihood.nuisance is None:
         return fit
     for _ in range(limits.max_iter if limits.tol < _LOOSE else _ROUNDS):
         problem = _updated(shared.problem(y, fit), model, fit)
-        again = _from(shared, problem, model, fit, limits, readmit)
+        again = solve_from(shared, problem, model, fit, limits, readmit)
         fall = fit.history[-1] - again.history[-1]
         if fall > 0.0:
             # a start from new would make the history rise
@@ -251,7 +295,7 @@ def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
 
 
 @np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
-def _from(
+def solve_from(
     shared: SharedRows,
     problem: RowProblem,
     model: RowModel,
@@ -289,7 +333,7 @@ def _from(
 
 
 def _point(
-    shared: SharedRows,
+    shared: PathRows,
     y: Any,
     fit: RowFit,
     gamma: float,
@@ -310,18 +354,13 @@ def _point(
     return RowPoint(gamma, active, mean, sd, fit.history[-1], score, again, fit.converged)
 
 
-def _score(shared: SharedRows, y: Any, refit: RowFit, free: Array) -> float:
+def _score(shared: PathRows, y: Any, refit: RowFit, free: Array) -> float:
     """What `solve_rows` minimises along the path."""
     active, n = refit.state.active, shared.n
     k = len(active)
     price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
     risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
-    return 2.0 * plug_in_loss(shared, y, refit) + risk + price
-
-
-def plug_in_loss(shared: SharedRows, y: Any, fit: RowFit) -> float:
-    """The loss of the rows at the posterior mean, one pass."""
-    return float(shared.problem(y, fit).take(fit.state.active).plug_in(fit.state.mean)[0])
+    return 2.0 * shared.loss(y, refit) + risk + price
 
 
 def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:

@@ -40,7 +40,11 @@ def row_sparse_point(
     model, state, p = outcome.model, outcome.fit.state, len(back)
     mean = np.zeros(p + model.intercept)
     mean[state.active] = state.mean
-    spread = _dense(outcome, p) if outcome.fit.rows is None else _wide(design, outcome)
+    spread = (
+        _dense(outcome, p)
+        if outcome.fit.rows is None
+        else _wide(outcome.fit.design or design, outcome)
+    )
     selected = np.zeros(p, bool)
     selected[state.active[state.active < p]] = True
     selected &= _selectable(model, units, back)

@@ -7,7 +7,7 @@ import numpy as np
 
 from soubayes.sparse.designs.linalg import cholesky, invert_triangle
 from soubayes.sparse.glm.likelihood import Likelihood
-from soubayes.sparse.glm.rows import Pass
+from soubayes.sparse.glm.rows import Pass, RowDesign
 from soubayes.sparse.model import ColumnModel, coefficient_kl
 from soubayes.sparse.scales.base import Scale
 
@@ -60,6 +60,8 @@ class RowFit(NamedTuple):
     # with the nuisance parameters of this fit; None: it has none
     likelihood: Likelihood | None = None
     slow: bool = False  # see `newton.solve`
+    # of a quadratic expansion of the loss: its own rows; None: those of the problem
+    design: RowDesign | None = None
 
 
 def make_state(

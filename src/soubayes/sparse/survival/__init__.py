@@ -1,0 +1,1 @@
+"""Survival times: risk sets, the partial likelihood, and the baseline hazard."""

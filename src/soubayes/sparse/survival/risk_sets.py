@@ -1,0 +1,190 @@
+"""Who is at risk when, and sums over the risk sets in one pass.
+
+A subject is at risk at time t if start < t <= stop. The baseline hazard jumps at the times of
+events: once at each distinct time (Breslow), or d times where d subjects have an event together,
+with exposures from which l/d of the subjects that have it are taken, l = 0, ..., d - 1 (Efron).
+Sums over risk sets are differences of cumulative sums over subjects in order of time, so that
+nothing costs more than sorting.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+Array = np.ndarray
+
+# what is known of a subject; the stratum is a number from 0 on
+SUBJECT = np.dtype([("start", float), ("stop", float), ("event", bool), ("stratum", int)])
+
+
+def subjects(
+    stop: Array, event: Array, start: Array | float = -np.inf, stratum: Array | int = 0
+) -> Array:
+    """One record for each subject; without ``start`` it is at risk from the beginning.
+
+    >>> subjects(np.array([2.0]), np.array([True])).tolist()
+    [(-inf, 2.0, True, 0)]
+    """
+    found = np.empty(len(stop), SUBJECT)
+    found["start"], found["stop"], found["event"], found["stratum"] = start, stop, event, stratum
+    return found
+
+
+class BaselinePrior(NamedTuple):
+    """Independent gamma increments of the baseline hazard (Kalbfleisch 1978), and the confidence.
+
+    The increment of an interval of length u is Gamma(mass * rate * u, mass): ``mass`` counts
+    subjects of average risk, and 0 stands for the limit of an improper prior.
+    """
+
+    mass: float = 0.0  # c
+    rate: float = 0.0  # of the prior guess, a constant hazard
+    confidence: float = 1.0  # gamma_b
+
+
+@dataclass(frozen=True)
+class RiskSets:
+    """Subjects with their weights, and the jumps of the baseline hazard, ordered by stratum, time.
+
+    ``pull`` and ``ghost`` are what the prior of the baseline adds to the number of events of a jump
+    and to its exposure: gamma_b a_j and gamma_b c.
+    """
+
+    y: Array  # (n,) of `SUBJECT`
+    weight: Array  # (n,)
+    time: Array  # (r,) of the jumps
+    stratum: Array  # (r,)
+    deaths: Array  # (r,) events, weighted
+    share: Array  # (r,) l/d: the share of the tied subjects that is not at risk any more
+    pull: Array  # (r,)
+    ghost: float
+    prior: BaselinePrior
+    _first: Array  # (g,) the first jump of every distinct time
+    _group: Array  # (r,) the distinct time of a jump
+    _dead: Array  # subjects with an event, ordered by their time
+    _own: Array  # the distinct time of each of these
+    _stop: "_Ordered"
+    _start: "_Ordered | None"  # None: everybody is at risk from the beginning
+
+    @classmethod
+    def of(
+        cls, y: Array, weight: Array, ties: str = "efron", prior: BaselinePrior | None = None
+    ) -> "RiskSets":
+        """The risk sets of subjects; ``ties`` is "efron" or "breslow"."""
+        prior = prior or BaselinePrior()
+        dead = np.flatnonzero(y["event"])
+        dead = dead[np.lexsort((y["stop"][dead], y["stratum"][dead]))]
+        time, stratum = y["stop"][dead], y["stratum"][dead]
+        new = np.append(True, (np.diff(time) != 0.0) | (np.diff(stratum) != 0))[: len(dead)]
+        begin, own = np.flatnonzero(new), np.cumsum(new) - 1
+        total, count = np.bincount(own, weight[dead]), np.bincount(own)
+        many = count if ties == "efron" else np.ones_like(count)
+        group = np.repeat(np.arange(len(many)), many)
+        first = np.cumsum(many) - many
+        step = np.arange(len(group)) - first[group]
+        at, of = time[begin], stratum[begin]
+        gap = at - np.where(np.append(True, np.diff(of) != 0)[: len(of)], 0.0, np.roll(at, 1))
+        a = prior.mass * prior.rate * gap / many
+        late = bool(np.isfinite(y["start"]).any()) and bool(
+            (y["start"] >= (at.min() if len(at) else np.inf)).any()
+        )
+        return cls(
+            y=y,
+            weight=weight,
+            time=at[group],
+            stratum=of[group],
+            deaths=(total / many)[group],
+            share=step / many[group],
+            pull=prior.confidence * a[group],
+            ghost=prior.confidence * prior.mass,
+            prior=prior,
+            _first=first,
+            _group=group,
+            _dead=dead,
+            _own=own,
+            _stop=_Ordered.of(y["stop"], y["stratum"], at, of),
+            _start=_Ordered.of(y["start"], y["stratum"], at, of) if late else None,
+        )
+
+    @property
+    def count(self) -> Array:
+        """d_j + gamma_b a_j."""
+        return self.deaths + self.pull
+
+    def sums(self, values: Array) -> Array:
+        """The sum over the risk set of every jump of ``values`` (n,) or (n, k)."""
+        total = self._stop.from_the_end(values)
+        if self._start is not None:
+            total = total - self._start.from_the_end(values)
+        if self.share.any():
+            tied = np.add.reduceat(values[self._dead], self._begins, axis=0)
+            share = self.share.reshape(-1, *[1] * (values.ndim - 1))
+            return total[self._group] - share * tied[self._group]
+        return total[self._group]
+
+    def spread(self, values: Array) -> Array:
+        """The sum over the jumps at which a subject is at risk: the transpose of `sums`."""
+        if not len(values):
+            return np.zeros((len(self.y), *values.shape[1:]))
+        each = np.add.reduceat(values, self._first, axis=0)
+        total = self._stop.up_to(each)
+        if self._start is not None:
+            total = total - self._start.up_to(each)
+        if self.share.any():
+            share = self.share.reshape(-1, *[1] * (values.ndim - 1))
+            less = np.add.reduceat(share * values, self._first, axis=0)
+            total[self._dead] -= less[self._own]
+        return total
+
+    @property
+    def _begins(self) -> Array:
+        return np.flatnonzero(np.append(True, np.diff(self._own) != 0)[: len(self._own)])
+
+
+class _Ordered(NamedTuple):
+    """Subjects by falling times within their stratum, and where the jumps are among them."""
+
+    order: Array  # (n,)
+    parts: Sequence[tuple[slice, slice]]  # of every stratum: its subjects in order, its jumps
+    later: Array  # (g,) subjects of the stratum whose time is not before the jump
+    place: Array  # (n,) jumps of the stratum that are not after the subject's time
+
+    @classmethod
+    def of(cls, time: Array, stratum: Array, jump: Array, of: Array) -> "_Ordered":
+        order = np.lexsort((-time, stratum))
+        labels = np.unique(stratum)
+        begin = np.searchsorted(stratum[order], labels)
+        end = np.searchsorted(stratum[order], labels, side="right")
+        parts, count = [], np.zeros(len(jump), int)
+        place = np.zeros(len(time), int)
+        for label, b, e in zip(labels, begin, end, strict=True):
+            jumps = slice(*np.searchsorted(of, [label, label + 1]))
+            rows = order[b:e]
+            count[jumps] = np.searchsorted(-time[rows], -jump[jumps], side="right")
+            place[rows] = np.searchsorted(jump[jumps], time[rows], side="right")
+            parts.append((slice(int(b), int(e)), jumps))
+        return cls(order, parts, count, place)
+
+    def from_the_end(self, values: Array) -> Array:
+        """Of every jump: the sum over the subjects whose time is not before it.
+
+        Positive numbers are only added up, the longest times first: small risk sets lose nothing.
+        """
+        found = np.empty((len(self.later), *values.shape[1:]))
+        for rows, jumps in self.parts:
+            total = np.cumsum(values[self.order[rows]], axis=0)
+            total = np.concatenate([np.zeros((1, *values.shape[1:])), total])
+            found[jumps] = total[self.later[jumps]]
+        return found
+
+    def up_to(self, each: Array) -> Array:
+        """Of every subject: the sum over the jumps of its stratum that are not after its time."""
+        found = np.empty((len(self.order), *each.shape[1:]))
+        for rows, jumps in self.parts:
+            total = np.cumsum(each[jumps], axis=0)
+            total = np.concatenate([np.zeros((1, *each.shape[1:])), total])
+            here = self.order[rows]
+            found[here] = total[self.place[here]]
+        return found

@@ -1,0 +1,222 @@
+r"""Cox's loss as a quadratic form of the coefficients, expanded again where the solver goes.
+
+The loss couples all rows, and its second derivative M in the predictors is no diagonal. About the
+mean of q it is a least-squares problem with noise 1,
+
+    V(X b) = |y~ - X~ b|^2/2 + constant,   X~'X~ = X'MX,   X~'(y~ - X~ m) = X'(score - slope),
+
+with as many rows as X has rows or columns, whichever are fewer: X~ = L'X with M = LL', or X~ = L'
+with X'MX = LL'. So every solver of row-wise models serves it as it is, with the full curvature in
+J, scales, covariance and draws. ``slope`` is that of tr(S X'MX)/2 (`PartialLoss.spread_loss`):
+with it the mean is stationary for J, not just the mode of the loss and the prior.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from soubayes.sparse.designs.columns import first_in_columns
+from soubayes.sparse.designs.linalg import cholesky
+from soubayes.sparse.designs.standardise import first_in_gram
+from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms
+from soubayes.sparse.glm.path import Limits, SharedRows, solve_from
+from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
+from soubayes.sparse.glm.state import RowFit, RowModel
+from soubayes.sparse.glm.wide import predictors
+from soubayes.sparse.survival.partial import PartialLoss
+from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
+
+Array = np.ndarray
+
+FEW = 300  # columns up to which X'MX is formed, whatever the number of rows
+JITTER = 1e-11  # of the largest diagonal entry: M has a null space, since only differences count
+ROUNDS = 40  # expansions at a point that is reported
+LOOSE = 1e-5  # from this tolerance on a point is on the way
+LOOSE_ROUNDS = 4  # expansions there
+HALVINGS = 6  # of a step after which J is higher
+
+
+class UnitNormal(RowLikelihood):
+    """(y - eta)^2/2: the noise is known to be 1."""
+
+    majorises = True
+
+    def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Of the squared loss."""
+        return 0.5 * (y - eta) ** 2, eta - y, np.ones_like(eta)
+
+    def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
+        """In closed form."""
+        one = np.ones_like(mean)
+        return RowTerms(0.5 * ((y - mean) ** 2 + variance), y - mean, one, one)
+
+    def predict(self, mean: Array, variance: Array) -> Array:
+        """The mean."""
+        return mean
+
+
+class Expansion(NamedTuple):
+    """The quadratic form of the loss about some coefficients."""
+
+    rows: SharedRows
+    y: Array
+    loss: float  # V there
+    constant: float  # V minus the squared loss there
+
+    @property
+    def problem(self) -> RowProblem:
+        """For the solvers."""
+        return self.rows.problem(self.y)
+
+
+@dataclass
+class SurvivalRows:
+    """Standardised columns of subjects, for a path (`PathRows`); y are records of `SUBJECT`."""
+
+    X: Array
+    weight: Array
+    ties: str
+    prior: BaselinePrior
+    n: float  # events: these inform the coefficients
+    _known: tuple[Any, RiskSets | None] = field(default=(None, None), repr=False)
+
+    @property
+    def design(self) -> RowsInMemory:
+        """The columns."""
+        return RowsInMemory(self.X, intercept=False)
+
+    def sets(self, y: Array) -> RiskSets:
+        """The risk sets, sorted once."""
+        if self._known[0] is not y:
+            self._known = y, RiskSets.of(y, self.weight, self.ties, self.prior)
+        found = self._known[1]
+        assert found is not None
+        return found
+
+    def first_copies(self, y: Any) -> Array:
+        """From X'X, or from the columns of wide data."""
+        wide = self.design.by_columns()
+        if self._wide and wide is not None:
+            return first_in_columns(wide)
+        return first_in_gram(self.X.T @ self.X)
+
+    def loss(self, y: Array, fit: RowFit) -> float:
+        """V at the posterior mean."""
+        return PartialLoss.at(self.sets(y), self._eta(fit)).loss
+
+    def minimise(
+        self, y: Array, model: RowModel, warm: RowFit | None, limits: Limits, readmit: bool = True
+    ) -> RowFit:
+        """Expand, solve, and expand again at the solution until the quadratic form tells J."""
+        sets, here, place = self.sets(y), warm, self._place(warm)
+        at = self.expand(sets, *place)
+        tight = limits.tol < LOOSE
+        best: RowFit | None = None
+        history: list[float] = []
+        settled, halvings = False, 0
+        for _ in range(ROUNDS if tight else LOOSE_ROUNDS + HALVINGS):
+            fit = solve_from(at.rows, at.problem, model, here, limits, readmit)
+            value, loss = self._value(sets, model, at, fit)
+            enough = limits.tol * abs(value)
+            if best is not None:
+                rises = not value <= history[-1] + enough
+            else:
+                rises = not np.isfinite(value) or (warm is None and loss > at.loss)
+            if rises and halvings < HALVINGS:
+                halvings += 1  # the expansion does not reach so far: one from closer by
+                at = self.expand(sets, *_between(place, self._place(fit), halvings))
+                continue
+            if best is not None and not value <= history[-1]:
+                settled = not rises
+                break
+            fall = history[-1] - value if history else np.inf
+            best, here, halvings = fit._replace(design=at.rows.design), fit, 0
+            history.append(value)
+            error = abs(fit.history[-1] + at.constant - value)
+            if error <= enough and (fall <= enough or not tight):
+                settled = True
+                break
+            if not tight and len(history) == LOOSE_ROUNDS:
+                break
+            place = self._place(fit)
+            at = self.expand(sets, *place)
+        assert best is not None
+        settled = settled or not tight
+        return best._replace(history=history, converged=best.converged and settled)
+
+    def expand(
+        self, sets: RiskSets, mean: Array, active: Array | None = None, root: Array | None = None
+    ) -> Expansion:
+        """About ``mean``; the covariance of the ``active`` columns is root root'."""
+        X, used = self.X, np.flatnonzero(mean)
+        eta = X[:, used] @ mean[used]
+        at = PartialLoss.at(sets, eta)
+        score = at.score
+        if root is not None and len(root):
+            score = score - at.spread_loss(X[:, active], root)[1]
+        gram = None
+        if self._wide:
+            lower = _factor(at.second())
+            rows = lower.T @ X
+            y = lower.T @ eta + solve_triangular(lower, score, lower=True)
+            off = y - lower.T @ eta
+        else:
+            gram = at.curvature(X)
+            lower = _factor(gram)
+            rows = np.ascontiguousarray(lower.T)
+            off = solve_triangular(lower, X.T @ score, lower=True)
+            y = lower.T @ mean + off
+        ones = np.ones(len(rows))
+        shared = SharedRows(UnitNormal(), RowsInMemory(rows, intercept=False), ones, gram, self.n)
+        return Expansion(shared, y, at.loss, at.loss - 0.5 * float(off @ off))
+
+    @property
+    def grid_rows(self) -> float:
+        """At confidence 1 wide data are separated: the path begins above."""
+        return self.n
+
+    @property
+    def _wide(self) -> bool:
+        return self.X.shape[1] > max(self.X.shape[0], FEW)
+
+    def _eta(self, fit: RowFit) -> Array:
+        return self.X[:, fit.state.active] @ fit.state.mean
+
+    def _place(self, fit: RowFit | None) -> tuple[Array, Array | None, Array | None]:
+        """The mean of a fit, and the covariance of its columns where it is known."""
+        mean = np.zeros(self.X.shape[1])
+        if fit is None:
+            return mean, None, None
+        mean[fit.state.active] = fit.state.mean
+        return mean, fit.state.active, fit.state.root if fit.rows is None else None
+
+    def _value(
+        self, sets: RiskSets, model: RowModel, at: Expansion, fit: RowFit
+    ) -> tuple[float, float]:
+        """J of a fit, its loss expanded at its own mean, and V there."""
+        here = PartialLoss.at(sets, self._eta(fit))
+        prior, spread = fit.history[-1] - fit.data.loss, 0.0
+        if fit.rows is not None:  # wide and nothing dropped: the trace is that of the expansion
+            columns = at.rows.design.by_columns()
+            assert columns is not None
+            spread = 0.5 * float(predictors(columns, model, fit)[1].sum())
+        elif len(fit.state.active):
+            spread, _ = here.spread_loss(self.X[:, fit.state.active], fit.state.root)
+        return here.loss + prior + spread, here.loss
+
+
+def _factor(matrix: Array) -> Array:
+    """The lower Cholesky factor of a matrix that may be singular."""
+    return cholesky(matrix, JITTER * max(float(matrix.diagonal().max(initial=0.0)), 1e-300))
+
+
+def _between(
+    near: tuple[Array, Array | None, Array | None],
+    far: tuple[Array, Array | None, Array | None],
+    halvings: int,
+) -> tuple[Array, Array | None, Array | None]:
+    """The place of a shorter step, with the covariance at its end."""
+    part = 0.5**halvings
+    return (1.0 - part) * near[0] + part * far[0], *far[1:]
