@@ -236,15 +236,28 @@ class RowFitAt(NamedTuple):
     likelihood: Likelihood | None  # with its nuisance parameters; None: it has none
 
 
-def fit_rows_at(problem: RowProblem, model: RowModel, point: DialPoint) -> RowFitAt:
-    """The fit of a row-wise problem at one point; nuisance parameters in turn with the rest."""
+def fit_rows_at(
+    problem: RowProblem,
+    model: RowModel,
+    point: DialPoint,
+    renew: Callable[[Array], RowProblem | None] | None = None,
+) -> RowFitAt:
+    """The fit of a row-wise problem at one point; nuisance parameters in turn with the rest.
+
+    ``renew`` gives the problem as it is about another mean, or None where nothing changes.
+    """
     sparse = model.sparse
     model = at_point(model, point)
     prior = Prior(model.scales, model.groups, point.coef)
     plain, found = 1.0 / model.variance[~sparse], None
     nuisance = problem.likelihood.nuisance is not None
-    for _ in range(NUISANCE_ROUNDS if nuisance else 1):
-        if found is not None:
+    for _ in range(NUISANCE_ROUNDS if nuisance or renew else 1):
+        if found is not None and renew:
+            renewed = renew(found.evidence.state.mean)
+            if renewed is None:
+                break
+            problem, found = renewed, found._replace(evidence=None)  # type: ignore[arg-type]
+        elif found is not None:
             problem = found.evidence.state.updated(problem)
         evidence = row_evidence(problem, point.coef, sparse, plain)
         found = minimise(evidence, prior, start=found, tol=DIAL_NATS)

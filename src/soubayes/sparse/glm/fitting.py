@@ -26,7 +26,7 @@ from soubayes.sparse.designs.standardise import (
     column_units,
     in_range,
 )
-from soubayes.sparse.glm.dial import ROW_DIAL, fit_rows_at
+from soubayes.sparse.glm.dial import ROW_DIAL
 from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
 from soubayes.sparse.glm.path import (
     Limits,
@@ -248,7 +248,7 @@ class RowCandidates(Candidates):
                 parts[PATH.name], sizes[PATH.name] = (point.component,), point.effective
             for at in ROW_DIAL:
                 if at.name in wanted[t]:
-                    fit = fit_rows_at(shared.problem(y), plan.model, at)
+                    fit = shared.fit_at(y, plan.model, at)
                     q = fit.posterior.moved(order, scale)
                     if plan.model.intercept:
                         q.mean[-1] += self.family.likelihood.shift

@@ -18,8 +18,9 @@ from scipy.optimize import minimize
 from soubayes.sparse.designs.columns import EQUAL, first_in_columns
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.standardise import first_in_gram
-from soubayes.sparse.dial import confidence_grid
+from soubayes.sparse.dial import DialPoint, confidence_grid
 from soubayes.sparse.glm.coordinate import prior_start, solve_sweeps
+from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.glm.likelihood import Likelihood
 from soubayes.sparse.glm.newton import solve
 from soubayes.sparse.glm.rows import RowDesign, RowProblem, weighted_gram
@@ -60,6 +61,9 @@ class PathRows(Protocol):
     def first_copies(self, y: Any) -> Array:
         """For every column the first that equals it."""
 
+    def fit_at(self, y: Any, model: RowModel, point: DialPoint) -> RowFitAt:
+        """The fit at a point of the dial."""
+
 
 class SharedRows(NamedTuple):
     """What the problems of a fit share: one target each, or one class against the rest."""
@@ -85,6 +89,10 @@ class SharedRows(NamedTuple):
     ) -> RowFit:
         """Coefficients and nuisance parameters in turn."""
         return _minimise(self, y, model, warm, limits, readmit)
+
+    def fit_at(self, y: Any, model: RowModel, point: DialPoint) -> RowFitAt:
+        """The fit at a point of the dial."""
+        return fit_rows_at(self.problem(y), model, point)
 
     def loss(self, y: Any, fit: RowFit) -> float:
         """One pass."""

@@ -1,5 +1,6 @@
 """The posterior over supports of any likelihood of rows, from quadratic forms of its loss."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,24 +42,40 @@ def row_supports(
     ``coef`` (standardised) and ``alpha`` (at the mean of X) are where to start.
     """
     columns = standard_columns(rows.X, rows.units.mean, rows.units.divisor)
-    eta = alpha + columns.times(coef)
-    start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
-    last, step = np.zeros_like(eta), 1.0
-    for _ in range(QUADRATIC_ROUNDS):
+
+    def at(eta: Array) -> tuple[ColumnQuadratic, Callable[[Array], Array]]:
         data, centre, middle = _quadratic(likelihood, rows, columns, eta)
+        return data, lambda mean: middle + columns.times(mean) - float(centre @ mean)
+
+    begin = np.flatnonzero(coef), coef[coef != 0.0] ** 2
+    found = settle(at, alpha + columns.times(coef), begin, always)
+    return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
+
+
+def settle(
+    at: Callable[[Array], tuple[ColumnQuadratic, Callable[[Array], Array]]],
+    place: Array,
+    start: tuple[Array, Array],
+    always: Array,
+    predictor: Callable[[Array], Array] = lambda move: move,
+) -> Product:
+    """Products and quadratic forms in turn, until the ``predictor`` stays.
+
+    ``at`` gives the quadratic form about a place, and the place of other mean coefficients.
+    """
+    last, step = np.zeros_like(place), 1.0
+    for _ in range(QUADRATIC_ROUNDS):
+        data, place_of = at(place)
         found = fit_product(data, start, always=always, widest=WIDEST_SLAB)
-        mean = averaged(found)
-        new = middle + columns.times(mean) - float(centre @ mean)
-        move = np.clip(new - eta, -5.0, 5.0)
-        change = float(np.abs(move).max())
+        move = np.clip(place_of(averaged(found)) - place, -5.0, 5.0)
+        change = float(np.abs(predictor(move)).max())
         if change < SETTLED_PREDICTOR:
             break
         if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
             step = max(step / 2.0, 0.1)
-        eta, last = eta + step * move, move
+        place, last = place + step * move, move
         start = _start_again(found)
-    found = found._replace(converged=found.converged and change < SETTLED_PREDICTOR)
-    return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
+    return found._replace(converged=found.converged and change < SETTLED_PREDICTOR)
 
 
 def averaged(found: Product) -> Array:

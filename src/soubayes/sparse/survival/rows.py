@@ -20,6 +20,8 @@ from scipy.linalg import solve_triangular
 from soubayes.sparse.designs.columns import first_in_columns
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.standardise import first_in_gram
+from soubayes.sparse.dial import DialPoint
+from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms
 from soubayes.sparse.glm.path import Limits, SharedRows, solve_from
 from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
@@ -35,6 +37,7 @@ JITTER = 1e-11  # of the largest diagonal entry: M has a null space, since only 
 ROUNDS = 40  # expansions at a point that is reported
 LOOSE = 1e-5  # from this tolerance on a point is on the way
 LOOSE_ROUNDS = 4  # expansions there
+NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
 HALVINGS = 6  # of a step after which J is higher
 
 
@@ -79,7 +82,7 @@ class SurvivalRows:
     weight: Array
     ties: str
     prior: BaselinePrior
-    n: float  # events: these inform the coefficients
+    n: float = 0.0  # events, once y is known: these inform the coefficients
     _known: tuple[Any, RiskSets | None] = field(default=(None, None), repr=False)
 
     @property
@@ -91,12 +94,14 @@ class SurvivalRows:
         """The risk sets, sorted once."""
         if self._known[0] is not y:
             self._known = y, RiskSets.of(y, self.weight, self.ties, self.prior)
+            self.n = float(self.weight @ y["event"])
         found = self._known[1]
         assert found is not None
         return found
 
     def first_copies(self, y: Any) -> Array:
         """From X'X, or from the columns of wide data."""
+        self.sets(y)
         wide = self.design.by_columns()
         if self._wide and wide is not None:
             return first_in_columns(wide)
@@ -104,7 +109,7 @@ class SurvivalRows:
 
     def loss(self, y: Array, fit: RowFit) -> float:
         """V at the posterior mean."""
-        return PartialLoss.at(self.sets(y), self._eta(fit)).loss
+        return PartialLoss.at(self.sets(y), self.eta(fit)).loss
 
     def minimise(
         self, y: Array, model: RowModel, warm: RowFit | None, limits: Limits, readmit: bool = True
@@ -146,6 +151,19 @@ class SurvivalRows:
         settled = settled or not tight
         return best._replace(history=history, converged=best.converged and settled)
 
+    def fit_at(self, y: Array, model: RowModel, point: DialPoint) -> RowFitAt:
+        """The fit at a point of the dial, its quadratic form that of the mean but for ``NEAR``."""
+        sets, last = self.sets(y), np.zeros(len(y))
+
+        def renew(mean: Array) -> RowProblem | None:
+            nonlocal last
+            eta = self.X @ mean
+            moved, last = float(np.std(eta - last)), eta
+            return None if moved < NEAR else self.expand(sets, mean).problem
+
+        start = self.expand(sets, np.zeros(self.X.shape[1])).problem
+        return fit_rows_at(start, model, point, renew)
+
     def expand(
         self, sets: RiskSets, mean: Array, active: Array | None = None, root: Array | None = None
     ) -> Expansion:
@@ -181,7 +199,8 @@ class SurvivalRows:
     def _wide(self) -> bool:
         return self.X.shape[1] > max(self.X.shape[0], FEW)
 
-    def _eta(self, fit: RowFit) -> Array:
+    def eta(self, fit: RowFit) -> Array:
+        """The predictors at the mean of a fit."""
         return self.X[:, fit.state.active] @ fit.state.mean
 
     def _place(self, fit: RowFit | None) -> tuple[Array, Array | None, Array | None]:
@@ -196,7 +215,7 @@ class SurvivalRows:
         self, sets: RiskSets, model: RowModel, at: Expansion, fit: RowFit
     ) -> tuple[float, float]:
         """J of a fit, its loss expanded at its own mean, and V there."""
-        here = PartialLoss.at(sets, self._eta(fit))
+        here = PartialLoss.at(sets, self.eta(fit))
         prior, spread = fit.history[-1] - fit.data.loss, 0.0
         if fit.rows is not None:  # wide and nothing dropped: the trace is that of the expansion
             columns = at.rows.design.by_columns()

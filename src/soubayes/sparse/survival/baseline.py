@@ -1,0 +1,122 @@
+"""The baseline hazard: as steps, drawn with the coefficients, and by pieces for scores of rows."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from soubayes.sparse.glm.likelihood import RowLikelihood
+from soubayes.sparse.survival.risk_sets import RiskSets
+
+Array = np.ndarray
+
+PIECES = 10  # of a hazard that scores single rows
+PER_PIECE = 10  # events, at least
+DRAWS = 400  # of the coefficients, behind curves and their bands
+CHUNK = 50  # draws at a time
+MOST_TIMES = 1_000  # at which cumulative hazards are kept
+
+
+@dataclass(frozen=True)
+class BaselineDraws:
+    """Cumulative baseline hazards of draws of q(beta), at some times of every stratum.
+
+    ``expected`` is E[H_0 | beta] of each draw, and ``drawn`` has increments drawn from q(h | beta).
+    The draws of the coefficients themselves follow from ``seed``.
+    """
+
+    times: tuple[Array, ...]  # of every stratum, ascending
+    expected: tuple[Array, ...]  # (times, draws) each
+    drawn: tuple[Array, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, sets: RiskSets, eta: Array, strata: int, seed: int) -> "BaselineDraws":
+        """From predictors (subjects, draws) of the fitted rows."""
+        rng = np.random.default_rng(seed)
+        gamma, count = sets.prior.confidence, sets.count[:, None]
+        parts = [np.flatnonzero(sets.stratum == s) for s in range(strata)]
+        ends = [_last_of_each(sets.time[part]) for part in parts]
+        sums: list[list[tuple[Array, Array]]] = [[] for _ in parts]
+        for begin in range(0, eta.shape[1], CHUNK):
+            risk = sets.weight[:, None] * np.exp(eta[:, begin : begin + CHUNK])
+            exposure = sets.sums(risk) + sets.ghost
+            expected = count / exposure
+            drawn = rng.standard_gamma(np.broadcast_to(count / gamma, exposure.shape))
+            drawn *= gamma / exposure
+            for found, part, end in zip(sums, parts, ends, strict=True):
+                both = np.cumsum(expected[part], axis=0)[end], np.cumsum(drawn[part], axis=0)[end]
+                found.append(both)
+        expected_all, drawn_all = (
+            tuple(np.concatenate([both[k] for both in found], axis=1) for found in sums)
+            for k in (0, 1)
+        )
+        times = tuple(sets.time[part][end] for part, end in zip(parts, ends, strict=True))
+        return cls(times, expected_all, drawn_all, seed)
+
+    def at(self, times: Array, stratum: int, drawn: bool = False) -> Array:
+        """(times, draws) cumulative hazards of a stratum: 0 before the first event."""
+        steps = (self.drawn if drawn else self.expected)[stratum]
+        place = np.searchsorted(self.times[stratum], times, side="right")
+        return np.concatenate([np.zeros((1, steps.shape[1])), steps])[place]
+
+
+def _last_of_each(time: Array) -> Array:
+    """The last jump of every distinct time, of ``MOST_TIMES`` of them where there are more."""
+    ends = np.flatnonzero(np.append(np.diff(time) != 0.0, True)[: len(time)])
+    if len(ends) > MOST_TIMES:
+        ends = ends[np.unique(np.linspace(0, len(ends) - 1, MOST_TIMES).astype(int))]
+    return ends
+
+
+class PiecewiseHazard(RowLikelihood):
+    """A hazard that is constant between quantiles of the training events, and a factor a stratum.
+
+    The partial likelihood of a held-out row alone is not defined; its density under this hazard is.
+    """
+
+    intercept = False
+
+    def __init__(self, edges: Array, log_hazard: Array, log_factor: Array) -> None:
+        self.edges, self.log_hazard, self.log_factor = edges, log_hazard, log_factor
+
+    @classmethod
+    def of(cls, y: Array, weight: Array, risk: Array) -> "PiecewiseHazard":
+        """From rows with these risks E[exp(eta)]: events over exposures, half an event added."""
+        own = weight * y["event"]
+        times = y["stop"][y["event"]]
+        pieces = int(np.clip(len(times) // PER_PIECE, 1, PIECES))
+        inner = np.unique(np.quantile(times, np.arange(1, pieces) / pieces))
+        edges = np.concatenate([[0.0], inner, [np.inf]])
+        exposure = _exposures(edges, y) * (weight * risk)[:, None]
+        total = exposure.sum(axis=0)
+        place = np.searchsorted(edges, y["stop"], side="left") - 1
+        events = np.bincount(place, own, minlength=len(total))
+        prior = 0.5 * total.sum() / max(float(own.sum()), 1e-300)
+        hazard = (events + 0.5) / (total + prior)
+        stratum = y["stratum"]
+        expected = np.bincount(stratum, exposure @ hazard)
+        factor = (np.bincount(stratum, own) + 1.0) / (expected + 1.0)
+        if len(factor) == 1:
+            factor = np.ones(1)
+        return cls(edges, np.log(hazard), np.log(factor))
+
+    def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Loss exp(eta) H - event (log h + eta), with its derivatives."""
+        flat = y.ravel()
+        place = np.searchsorted(self.edges, flat["stop"], side="left") - 1
+        known = flat["stratum"] < len(self.log_factor)
+        factor = np.where(known, self.log_factor[np.where(known, flat["stratum"], 0)], 0.0)
+        log_h = (self.log_hazard[place] + factor).reshape(y.shape)
+        total = _exposures(self.edges, flat) @ np.exp(self.log_hazard) * np.exp(factor)
+        expected = np.exp(eta) * total.reshape(y.shape)
+        return expected - y["event"] * (log_h + eta), expected - y["event"], expected
+
+    def predict(self, mean: Array, variance: Array) -> Array:
+        """The log risk."""
+        return mean
+
+
+def _exposures(edges: Array, y: Array) -> Array:
+    """(subjects, pieces) time at risk in every piece."""
+    stop, start = y["stop"][:, None], np.maximum(y["start"], 0.0)[:, None]
+    return np.maximum(np.minimum(stop, edges[1:]) - np.maximum(start, edges[:-1]), 0.0)

@@ -1,0 +1,121 @@
+"""Cox regression: from data to fits in the user's units."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from soubayes.sparse.choice.race import Fits
+from soubayes.sparse.designs.columns import StandardColumns
+from soubayes.sparse.designs.standardise import (
+    as_dense,
+    check_units,
+    column_units,
+    in_range,
+    row_slices,
+    standardise_block,
+)
+from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowIntake, RowSolved
+from soubayes.sparse.glm.supports import settle
+from soubayes.sparse.inclusion.field import ColumnQuadratic
+from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.posterior import Component, SparsePoint
+from soubayes.sparse.survival.baseline import PiecewiseHazard
+from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
+from soubayes.sparse.survival.risk_sets import BaselinePrior
+from soubayes.sparse.survival.rows import SurvivalRows
+from soubayes.threads import solver_threads
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class SurvivalFamily(RowFamily):
+    """Cox's model; ``likelihood`` is that of an expansion."""
+
+    ties: str = "efron"
+    prior: BaselinePrior = BaselinePrior()
+
+    def in_memory(self, X: Any, weight: Array) -> RowIntake:
+        """Subjects in memory, their columns standardised."""
+        X, unit = in_range(X)
+        units, plan = column_units(X, weight, True), self.settings.plan(X.shape[1])
+        order = plan.order
+        rows = np.empty(X.shape)
+        for part in row_slices(X):
+            block = as_dense(X[part])[:, order]
+            rows[part] = standardise_block(
+                block, units.mean[order], units.divisor[order], ones=False
+            )
+        units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
+        check_units(units.scale)
+        return RowIntake(SurvivalRows(rows, weight, self.ties, self.prior), plan, units)
+
+    def solve(
+        self, intake: RowIntake, targets: Sequence[Any], names: Sequence[Any], jobs: int = 1
+    ) -> list[RowSolved]:
+        """With what the baseline hazard cost, at the mean of q."""
+        found = super().solve(intake, targets, names, jobs)
+        if self.prior.mass == 0.0:
+            return found
+        rows = intake.shared
+        assert isinstance(rows, SurvivalRows)
+        each = []
+        for y, solved in zip(targets, found, strict=True):
+            nats = baseline_kl(PartialLoss.at(rows.sets(y), rows.eta(solved.outcome.fit)))
+            kl = {**solved.point.kl, "baseline": nats}
+            each.append(solved._replace(point=replace(solved.point, kl=kl)))
+        return each
+
+    def supports(
+        self, X: Any, weight: Array, targets: Sequence[Array], points: Sequence[SparsePoint]
+    ) -> list[SupportPosterior]:
+        """The posterior over supports, from expansions of the loss."""
+        rows, plan, units = self.in_memory(X, weight)
+        assert isinstance(rows, SurvivalRows)
+        back, p = plan.back, X.shape[1]
+        rows = replace(rows, X=np.ascontiguousarray(rows.X[:, back]))
+        always = np.zeros(p)
+        always[plan.order] = np.nan_to_num(plan.model.variance[:p], nan=0.0)
+        found = []
+        with solver_threads(int(min(X.shape))):
+            for y, point in zip(targets, points, strict=True):
+                mean = point.component.posterior.mean[:p]
+                coef = np.where(point.selected, mean, 0.0) * units.scale
+                sets = rows.sets(y)
+
+                def at(mean: Array, sets: Any = sets) -> tuple[ColumnQuadratic, Any]:
+                    expanded = rows.expand(sets, mean)
+                    matrix = expanded.rows.design.matrix
+                    columns = StandardColumns(matrix, None, None, np.ones(len(matrix)))
+                    return ColumnQuadratic(columns, expanded.y, rows.n), lambda mean: mean
+
+                start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
+                product = settle(at, coef, start, always, rows.X.__matmul__)
+                found.append(SupportPosterior.of(product, 1.0 / units.scale, units.scale))
+        return found
+
+
+class SurvivalCandidates(RowCandidates):
+    """The candidates, each with the hazard that scores its rows."""
+
+    def fit(
+        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
+    ) -> Fits:
+        found = super().fit(X, targets, weight, wanted, known)
+        for parts, y in zip(found.components, targets, strict=True):
+            for name, own in parts.items():
+                parts[name] = tuple(
+                    with_hazard(part, X, found.x_mean, y, weight) for part in own
+                )
+        return found
+
+
+def with_hazard(part: Component, X: Any, x_mean: Array, y: Array, weight: Array) -> Component:
+    """The component with the piecewise hazard of the rows that it was fitted to."""
+    risk = np.empty(X.shape[0])
+    for rows in row_slices(X):
+        block = as_dense(X[rows]) - x_mean
+        risk[rows] = block @ part.posterior.mean + 0.5 * part.posterior.spread(block)
+    return replace(part, likelihood=PiecewiseHazard.of(y, weight, np.exp(risk)))
