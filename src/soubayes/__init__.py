@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from soubayes.plots.posteriors import plot_prior_vs_confidence as plot_prior_vs_confidence
     from soubayes.select import Selection as Selection
     from soubayes.select import select_confidence as select_confidence
+    from soubayes.sparse.estimators.cox import SoUCoxRegression as SoUCoxRegression
     from soubayes.sparse.estimators.gamma import SoUGammaRegression as SoUGammaRegression
     from soubayes.sparse.estimators.generalized import (
         SoUGeneralizedRegression as SoUGeneralizedRegression,
@@ -120,6 +121,7 @@ _PUBLIC = {
     "sparse.inclusion.view": ["Supports"],
     "sparse.scales.base": ["Scale", "ScalePrior"],
     "horseshoe": ["horseshoe_gibbs"],
+    "sparse.estimators.cox": ["SoUCoxRegression"],
     "sparse.estimators.generalized": ["SoUGeneralizedRegression"],
     "sparse.estimators.linear": ["SoULinearRegression"],
     "sparse.estimators.logistic": ["SoULogisticRegression"],

@@ -72,7 +72,8 @@ class RowwiseEstimator(SparseEstimator):
         points = candidates.points = [each.point for each in solved]
         supports = family.supports(X, weight, targets, points) if self.inclusion else None
         choices = None
-        if self._chooses() and enough_rows(len(weight), type(self).__name__):
+        some = bool(intake.plan.model.sparse.any())  # normal priors leave nothing to choose
+        if some and self._chooses() and enough_rows(len(weight), type(self).__name__):
             many = len(weight) >= max(LARGE, FAR_MORE * X.shape[1])
             if many and self.cv == "auto" and groups is None:
                 choices = choose_ends(intake, targets, solved)

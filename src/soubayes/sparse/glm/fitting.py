@@ -30,8 +30,8 @@ from soubayes.sparse.glm.dial import ROW_DIAL
 from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
 from soubayes.sparse.glm.path import (
     Limits,
-    RowOutcome,
     PathRows,
+    RowOutcome,
     SharedRows,
     share_rows,
     solve_rows,

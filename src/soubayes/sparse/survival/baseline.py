@@ -9,11 +9,11 @@ from soubayes.sparse.survival.risk_sets import RiskSets
 
 Array = np.ndarray
 
-PIECES = 10  # of a hazard that scores single rows
-PER_PIECE = 10  # events, at least
+_PIECES = 10  # of a hazard that scores single rows
+_PER_PIECE = 10  # events, at least
 DRAWS = 400  # of the coefficients, behind curves and their bands
-CHUNK = 50  # draws at a time
-MOST_TIMES = 1_000  # at which cumulative hazards are kept
+_CHUNK = 50  # draws at a time
+_MOST_TIMES = 1_000  # at which cumulative hazards are kept
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class BaselineDraws:
         parts = [np.flatnonzero(sets.stratum == s) for s in range(strata)]
         ends = [_last_of_each(sets.time[part]) for part in parts]
         sums: list[list[tuple[Array, Array]]] = [[] for _ in parts]
-        for begin in range(0, eta.shape[1], CHUNK):
-            risk = sets.weight[:, None] * np.exp(eta[:, begin : begin + CHUNK])
+        for begin in range(0, eta.shape[1], _CHUNK):
+            risk = sets.weight[:, None] * np.exp(eta[:, begin : begin + _CHUNK])
             exposure = sets.sums(risk) + sets.ghost
             expected = count / exposure
             drawn = rng.standard_gamma(np.broadcast_to(count / gamma, exposure.shape))
@@ -61,10 +61,10 @@ class BaselineDraws:
 
 
 def _last_of_each(time: Array) -> Array:
-    """The last jump of every distinct time, of ``MOST_TIMES`` of them where there are more."""
+    """The last jump of every distinct time, of ``_MOST_TIMES`` of them where there are more."""
     ends = np.flatnonzero(np.append(np.diff(time) != 0.0, True)[: len(time)])
-    if len(ends) > MOST_TIMES:
-        ends = ends[np.unique(np.linspace(0, len(ends) - 1, MOST_TIMES).astype(int))]
+    if len(ends) > _MOST_TIMES:
+        ends = ends[np.unique(np.linspace(0, len(ends) - 1, _MOST_TIMES).astype(int))]
     return ends
 
 
@@ -84,7 +84,7 @@ class PiecewiseHazard(RowLikelihood):
         """From rows with these risks E[exp(eta)]: events over exposures, half an event added."""
         own = weight * y["event"]
         times = y["stop"][y["event"]]
-        pieces = int(np.clip(len(times) // PER_PIECE, 1, PIECES))
+        pieces = int(np.clip(len(times) // _PER_PIECE, 1, _PIECES))
         inner = np.unique(np.quantile(times, np.arange(1, pieces) / pieces))
         edges = np.concatenate([[0.0], inner, [np.inf]])
         exposure = _exposures(edges, y) * (weight * risk)[:, None]

@@ -1,7 +1,7 @@
 """Cox regression: from data to fits in the user's units."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class SurvivalFamily(RowFamily):
     """Cox's model; ``likelihood`` is that of an expansion."""
 
     ties: str = "efron"
-    prior: BaselinePrior = BaselinePrior()
+    prior: BaselinePrior = field(default_factory=BaselinePrior)
 
     def in_memory(self, X: Any, weight: Array) -> RowIntake:
         """Subjects in memory, their columns standardised."""
@@ -87,7 +87,7 @@ class SurvivalFamily(RowFamily):
 
                 def at(mean: Array, sets: Any = sets) -> tuple[ColumnQuadratic, Any]:
                     expanded = rows.expand(sets, mean)
-                    matrix = expanded.rows.design.matrix
+                    matrix = expanded.matrix
                     columns = StandardColumns(matrix, None, None, np.ones(len(matrix)))
                     return ColumnQuadratic(columns, expanded.y, rows.n), lambda mean: mean
 
@@ -106,9 +106,7 @@ class SurvivalCandidates(RowCandidates):
         found = super().fit(X, targets, weight, wanted, known)
         for parts, y in zip(found.components, targets, strict=True):
             for name, own in parts.items():
-                parts[name] = tuple(
-                    with_hazard(part, X, found.x_mean, y, weight) for part in own
-                )
+                parts[name] = tuple(with_hazard(part, X, found.x_mean, y, weight) for part in own)
         return found
 
 

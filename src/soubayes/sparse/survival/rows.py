@@ -32,13 +32,14 @@ from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
 
 Array = np.ndarray
 
-FEW = 300  # columns up to which X'MX is formed, whatever the number of rows
-JITTER = 1e-11  # of the largest diagonal entry: M has a null space, since only differences count
-ROUNDS = 40  # expansions at a point that is reported
-LOOSE = 1e-5  # from this tolerance on a point is on the way
-LOOSE_ROUNDS = 4  # expansions there
-NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
-HALVINGS = 6  # of a step after which J is higher
+_FEW = 300  # columns up to which X'MX is formed, whatever the number of rows
+_JITTER = 1e-11  # of the largest diagonal entry: M has a null space, since only differences count
+_ROUNDS = 40  # expansions at a point that is reported
+_LOOSE = 1e-5  # from this tolerance on a point is on the way
+_LOOSE_ROUNDS = 4  # expansions there
+_NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
+_WILD = 3.0  # log risks that vary so much separate the data: the loss is flat about them
+_HALVINGS = 6  # of a step after which J is higher
 
 
 class UnitNormal(RowLikelihood):
@@ -67,6 +68,13 @@ class Expansion(NamedTuple):
     y: Array
     loss: float  # V there
     constant: float  # V minus the squared loss there
+
+    @property
+    def matrix(self) -> Array:
+        """X~."""
+        design = self.rows.design
+        assert isinstance(design, RowsInMemory)
+        return np.asarray(design.matrix)
 
     @property
     def problem(self) -> RowProblem:
@@ -117,11 +125,11 @@ class SurvivalRows:
         """Expand, solve, and expand again at the solution until the quadratic form tells J."""
         sets, here, place = self.sets(y), warm, self._place(warm)
         at = self.expand(sets, *place)
-        tight = limits.tol < LOOSE
+        tight = limits.tol < _LOOSE
         best: RowFit | None = None
         history: list[float] = []
         settled, halvings = False, 0
-        for _ in range(ROUNDS if tight else LOOSE_ROUNDS + HALVINGS):
+        for _ in range(_ROUNDS if tight else _LOOSE_ROUNDS + _HALVINGS):
             fit = solve_from(at.rows, at.problem, model, here, limits, readmit)
             value, loss = self._value(sets, model, at, fit)
             enough = limits.tol * abs(value)
@@ -129,7 +137,7 @@ class SurvivalRows:
                 rises = not value <= history[-1] + enough
             else:
                 rises = not np.isfinite(value) or (warm is None and loss > at.loss)
-            if rises and halvings < HALVINGS:
+            if rises and halvings < _HALVINGS:
                 halvings += 1  # the expansion does not reach so far: one from closer by
                 at = self.expand(sets, *_between(place, self._place(fit), halvings))
                 continue
@@ -143,7 +151,7 @@ class SurvivalRows:
             if error <= enough and (fall <= enough or not tight):
                 settled = True
                 break
-            if not tight and len(history) == LOOSE_ROUNDS:
+            if not tight and len(history) == _LOOSE_ROUNDS:
                 break
             place = self._place(fit)
             at = self.expand(sets, *place)
@@ -152,14 +160,16 @@ class SurvivalRows:
         return best._replace(history=history, converged=best.converged and settled)
 
     def fit_at(self, y: Array, model: RowModel, point: DialPoint) -> RowFitAt:
-        """The fit at a point of the dial, its quadratic form that of the mean but for ``NEAR``."""
+        """The fit at a point of the dial, its quadratic form that of the mean but for ``_NEAR``."""
         sets, last = self.sets(y), np.zeros(len(y))
 
         def renew(mean: Array) -> RowProblem | None:
             nonlocal last
             eta = self.X @ mean
             moved, last = float(np.std(eta - last)), eta
-            return None if moved < NEAR else self.expand(sets, mean).problem
+            if moved < _NEAR or not np.std(eta) < _WILD:
+                return None
+            return self.expand(sets, mean).problem
 
         start = self.expand(sets, np.zeros(self.X.shape[1])).problem
         return fit_rows_at(start, model, point, renew)
@@ -197,7 +207,7 @@ class SurvivalRows:
 
     @property
     def _wide(self) -> bool:
-        return self.X.shape[1] > max(self.X.shape[0], FEW)
+        return self.X.shape[1] > max(self.X.shape[0], _FEW)
 
     def eta(self, fit: RowFit) -> Array:
         """The predictors at the mean of a fit."""
@@ -228,7 +238,7 @@ class SurvivalRows:
 
 def _factor(matrix: Array) -> Array:
     """The lower Cholesky factor of a matrix that may be singular."""
-    return cholesky(matrix, JITTER * max(float(matrix.diagonal().max(initial=0.0)), 1e-300))
+    return cholesky(matrix, _JITTER * max(float(matrix.diagonal().max(initial=0.0)), 1e-300))
 
 
 def _between(

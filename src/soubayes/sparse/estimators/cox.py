@@ -1,0 +1,672 @@
+"""Sparse Cox regression of survival times."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import validate_data
+
+from soubayes._types import FeatureBlocks, Folds, Label, Matrix
+from soubayes.results import LEVEL, check_level
+from soubayes.sparse.choice.folds import check_groups
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.designs.standardise import as_dense, row_slices
+from soubayes.sparse.estimators.base import (
+    FeatureSelection,
+    check_choice,
+    check_choosing,
+    check_confidences,
+    check_shared,
+)
+from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
+from soubayes.sparse.scales.base import ScalePrior
+from soubayes.sparse.survival.baseline import DRAWS, BaselineDraws
+from soubayes.sparse.survival.fitting import SurvivalCandidates, SurvivalFamily, with_hazard
+from soubayes.sparse.survival.measures import KaplanMeier, brier_scores, concordance
+from soubayes.sparse.survival.partial import PartialLoss
+from soubayes.sparse.survival.residuals import CLOCKS, Schoenfeld, schoenfeld, time_trends
+from soubayes.sparse.survival.responses import read_survival, read_training, with_strata
+from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
+from soubayes.sparse.survival.rows import UnitNormal
+
+Array = np.ndarray
+Survival = Any  # structured array, DataFrame or tuple
+
+_CELLS = 2**22  # numbers of curves held at a time
+
+
+class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
+    r"""Sparse Bayesian Cox regression of survival times.
+
+    Parameters
+    ----------
+    confidence_coef : float or "auto", default="auto"
+        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
+        the selection. ``"auto"`` chooses it, as :class:`SoULogisticRegression` does.
+    confidence_local : float or "auto", default="auto"
+        Confidence in the prior of the local scales (:math:`\gamma_\tau`).
+    confidence_global : float, default=1.0
+        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
+    confidence_baseline : float, default=1.0
+        Confidence in the prior of the baseline hazard (:math:`\gamma_h`), the last block. Bands of
+        survival curves widen with its square root.
+    baseline_mass : float, default=0.0
+        Weight of the prior guess of the baseline hazard, in subjects. The guess is a constant
+        hazard, the number of events over the total time at risk. With 0 the coefficients see
+        Cox's partial likelihood.
+    ties : {"efron", "breslow"}, default="efron"
+        What events at the same time mean.
+    choice : {"prediction", "path"}, default="prediction"
+        How confidences are chosen, as in :class:`SoULogisticRegression`. Held-out rows are scored
+        by their log density under a hazard that is constant between quantiles of the event times.
+    cv : "auto", int, splitter, list of (train, test) or None, default="auto"
+        Folds of ``choice="prediction"``. ``"auto"`` is 5 folds with equal shares of events. None
+        means the path alone.
+    random_state : int or None, default=0
+        Seed of the shuffle of the folds and of the draws behind survival curves.
+    prior : {"exponential", "horseshoe"} or ScalePrior, default="exponential"
+        Prior of the squared scales.
+    rate_local : float, default=10.0
+        Rate of the exponential prior of the local scales.
+    rate_global : float, default=10.0
+        Rate of the exponential prior of the global scale.
+    feature_blocks : mapping of str to mapping, optional
+        Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`. Columns
+        with a normal prior, such as clinical ones beside genes, are never dropped.
+    feature_groups : sequence of labels, optional
+        One label for each column. Columns with equal labels share a local scale and are kept or
+        dropped together.
+    inclusion : bool, default=False
+        Also compute the posterior over supports, as in :class:`SoULogisticRegression`.
+    max_iter : int, default=500
+        Largest number of steps for each confidence.
+    tol : float, default=1e-7
+        The solver stops when J falls by less than this in relative terms.
+    n_jobs : int or None, default=None
+        Folds fitted at the same time.
+    verbose : int, default=0
+        1 prints a line for each point of the path.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (p,)
+        Posterior means of the log hazard ratios, exactly 0 only where no candidate keeps a column.
+    coef_sd_ : ndarray of shape (p,)
+        Posterior standard deviations.
+    selected_ : ndarray of bool of shape (p,)
+        Which columns the sparse point keeps.
+    sparse_ : SoUCoxRegression
+        The sparse point, which keeps only the selected columns; this estimator itself if nothing
+        was chosen by prediction.
+    supports_ : Supports
+        The posterior over supports (``inclusion=True``).
+    candidates_ : pandas.DataFrame
+        Candidates of a choice by prediction, with their held-out scores and weights.
+    out_of_fold_ : pandas.DataFrame
+        Held-out predictions of the training rows: ``time``, ``event``, ``mean`` (the log risk)
+        and ``fold``.
+    cv_partial_likelihood_ : float
+        Log partial likelihood for each event at the held-out log risks.
+    sparsity_ : object
+        What it costs to keep only the selected columns; its text is a sentence.
+    mixtures_ : list
+        What predictions are made from.
+    event_times_ : ndarray
+        The distinct times of events.
+    strata_ : ndarray
+        Labels of the strata.
+    shrinkage_ : ndarray of shape (p,)
+        Shrinkage factors :math:`\kappa_j`; 1 for a dropped column. This, the scales, ``kl_``,
+        ``objective_`` and ``path_`` are those of a sparse point: a mixture of candidates has them
+        in ``sparse_``.
+    local_scale_ : ndarray of shape (p,)
+        Fitted local scales.
+    global_scale_ : float
+        Fitted global scale.
+    effective_parameters_ : float
+        The sum of :math:`1 - \kappa_j`.
+    confidence_coef_ : float
+        Confidence of the point that is reported.
+    covariance_ : ndarray of shape (p, p)
+        Posterior covariance of the coefficients, computed when it is asked for.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats; the baseline hazard only if
+        ``baseline_mass`` is not 0.
+    objective_ : ndarray
+        J after every expansion of the loss at the reported confidence.
+    path_ : pandas.DataFrame
+        The path, as in :class:`SoULogisticRegression`.
+    path_coef_ : pandas.DataFrame
+        The coefficients along the path; 0 where one is dropped.
+    path_coef_sd_ : pandas.DataFrame
+        Their posterior standard deviations; NaN where one is dropped.
+    solver_ : str
+        The solver that ran.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the solver stopped by ``tol``.
+
+    See Also
+    --------
+    SoULogisticRegression : The same for classes.
+    SoUGeneralizedRegression : The same for a likelihood of your own.
+
+    Notes
+    -----
+    The hazard of a subject is :math:`h_0(t) \exp(x'\beta)`. The baseline hazard jumps at the times
+    of events by :math:`h_j \sim \mathrm{Gamma}(a_j, c)` [2]_, and is the last block of the model of
+    [1]_, so that its factor given the coefficients is exact and hands on
+
+    .. math::
+
+        V(\beta) = -\sum_i d_i \eta_i
+            + \sum_j (d_j + \gamma_h a_j) \log(\gamma_h c + S_j), \qquad
+        S_j = \sum_{i \in R_j} e^{\eta_i} ,
+
+    Cox's partial likelihood as :math:`c \to 0`. The posterior of the coefficients is normal with
+    the full curvature of V.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    .. [2] J. D. Kalbfleisch (1978), "Non-parametric Bayesian analysis of survival time data",
+       Journal of the Royal Statistical Society B 40.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 20))
+    >>> time = rng.exponential(np.exp(-X[:, 0] + X[:, 1]))
+    >>> event, time = time < 2.0, np.minimum(time, 2.0)
+    >>> model = SoUCoxRegression().fit(X, (event, time))
+    >>> np.flatnonzero(model.selected_)
+    array([0, 1])
+    >>> model.predict_survival_function(X[:2], times=[0.5, 1.0]).round(1)
+            0    1
+    time
+    0.5   0.8  0.8
+    1.0   0.6  0.6
+    """
+
+    fit_intercept = False
+    _stratified = True
+
+    def __init__(
+        self,
+        *,
+        confidence_coef: float | str = "auto",
+        confidence_local: float | str = "auto",
+        confidence_global: float = 1.0,
+        confidence_baseline: float = 1.0,
+        baseline_mass: float = 0.0,
+        ties: str = "efron",
+        choice: str = "prediction",
+        cv: Folds | None = "auto",
+        random_state: int | None = 0,
+        prior: str | ScalePrior = "exponential",
+        rate_local: float = 10.0,
+        rate_global: float = 10.0,
+        feature_blocks: FeatureBlocks | None = None,
+        feature_groups: Sequence[Label] | None = None,
+        inclusion: bool = False,
+        max_iter: int = 500,
+        tol: float = 1e-7,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.confidence_coef = confidence_coef
+        self.confidence_local = confidence_local
+        self.confidence_global = confidence_global
+        self.confidence_baseline = confidence_baseline
+        self.baseline_mass = baseline_mass
+        self.ties = ties
+        self.choice = choice
+        self.cv = cv
+        self.random_state = random_state
+        self.prior = prior
+        self.rate_local = rate_local
+        self.rate_global = rate_global
+        self.feature_blocks = feature_blocks
+        self.feature_groups = feature_groups
+        self.inclusion = inclusion
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Matrix,
+        y: Survival,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        strata: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The columns.
+        y : structured array, DataFrame or tuple
+            Times and events: scikit-survival's structured array, a DataFrame with the columns
+            ``event`` and ``time`` (or ``start``, ``stop`` and ``event`` with late entry), or a
+            tuple in this order.
+        sample_weight : array-like of shape (n,), optional
+            Weights of the rows.
+        groups : array-like of shape (n,), optional
+            Which rows belong together, such as those of one patient. Folds hold out whole groups.
+        strata : array-like of shape (n,), optional
+            A label for each row. Every stratum has a baseline hazard of its own.
+
+        Returns
+        -------
+        self : SoUCoxRegression
+            The fitted estimator.
+        """
+        self._check_parameters()
+        self._single = True
+        records = read_training(y)
+        X = validate_data(
+            self, X, accept_sparse=["csr"], dtype=[np.float64, np.float32], ensure_min_samples=2
+        )
+        check_consistent_length(X, records)
+        records, labels = with_strata(records, strata)
+        groups = check_groups(groups, X)
+        if groups is not None and sample_weight is not None:
+            groups = groups[np.asarray(sample_weight, float) > 0]
+        X, records, weight = self._weigh(X, records, sample_weight)
+        if not records["event"].any():
+            raise ValueError("all rows with a positive weight are censored; give some event one.")
+        candidates = SurvivalCandidates(self._family(records, weight))
+        events = records["event"].astype(int)
+        self._fit_candidates(candidates, X, events, [records], weight, groups)
+        family = candidates.family
+        assert isinstance(family, SurvivalFamily)
+        sets = RiskSets.of(records, weight, family.ties, family.prior)
+        for each in {id(self): self, id(self.sparse_): self.sparse_}.values():
+            each._add_baseline(X, sets, labels)
+        if "out_of_fold_" in self.__dict__:
+            self._describe_folds(sets)
+        return self
+
+    def _check_parameters(self) -> None:
+        check_choosing(self)
+        check_shared(self)
+        check_confidences(self, "confidence_baseline")
+        check_choice("ties", self.ties, ("efron", "breslow"))
+        mass = self.baseline_mass
+        if not (isinstance(mass, Real) and 0.0 <= float(mass) < np.inf):
+            raise ValueError(
+                f"baseline_mass is {self.baseline_mass}, but it must be a number of subjects, 0 or "
+                "greater."
+            )
+
+    def _family(self, y: Array, weight: Array) -> SurvivalFamily:
+        exposure = float(weight @ (y["stop"] - np.maximum(y["start"], 0.0)))
+        rate = float(weight @ y["event"]) / exposure
+        prior = BaselinePrior(float(self.baseline_mass), rate, float(self.confidence_baseline))
+        return SurvivalFamily(UnitNormal(), row_settings(self, None), self.ties, prior)
+
+    def _add_baseline(self, X: Any, sets: RiskSets, labels: Array) -> None:
+        """What survival curves, scores and the Brier score need of the fitted rows."""
+        mixture = self.mixtures_[0]
+        parts = tuple(
+            with_hazard(part, X, self._x_mean, sets.y, sets.weight) for part in mixture.components
+        )
+        self.mixtures_ = [replace(mixture, components=parts)]
+        self.strata_ = labels
+        self.event_times_ = np.unique(sets.time)
+        seed = self.random_state if isinstance(self.random_state, int) else 0
+        coef = self._drawn(seed)
+        eta = np.empty((X.shape[0], len(coef)))
+        for rows in row_slices(X):
+            eta[rows] = (as_dense(X[rows]) - self._x_mean) @ coef.T
+        self._baseline = BaselineDraws.of(sets, eta, len(labels), seed)
+        self._censoring = KaplanMeier.of(sets.y, sets.weight, censoring=True)
+
+    def _drawn(self, seed: int) -> Array:
+        """The draws of the coefficients behind curves."""
+        rng = np.random.default_rng(seed)
+        return self.mixtures_[0].sample(DRAWS, rng)[0][:, : len(self._x_mean)]
+
+    def _describe_folds(self, sets: RiskSets) -> None:
+        """Held-out log risks beside times and events, and their partial likelihood."""
+        held = self.out_of_fold_
+        seen = held["fold"].to_numpy() >= 0
+        self.out_of_fold_ = pd.DataFrame(
+            {
+                "time": sets.y["stop"],
+                "event": sets.y["event"],
+                "mean": held["mean"],
+                "fold": held["fold"],
+            }
+        )
+        if sets.y["event"][seen].any():
+            part = RiskSets.of(sets.y[seen], sets.weight[seen], self.ties)
+            risk = held["mean"].to_numpy()[seen]
+            loss = PartialLoss.at(part, risk).loss
+            self.cv_partial_likelihood_ = -loss / float(part.deaths.sum())
+
+    def predict(self, X: Matrix) -> Array:
+        """Predict the log risk, relative to a subject with average columns.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+
+        Returns
+        -------
+        log_risk : ndarray of shape (n,)
+            The posterior mean of the log hazard ratio to the average of the training rows.
+        """
+        return self._by_rows(self._checked(X), _log_risk)[0]
+
+    def predict_survival_function(
+        self,
+        X: Matrix,
+        times: ArrayLike | None = None,
+        level: float | None = None,
+        strata: ArrayLike | None = None,
+    ) -> pd.DataFrame:
+        """Predict survival curves.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        times : array-like, optional
+            The times; by default the distinct times of events (at most 1,000).
+        level : float, optional
+            Level of pointwise bands; None: the curves alone.
+        strata : array-like of shape (n,), optional
+            The strata of the rows, if the model was fitted with strata.
+
+        Returns
+        -------
+        curves : pandas.DataFrame
+            One row for each time and one column for each row of X: the probability to survive
+            beyond the time, averaged over the posterior. With ``level`` there are three columns
+            for each row: ``estimate``, ``lower`` and ``upper``.
+
+        Notes
+        -----
+        Bands come from draws of the coefficients, then of the baseline hazard given them.
+        """
+        return self._curves(X, times, level, strata, lambda hazard: np.exp(-hazard), True)
+
+    def predict_cumulative_hazard(
+        self,
+        X: Matrix,
+        times: ArrayLike | None = None,
+        level: float | None = None,
+        strata: ArrayLike | None = None,
+    ) -> pd.DataFrame:
+        """Predict cumulative hazards.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        times : array-like, optional
+            The times; by default the distinct times of events (at most 1,000).
+        level : float, optional
+            Level of pointwise bands; None: the curves alone.
+        strata : array-like of shape (n,), optional
+            The strata of the rows, if the model was fitted with strata.
+
+        Returns
+        -------
+        curves : pandas.DataFrame
+            As of :meth:`predict_survival_function`: the posterior mean of the cumulative hazard.
+        """
+        return self._curves(X, times, level, strata, lambda hazard: hazard, False)
+
+    def _curves(
+        self, X: Any, times: Any, level: float | None, strata: Any, of: Any, falls: bool
+    ) -> pd.DataFrame:
+        X = self._checked(X)
+        if level is not None:
+            check_level("level", level)
+        grid = self._times(times)
+        number = self._stratum_numbers(X.shape[0], strata)
+        coef, ends = self._drawn(self._baseline.seed), None
+        if level is not None:
+            ends = [0.5 - level / 2.0, 0.5 + level / 2.0]
+        expected = [self._baseline.at(grid, s) for s in range(len(self.strata_))]
+        drawn = [self._baseline.at(grid, s, drawn=True) for s in range(len(self.strata_))]
+        columns: dict[Any, Array] = {}
+        for rows in row_slices(X):
+            risk = np.exp((as_dense(X[rows]) - self._x_mean) @ coef.T)
+            for i, each in zip(range(*rows.indices(X.shape[0])), risk, strict=True):
+                middle = of(expected[number[i]] * each).mean(axis=1)
+                if ends is None:
+                    columns[i] = middle
+                    continue
+                lower, upper = np.quantile(of(drawn[number[i]] * each), ends, axis=1)
+                columns[i, "estimate"] = middle
+                columns[i, "lower"], columns[i, "upper"] = lower, upper
+        return pd.DataFrame(columns, index=pd.Index(grid, name="time"))
+
+    def _times(self, times: Any) -> Array:
+        if times is None:
+            return np.unique(np.concatenate(self._baseline.times))
+        grid = np.atleast_1d(np.asarray(times, float))
+        if grid.ndim != 1 or not np.isfinite(grid).all():
+            raise ValueError("times must be a flat list of finite numbers.")
+        return grid
+
+    def _stratum_numbers(self, n: int, strata: Any) -> Array:
+        blank = read_survival((np.ones(n, bool), np.ones(n)))
+        return with_strata(blank, strata, self.strata_)[0]["stratum"]
+
+    def _records(self, X: Any, y: Any, strata: Any) -> Array:
+        records = read_survival(y)
+        check_consistent_length(X, records)
+        return with_strata(records, strata, self.strata_)[0]
+
+    def score(self, X: Matrix, y: Survival, strata: ArrayLike | None = None) -> float:
+        """Harrell's concordance index of the predicted log risks.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        y : structured array, DataFrame or tuple
+            Their times and events.
+        strata : array-like of shape (n,), optional
+            The strata of the rows; pairs are compared within a stratum.
+
+        Returns
+        -------
+        concordance : float
+            The share of comparable pairs in which the earlier event has the higher risk.
+        """
+        risk = self.predict(X)
+        return concordance(self._records(X, y, strata), risk)
+
+    def log_score(self, X: Matrix, y: Survival, strata: ArrayLike | None = None) -> float:
+        """Log partial likelihood of new rows for each event, at the predicted log risks.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        y : structured array, DataFrame or tuple
+            Their times and events.
+        strata : array-like of shape (n,), optional
+            The strata of the rows.
+
+        Returns
+        -------
+        log_score : float
+            The larger, the better.
+        """
+        risk, records = self.predict(X), self._records(X, y, strata)
+        if not records["event"].any():
+            raise ValueError("all rows of y are censored: the partial likelihood needs an event.")
+        sets = RiskSets.of(records, np.ones(len(records)), self.ties)
+        return -PartialLoss.at(sets, risk).loss / float(sets.deaths.sum())
+
+    def integrated_brier_score(
+        self,
+        X: Matrix,
+        y: Survival,
+        times: ArrayLike | None = None,
+        strata: ArrayLike | None = None,
+    ) -> float:
+        """Brier score of the survival curves, averaged over time.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        y : structured array, DataFrame or tuple
+            Their times and events.
+        times : array-like, optional
+            Between which times the score is averaged; by default 50 between the 10 % and the 90 %
+            quantile of the times of y.
+        strata : array-like of shape (n,), optional
+            The strata of the rows.
+
+        Returns
+        -------
+        score : float
+            The smaller, the better. Censoring is weighted by the Kaplan-Meier estimate of the
+            training rows.
+        """
+        X, records = self._checked(X), self._records(X, y, strata)
+        low, high = np.quantile(records["stop"], [0.1, 0.9])
+        grid = np.linspace(low, high, 50) if times is None else self._times(times)
+        total = np.zeros(len(grid))
+        step = max(1, _CELLS // (len(grid) * DRAWS))
+        for begin in range(0, len(records), step):
+            rows = slice(begin, begin + step)
+            part = None if strata is None else np.asarray(strata)[rows]
+            curves = self.predict_survival_function(X[rows], grid, strata=part).to_numpy().T
+            own = records[rows]
+            total += len(own) * brier_scores(own, curves, grid, self._censoring)
+        total /= len(records)
+        if len(grid) == 1:
+            return float(total[0])
+        return float(np.trapezoid(total, grid) / (grid[-1] - grid[0]))
+
+    def summary(self, level: float = LEVEL, exponentiate: bool = False) -> pd.DataFrame:
+        """Summarise the coefficients in a table.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Level of the intervals.
+        exponentiate : bool, default=False
+            Hazard ratios in place of their logarithms: ``estimate``, ``median``, ``lower`` and
+            ``upper`` are exponentials, and the standard deviation, ``sd_log``, stays that of the
+            logarithm.
+
+        Returns
+        -------
+        table : pandas.DataFrame
+            As of :meth:`SoULogisticRegression.summary`.
+        """
+        table = super().summary(level)
+        if not exponentiate:
+            return table
+        for name in ("estimate", "median", "lower", "upper"):
+            table[name] = np.exp(table[name])
+        return table.rename(columns={"sd": "sd_log"})
+
+    def schoenfeld(
+        self,
+        X: Matrix,
+        y: Survival,
+        strata: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        clock: str = "km",
+    ) -> Schoenfeld:
+        """Scaled Schoenfeld residuals of the columns of the sparse point.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The training rows.
+        y : structured array, DataFrame or tuple
+            Their times and events.
+        strata : array-like of shape (n,), optional
+            The strata of the rows.
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows.
+        clock : {"km", "rank", "log", "identity"}, default="km"
+            The transform of time that residuals are compared with.
+
+        Returns
+        -------
+        residuals : NamedTuple
+            ``time`` and ``clock`` of every event, and ``scaled``, a column for each selected
+            column of X.
+        """
+        check_choice("clock", clock, CLOCKS)
+        X, records = self._checked(X), self._records(X, y, strata)
+        weight = np.ones(len(records)) if sample_weight is None else np.asarray(sample_weight)
+        keep, point = self._get_support_mask(), self.sparse_
+        if not keep.any():
+            raise ValueError("no column is selected, so there are no effects to check.")
+        inside = as_dense(X[:, np.flatnonzero(keep)]) - self._x_mean[keep]
+        sets = RiskSets.of(records, weight.astype(float), self.ties)
+        return schoenfeld(sets, inside, point.coef_[keep], clock)
+
+    def check_hazards(
+        self,
+        X: Matrix,
+        y: Survival,
+        strata: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        clock: str = "km",
+    ) -> pd.DataFrame:
+        """Test whether the hazards of the selected columns are proportional.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The training rows.
+        y : structured array, DataFrame or tuple
+            Their times and events.
+        strata : array-like of shape (n,), optional
+            The strata of the rows.
+        sample_weight : array-like of shape (n,), optional
+            The weights of the rows.
+        clock : {"km", "rank", "log", "identity"}, default="km"
+            The transform of time that residuals are compared with.
+
+        Returns
+        -------
+        table : pandas.DataFrame
+            For each selected column: the ``correlation`` of its scaled Schoenfeld residuals with
+            the clock, the ``chi2`` statistic of Grambsch and Therneau (1994) with one degree of
+            freedom, and its ``p_value``. A small one says that the effect changes with time.
+        """
+        found = self.schoenfeld(X, y, strata, sample_weight, clock)
+        keep = self._get_support_mask()
+        rho, statistic, p_value = time_trends(found, self.sparse_.coef_[keep])
+        return pd.DataFrame(
+            {"correlation": rho, "chi2": statistic, "p_value": p_value},
+            index=pd.Index(self._feature_names()[keep], name="feature"),
+        )
+
+    def _report_mixtures(self, mixtures: list[Mixture]) -> None:
+        super()._report_mixtures(mixtures)
+        del self.intercept_, self.intercept_sd_  # a constant changes nothing
+
+    def _target_names(self) -> list[str]:
+        return ["y"]
+
+
+def _log_risk(mixture: Mixture, rows: Array) -> Array:
+    return mixture.weights @ mixture.predictors(rows)[0]

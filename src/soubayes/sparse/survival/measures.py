@@ -1,0 +1,108 @@
+"""How well survival is predicted: concordance, Brier score, and residuals of the hazards."""
+
+from bisect import bisect_left, bisect_right, insort
+from dataclasses import dataclass
+
+import numpy as np
+
+Array = np.ndarray
+
+
+def concordance(y: Array, risk: Array) -> float:
+    """Harrell's C: how often the subject with the earlier event has the higher risk.
+
+    Pairs are of one stratum: a subject with an event, and one that is at risk after that time (or
+    censored at it). Equal risks count one half.
+
+    >>> from soubayes.sparse.survival.risk_sets import subjects
+    >>> y = subjects(np.array([1.0, 2.0, 3.0]), np.array([True, True, False]))
+    >>> concordance(y, np.array([0.5, 0.9, 0.1]))
+    0.6666666666666666
+    """
+    right, pairs = 0.0, 0
+    for stratum in np.unique(y["stratum"]):
+        inside = y["stratum"] == stratum
+        more, count = _concordant(y[inside], np.asarray(risk, float)[inside])
+        right, pairs = right + more, pairs + count
+    if not pairs:
+        raise ValueError("no two rows of y can be compared: there is no event before another time.")
+    return right / pairs
+
+
+def _concordant(y: Array, risk: Array) -> tuple[float, int]:
+    """Concordant pairs and all pairs; risks of those still at risk are kept sorted."""
+    stop = np.lexsort((y["event"], -y["stop"]))  # late times first, censored before events
+    start = np.argsort(-y["start"], kind="stable")
+    held: list[float] = []
+    right, pairs, gone, i = 0.0, 0, 0, 0
+    while i < len(stop):
+        t, j = y["stop"][stop[i]], i
+        while j < len(stop) and y["stop"][stop[j]] == t:
+            j += 1
+        here = stop[i:j]
+        for row in here[~y["event"][here]]:
+            insort(held, float(risk[row]))
+        while gone < len(start) and y["start"][start[gone]] >= t:
+            del held[bisect_left(held, float(risk[start[gone]]))]
+            gone += 1
+        dead = here[y["event"][here]]
+        for row in dead:
+            low, high = bisect_left(held, float(risk[row])), bisect_right(held, float(risk[row]))
+            right += low + 0.5 * (high - low)
+            pairs += len(held)
+        for row in dead:
+            insort(held, float(risk[row]))
+        i = j
+    return right, pairs
+
+
+@dataclass(frozen=True)
+class KaplanMeier:
+    """A survival curve in steps."""
+
+    times: Array
+    survival: Array
+
+    @classmethod
+    def of(cls, y: Array, weight: Array, censoring: bool = False) -> "KaplanMeier":
+        """Of the events, or of the censoring: who has an event leaves before who is censored."""
+        event = ~y["event"] if censoring else y["event"]
+        times = np.unique(y["stop"][event])
+        order = np.argsort(y["stop"], kind="stable")
+        total = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
+        risk = total[np.searchsorted(y["stop"][order], times)]
+        late = np.isfinite(y["start"])
+        if late.any():
+            begin = np.sort(y["start"])
+            whole = weight[np.argsort(y["start"], kind="stable")]
+            later = np.append(np.cumsum(whole[::-1])[::-1], 0.0)
+            risk = risk - later[np.searchsorted(begin, times)]
+        place = np.searchsorted(times, y["stop"][event])
+        dead = np.bincount(place, weight[event], minlength=len(times))
+        if censoring and len(times):  # at equal times events come first
+            both = np.bincount(
+                np.clip(np.searchsorted(times, y["stop"][y["event"]]), 0, len(times) - 1),
+                weight[y["event"]] * np.isin(y["stop"][y["event"]], times),
+                minlength=len(times),
+            )
+            risk = risk - both
+        return cls(times, np.cumprod(1.0 - dead / np.maximum(risk, 1e-300)))
+
+    def at(self, times: Array, before: bool = False) -> Array:
+        """S(t), or S(t-)."""
+        place = np.searchsorted(self.times, times, side="left" if before else "right")
+        return np.append(1.0, self.survival)[place]
+
+
+def brier_scores(y: Array, survival: Array, times: Array, censoring: KaplanMeier) -> Array:
+    """The Brier score at every time, weighted by the inverse probability of not being censored.
+
+    ``survival`` is (rows, times).
+    """
+    stop, event = y["stop"][:, None], y["event"][:, None]
+    own = np.maximum(censoring.at(y["stop"], before=True), 1e-12)[:, None]
+    later = np.maximum(censoring.at(times), 1e-12)
+    past = (stop <= times) & event
+    square = np.where(past, survival**2 / own, 0.0)
+    square += np.where(stop > times, (1.0 - survival) ** 2 / later, 0.0)
+    return square.mean(axis=0)
