@@ -78,7 +78,7 @@ def test_late_entry_and_strata():
 
 @pytest.mark.parametrize("gamma", [1.0, 3.0])
 def test_one_column_is_the_exact_engine(gamma):
-    X, event, time = simulated(n=40, p=1, seed=3, beta=(0.8,))
+    X, event, time = simulated(n=80, p=1, seed=3, beta=(0.8,))
     x = X[:, 0] - X[:, 0].mean()
 
     def loss(beta):
