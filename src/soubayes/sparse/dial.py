@@ -32,8 +32,8 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from scipy import stats
 
-from soubayes.sparse.model import ColumnModel, ScaleModel
-from soubayes.sparse.scales.balance import Groups
+from soubayes.sparse.model import ColumnModel
+from soubayes.sparse.scales.balance import Groups, ScaleModel
 from soubayes.sparse.scales.base import Scale
 from soubayes.sparse.scales.priors import HalfCauchy, make_prior
 

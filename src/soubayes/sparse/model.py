@@ -8,13 +8,8 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from soubayes.confidence import check_gamma, shown
-from soubayes.sparse.scales.balance import (
-    Groups,
-    balance_global,
-    split_precision,
-    stationary_precision,
-)
-from soubayes.sparse.scales.base import Scale, ScalePrior
+from soubayes.sparse.scales.balance import Groups, ScaleCosts, ScaleModel, stationary_precision
+from soubayes.sparse.scales.base import ScalePrior
 
 Array = np.ndarray
 
@@ -116,7 +111,7 @@ class ColumnModel:
         return replace(self, confidence=np.where(free, confidence, self.confidence))
 
     @cached_property
-    def scales(self) -> "ScaleModel":
+    def scales(self) -> ScaleModel:
         """What J says about q(tau^2) and q(nu^2) when the coefficients are given."""
         sparse = self.sparse
         return ScaleModel(
@@ -160,98 +155,6 @@ class ColumnModel:
         groups = None if self.groups.alone else self.groups
         ratio = self._local_ratio
         return stationary_precision(self.local_prior, s, signal, ratio, limit, shape, groups)
-
-
-class ScaleCosts(NamedTuple):
-    """What J needs of q(tau_g^2) and q(nu^2)."""
-
-    log_local: Array  # (g,) E[log tau_g^2]
-    log_top: float  # E[log nu^2]
-    local: Array  # (g,) nats of every tau_g
-    top: float  # and of nu
-
-
-class ScaleModel(NamedTuple):
-    """Priors and weights of q(tau_g^2) and q(nu^2)."""
-
-    local_prior: ScalePrior
-    global_prior: ScalePrior
-    weight: Array  # (g,) sum of the confidences of the columns that share tau_g
-    local_confidence: Array  # (g,)
-    global_confidence: float
-
-    def split(self, precision: Array, start: Scale | None = None) -> tuple[Scale, Scale]:
-        """The best q(tau^2) and q(nu^2) for precisions d_g = E[1/tau_g^2] E[1/nu^2]."""
-        if not len(precision):
-            return Scale(np.ones(0), np.ones(0)), start or Scale(np.array(2.0), np.array(1.0))
-        return split_precision(
-            self.local_prior,
-            self.global_prior,
-            precision,
-            self.weight,
-            self.local_confidence,
-            self.global_confidence,
-            start,
-        )
-
-    def balance(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
-        """The same with the shapes ``held``."""
-        if not len(precision):
-            return held
-        priors = self.local_prior, self.global_prior
-        gammas = self.local_confidence, self.global_confidence
-        return balance_global(*priors, precision, *held, *gammas)
-
-    def refresh(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
-        """One round of `split`: ratios for the shapes held, then the best shapes for them.
-
-        One round suffices when the scales start near their optimum.
-        """
-        local, top = self.balance(precision, held)
-        if not len(precision):
-            return local, top
-        a = self.local_prior.best_shape(local.ratio, self.weight / 2.0, self.local_confidence)
-        weight = self.weight.sum() / 2.0
-        a_nu = self.global_prior.best_shape(top.ratio, weight, self.global_confidence)
-        return Scale(a, local.ratio), Scale(a_nu, top.ratio)
-
-    def coordinate_step(self, local: Scale, top: Scale, energy: Array) -> tuple[Scale, Scale]:
-        """Algorithm 1: tau, then nu; ``energy`` sums gamma_b E[beta_j^2 (/ sigma^2)] of a group."""
-        if not len(self.weight):
-            return local, top
-        half = self.weight / 2.0
-        local = self.local_prior.coordinate_step(
-            local, half, 0.5 * energy * top.mean_inverse, self.local_confidence
-        )
-        pull = 0.5 * float(energy @ local.mean_inverse)
-        top = self.global_prior.coordinate_step(top, half.sum(), pull, self.global_confidence)
-        return local, top
-
-    def kl(self, local: Scale, top: Scale) -> tuple[Array, float]:
-        """Nats of every tau_g, and of nu."""
-        if not len(self.weight):
-            return np.zeros(0), 0.0
-        return self.local_prior.kl(local), float(self.global_prior.kl(top))
-
-    def costs(self, local: Scale, top: Scale) -> ScaleCosts:
-        """What J needs of these scales."""
-        return ScaleCosts(local.mean_log, float(top.mean_log), *self.kl(local, top))
-
-    def costs_of_each(self, local: Scale, top: Scale) -> list[ScaleCosts]:
-        """The same of several nu, with a leading axis of ``local`` for each."""
-        if not self.weight.size:
-            each = zip(map(Scale, *local), map(Scale, *top), strict=True)
-            return [self.costs(*pair) for pair in each]
-        parts = local.mean_log, top.mean_log, self.local_prior.kl(local), self.global_prior.kl(top)
-        return [ScaleCosts(a, float(b), c, float(d)) for a, b, c, d in zip(*parts, strict=True)]
-
-    def value(self, local: Scale, top: Scale) -> float:
-        """The scales' part of J, without their share in E[beta_j^2] d_j."""
-        if not len(self.weight):
-            return 0.0
-        log_tau = self.weight @ (local.mean_log + top.mean_log) / 2.0
-        own, common = self.kl(local, top)
-        return float(log_tau + self.local_confidence @ own + self.global_confidence * common)
 
 
 def coefficient_kl(

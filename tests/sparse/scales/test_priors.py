@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, optimize, special, stats
 
 from soubayes.sparse.scales import functions
-from soubayes.sparse.scales.balance import balance_global, split_precision, stationary_precision
+from soubayes.sparse.scales.balance import ScaleModel, stationary_precision
 from soubayes.sparse.scales.base import Scale
 from soubayes.sparse.scales.priors import Exponential, HalfCauchy, make_prior
 
@@ -234,11 +234,11 @@ def test_unknown_prior_is_refused():
 @pytest.mark.parametrize("local", PRIORS, ids=str)
 @pytest.mark.parametrize("top", PRIORS, ids=str)
 @pytest.mark.parametrize("confidence", [1e-9, 1e-3, 0.7])
-def test_split_precision_is_the_best_split(local, top, confidence):
+def test_a_precision_is_split_at_its_best(local, top, confidence):
     """Against direct minimisation of the two KL terms over rho, shapes at their best."""
     rng = np.random.default_rng(3)
     d, gb = 10 ** rng.uniform(-2, 3, size=7), 1.7
-    tau, nu = split_precision(local, top, d, gb, confidence, 1.3)
+    tau, nu = ScaleModel(local, top, np.full(7, gb), np.full(7, confidence), 1.3).split(d)
     np.testing.assert_allclose(tau.ratio * nu.ratio * d, 1.0, rtol=1e-12)
 
     def value(t):
@@ -266,7 +266,7 @@ def test_slope_of_kl_in_the_log_ratio(prior):
 def test_balanced_global_ratio_is_the_minimum_for_held_shapes(prior):
     d, gt = np.array([3.0, 50.0, 400.0]), np.array([0.1, 1.0, 0.5])
     tau, nu = Scale(np.array([2.0, 5.0, 9.0]), np.ones(3)), Scale(np.array(4.0), np.array(0.2))
-    tau, nu = balance_global(prior, prior, d, tau, nu, gt, 1.3)
+    tau, nu = ScaleModel(prior, prior, np.ones(3), gt, 1.3).balance(d, (tau, nu))
 
     def cost(factor):
         local = Scale(tau.shape, tau.ratio / factor)

@@ -8,13 +8,8 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
-from soubayes.sparse.model import (
-    ColumnModel,
-    ScaleCosts,
-    coefficient_kl,
-    log_prior_variance,
-    source_costs,
-)
+from soubayes.sparse.model import ColumnModel, coefficient_kl, log_prior_variance, source_costs
+from soubayes.sparse.scales.balance import ScaleCosts
 from soubayes.sparse.scales.functions import log_minus_psi
 
 Array = np.ndarray

@@ -15,7 +15,7 @@ from soubayes.sparse.least_squares.objective import (
     objective_value,
     restricted,
 )
-from soubayes.sparse.model import ScaleCosts
+from soubayes.sparse.scales.balance import ScaleCosts
 from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray

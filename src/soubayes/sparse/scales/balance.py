@@ -94,69 +94,122 @@ class Groups(NamedTuple):
         return self.each(chosen)
 
 
-def split_precision(
-    local: ScalePrior,
-    top: ScalePrior,
-    precision: Array,
-    coef_confidence: ArrayLike,
-    local_confidence: ArrayLike,
-    global_confidence: float,
-    start: Scale | None = None,
-) -> tuple[Scale, Scale]:
-    """The best q(tau^2), q(nu^2) with the precisions d_g = E[1/tau_g^2] E[1/nu^2] held.
+class ScaleCosts(NamedTuple):
+    """What J needs of q(tau_g^2) and q(nu^2)."""
 
-    The last axis is that of g; a nu each for what stands before it.
-
-    ``coef_confidence`` is the sum of the confidences of the columns that share tau_g. Only the two
-    KL terms move with rho = b_nu/a_nu: for exponential priors rho is the root of
-    sum_g gt_g (1 - rate_t kappa_g/(rho d_g)) + gn (rate_n kappa_n rho - 1), kappa = a/(a-1).
-    Solving for d and rho instead of tau and nu in turn is what makes the solvers fast.
-
-    >>> from soubayes.sparse.scales.priors import Exponential
-    >>> tau, nu = split_precision(Exponential(10.0), Exponential(10.0), np.ones(3), 1.0, 1e-9, 1.0)
-    >>> bool(np.allclose(tau.mean_inverse * nu.mean_inverse, 1.0))
-    True
-    """
-    gb = np.broadcast_to(np.asarray(coef_confidence, float), precision.shape)
-    gt = np.broadcast_to(np.asarray(local_confidence, float), precision.shape)
-    weight_top = np.asarray(0.5 * gb.sum(axis=-1))
-    shape = np.maximum(weight_top / global_confidence, 2.0)
-    nu = start or Scale(shape, np.full_like(shape, 0.1))
-    tau = Scale(np.maximum(gb / (2.0 * gt), 2.0), 1.0 / (precision * nu.ratio[..., None]))
-    for _ in range(100):
-        last = nu
-        tau, nu = balance_global(local, top, precision, tau, nu, gt, global_confidence)
-        nu = Scale(top.best_shape(nu.ratio, weight_top, global_confidence), nu.ratio)
-        tau = Scale(local.best_shape(tau.ratio, gb / 2.0, gt), tau.ratio)
-        moved = [np.abs(np.log(new / old)).max() for new, old in zip(nu, last, strict=True)]
-        if max(moved) < 1e-7:  # J is flat here: its error is the square of this
-            break
-    return tau, nu
+    log_local: Array  # (g,) E[log tau_g^2]
+    log_top: float  # E[log nu^2]
+    local: Array  # (g,) nats of every tau_g
+    top: float  # and of nu
 
 
-def balance_global(
-    local: ScalePrior,
-    top: ScalePrior,
-    precision: Array,
-    tau: Scale,
-    nu: Scale,
-    local_confidence: Array,
-    global_confidence: float,
-) -> tuple[Scale, Scale]:
-    """`split_precision` with the shapes of ``tau`` and ``nu`` held: only the ratios move."""
+class ScaleModel(NamedTuple):
+    """Priors and weights of q(tau_g^2) and q(nu^2)."""
 
-    def slope(t: Array) -> tuple[Array, Array]:
-        # rho dJ/drho at fixed precisions, and its derivative in t = log rho
-        rho = np.exp(t)
-        one, two = local.kl_slope(tau.at(1.0 / (precision * rho[..., None])))
-        top_one, top_two = top.kl_slope(nu.at(rho))
-        return (
-            global_confidence * top_one - (local_confidence * one).sum(axis=-1),
-            global_confidence * top_two + (local_confidence * two).sum(axis=-1),
+    local_prior: ScalePrior
+    global_prior: ScalePrior
+    weight: Array  # (g,) sum of the confidences of the columns that share tau_g
+    local_confidence: Array  # (g,)
+    global_confidence: float
+
+    def split(self, precision: Array, start: Scale | None = None) -> tuple[Scale, Scale]:
+        """The best q(tau^2), q(nu^2) with the precisions d_g = E[1/tau_g^2] E[1/nu^2] held.
+
+        The last axis is that of g; a nu each for what stands before it. Only the two KL terms move
+        with rho = b_nu/a_nu: for exponential priors rho is the root of
+        sum_g gt_g (1 - rate_t kappa_g/(rho d_g)) + gn (rate_n kappa_n rho - 1), kappa = a/(a-1).
+        Solving for d and rho instead of tau and nu in turn is what makes the solvers fast.
+
+        >>> from soubayes.sparse.scales.priors import Exponential
+        >>> prior, ones = Exponential(10.0), np.ones(3)
+        >>> tau, nu = ScaleModel(prior, prior, ones, 1e-9 * ones, 1.0).split(ones)
+        >>> bool(np.allclose(tau.mean_inverse * nu.mean_inverse, 1.0))
+        True
+        """
+        if not precision.size:
+            return Scale(np.ones(0), np.ones(0)), start or Scale(np.array(2.0), np.array(1.0))
+        half = np.asarray(0.5 * self.weight.sum(axis=-1))
+        shape = np.maximum(half / self.global_confidence, 2.0)
+        nu = start or Scale(shape, np.full_like(shape, 0.1))
+        shape = np.maximum(self.weight / (2.0 * self.local_confidence), 2.0)
+        tau = Scale(shape, 1.0 / (precision * nu.ratio[..., None]))
+        for _ in range(100):
+            last = nu
+            tau, nu = self.refresh(precision, (tau, nu))
+            moved = [np.abs(np.log(new / old)).max() for new, old in zip(nu, last, strict=True)]
+            if max(moved) < 1e-7:  # J is flat here: its error is the square of this
+                break
+        return tau, nu
+
+    def balance(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
+        """The same with the shapes ``held``: only the ratios move."""
+        tau, nu = held
+        if not precision.size:
+            return held
+
+        def slope(t: Array) -> tuple[Array, Array]:
+            # rho dJ/drho at fixed precisions, and its derivative in t = log rho
+            rho = np.exp(t)
+            one, two = self.local_prior.kl_slope(tau.at(1.0 / (precision * rho[..., None])))
+            top_one, top_two = self.global_prior.kl_slope(nu.at(rho))
+            return (
+                self.global_confidence * top_one - (self.local_confidence * one).sum(axis=-1),
+                self.global_confidence * top_two + (self.local_confidence * two).sum(axis=-1),
+            )
+
+        rho = np.asarray(np.exp(newton_root(slope, np.log(nu.ratio), 80.0)))
+        return tau.at(1.0 / (precision * rho[..., None])), nu.at(rho)
+
+    def refresh(self, precision: Array, held: tuple[Scale, Scale]) -> tuple[Scale, Scale]:
+        """One round of `split`: ratios for the shapes held, then the best shapes for them.
+
+        One round suffices when the scales start near their optimum.
+        """
+        local, top = self.balance(precision, held)
+        if not precision.size:
+            return local, top
+        a = self.local_prior.best_shape(local.ratio, self.weight / 2.0, self.local_confidence)
+        weight = self.weight.sum(axis=-1) / 2.0
+        a_nu = self.global_prior.best_shape(top.ratio, weight, self.global_confidence)
+        return Scale(a, local.ratio), Scale(a_nu, top.ratio)
+
+    def coordinate_step(self, local: Scale, top: Scale, energy: Array) -> tuple[Scale, Scale]:
+        """Algorithm 1: tau, then nu; ``energy`` sums gamma_b E[beta_j^2 (/ sigma^2)] of a group."""
+        if not len(self.weight):
+            return local, top
+        half = self.weight / 2.0
+        local = self.local_prior.coordinate_step(
+            local, half, 0.5 * energy * top.mean_inverse, self.local_confidence
         )
+        pull = 0.5 * float(energy @ local.mean_inverse)
+        top = self.global_prior.coordinate_step(top, half.sum(), pull, self.global_confidence)
+        return local, top
 
-    rho = np.asarray(np.exp(newton_root(slope, np.log(nu.ratio), 80.0)))
-    return tau.at(1.0 / (precision * rho[..., None])), nu.at(rho)
+    def kl(self, local: Scale, top: Scale) -> tuple[Array, float]:
+        """Nats of every tau_g, and of nu."""
+        if not len(self.weight):
+            return np.zeros(0), 0.0
+        return self.local_prior.kl(local), float(self.global_prior.kl(top))
+
+    def costs(self, local: Scale, top: Scale) -> ScaleCosts:
+        """What J needs of these scales."""
+        return ScaleCosts(local.mean_log, float(top.mean_log), *self.kl(local, top))
+
+    def costs_of_each(self, local: Scale, top: Scale) -> list[ScaleCosts]:
+        """The same of several nu, with a leading axis of ``local`` for each."""
+        if not self.weight.size:
+            each = zip(map(Scale, *local), map(Scale, *top), strict=True)
+            return [self.costs(*pair) for pair in each]
+        parts = local.mean_log, top.mean_log, self.local_prior.kl(local), self.global_prior.kl(top)
+        return [ScaleCosts(a, float(b), c, float(d)) for a, b, c, d in zip(*parts, strict=True)]
+
+    def value(self, local: Scale, top: Scale) -> float:
+        """The scales' part of J, without their share in E[beta_j^2] d_j."""
+        if not len(self.weight):
+            return 0.0
+        log_tau = self.weight @ (local.mean_log + top.mean_log) / 2.0
+        own, common = self.kl(local, top)
+        return float(log_tau + self.local_confidence @ own + self.global_confidence * common)
 
 
 def stationary_precision(
