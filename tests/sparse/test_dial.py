@@ -6,6 +6,7 @@ Covers majorise, row_evidence, least_squares_evidence, dial, row_dial and least_
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.linear_model import LogisticRegression
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.dial import DialPoint, Prior, minimise
@@ -166,3 +167,26 @@ def test_the_effective_number_of_columns_of_rows():
     fit = fit_rows_at(problem, model, DialPoint("a point", "exponential", 1.0, 1.0))
     assert 0.5 < fit.effective < 4.0
     assert fit.converged
+
+
+@pytest.mark.parametrize(("n", "p"), [(60, 5), (30, 60)])
+def test_a_sure_point_is_penalised_logistic_regression(n, p):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, p))
+    y = (X[:, 0] + rng.logistic(size=n) > 0).astype(float)
+    problem = RowProblem(Bernoulli(), RowsInMemory(X, intercept=True), y, np.ones(n))
+    variance = np.append(np.full(p, np.nan), 10.0)
+    model = columns(p + 1, 1.0, 1.0, "exponential", RowModel)
+    model = type(model)(**{**vars(model), "variance": variance, "groups": Groups.single(p)})
+    for held in (0.01, 1.0):
+        fit = fit_rows_at(problem, model, DialPoint.sure(held))
+        peer = LogisticRegression(C=held, tol=1e-8, max_iter=5000).fit(X, y)
+        assert fit.converged
+        np.testing.assert_allclose(fit.posterior.mean[:p], peer.coef_[0], atol=1e-4)
+        np.testing.assert_allclose(fit.posterior.mean[p], peer.intercept_[0], atol=1e-3)
+        Z = np.hstack([X, np.ones((n, 1))])
+        p_hat = peer.predict_proba(X)[:, 1]
+        A = Z.T @ (Z * (p_hat * (1.0 - p_hat))[:, None])
+        A += np.diag(np.append(np.full(p, 1.0 / held), 1e-7))
+        np.testing.assert_allclose(fit.posterior.full(), np.linalg.inv(A), rtol=2e-3, atol=1e-5)
+        assert fit.inflation < 1e-5  # predictions hardly average over it

@@ -41,15 +41,31 @@ Array = np.ndarray
 
 AnyModel = TypeVar("AnyModel", bound=ColumnModel)
 DIAL_NATS = 0.1  # nats in a step at which a point counts as reached
+SURE = 1e-6  # gamma_b of a point without posterior variance; its predictors have gamma_b held p
 
 
 class DialPoint(NamedTuple):
-    """One point: its name, the prior of the local scales, and two confidences."""
+    """One point: its name, the prior of the local scales, and two confidences.
+
+    With ``held`` no scale is fitted: every sparse column has the prior variance gamma_b held, so
+    the penalty gamma_b/(2 tau^2 nu^2) = 1/(2 held) does not depend on gamma_b, which then only
+    says how much of the posterior variance predictions average over.
+    """
 
     name: str
     prior: str
     local: float  # gamma_tau
     coef: float  # gamma_b
+    held: float | None = None  # tau^2 nu^2/gamma_b; None: the scales are fitted
+
+    @classmethod
+    def sure(cls, held: float) -> "DialPoint":
+        """Predictions without posterior variance: gamma_b close to 0 at this penalty.
+
+        >>> DialPoint.sure(0.1).name
+        'sure 0.1'
+        """
+        return cls(f"sure {held:g}", "normal", np.inf, SURE, held)
 
 
 def at_point(model: AnyModel, point: DialPoint) -> AnyModel:
@@ -58,6 +74,7 @@ def at_point(model: AnyModel, point: DialPoint) -> AnyModel:
     Named blocks with a normal prior keep their pull: a point has one confidence for all columns, so
     their variances change in proportion.
     """
+    prior = "exponential" if point.held else point.prior  # not read where the scales are held
     block = ~model.sparse
     block[model.coefficients :] = False
     variance = np.where(block, model.variance * point.coef / model.confidence, model.variance)
@@ -66,7 +83,7 @@ def at_point(model: AnyModel, point: DialPoint) -> AnyModel:
         variance=variance,
         confidence=np.full(len(model.sparse), point.coef),
         local_confidence=np.full(len(model.sparse), point.local),
-        local_prior=make_prior(point.prior, 10.0),
+        local_prior=make_prior(prior, 10.0),
         global_prior=HalfCauchy(),
     )
 

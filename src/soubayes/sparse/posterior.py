@@ -160,7 +160,8 @@ class Component:
     noise: float = 0.0  # variance of a row about its predictor; 0 where the likelihood says it
     noise_shape: float = np.inf  # of q(sigma^2)
     weight: float = 1.0
-    inflation: float = 1.0  # of the predictive variance; recalibration, not part of the posterior
+    # of the predictive variance, not part of the posterior: recalibration, or a sure point's share
+    inflation: float = 1.0
     candidate: str = ""  # its label, if confidences were chosen by prediction
     likelihood: Any = None  # with its nuisance parameters as fitted; None: it has none
 

@@ -185,9 +185,13 @@ def test_classes(logistic):
     np.testing.assert_allclose(p[:, 1], 1.0 / (1.0 + np.exp(-odds)))
     _, sd = logistic.predict_proba(DENSE, return_std=True)
     assert np.all((sd > 0) & (sd < 0.5))
-    draws = logistic.sample(20_000, random_state=0)
-    chance = 1.0 / (1.0 + np.exp(-(draws["coef"] @ DENSE[:4].T + draws["intercept"][:, None])))
-    mean, power = chance.mean(axis=0), logistic.mixtures_[0].power
+    mixture, rows = logistic.mixtures_[0], DENSE[:4] - logistic._x_mean
+    z, mean, power = np.random.default_rng(0).normal(size=20_000), 0.0, mixture.power
+    for part in mixture.components:  # predictions average over a share of the posterior variance
+        q = part.posterior
+        m, v = rows @ q.mean[:-1] + q.mean[-1], q.spread(np.hstack([rows, np.ones((4, 1))]))
+        eta = m + np.sqrt(part.inflation * v) * z[:, None]
+        mean += part.weight * (1.0 / (1.0 + np.exp(-eta))).mean(axis=0)
     np.testing.assert_allclose(odds[:4], power * np.log(mean / (1 - mean)), atol=0.15)
     assert logistic.candidates_["weight"].sum() == pytest.approx(1.0)
     assert logistic.sparsity_.measure == "log loss"

@@ -275,7 +275,7 @@ class _Race:
             replace(
                 part,
                 weight=part.weight * float(weights[k]),
-                inflation=float(factor[k]),
+                inflation=part.inflation * float(factor[k]),
                 candidate=str(label),
             )
             for k, label in enumerate(self.labels)

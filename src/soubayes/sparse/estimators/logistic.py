@@ -1,6 +1,6 @@
 """Sparse Bayesian logistic regression as a scikit-learn estimator (section 4.3)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
@@ -453,22 +453,16 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         )
 
     def _each(self, mixture: Mixture, rows: Array) -> Array:
-        """Rows that overflow are brought nearer, where their probabilities have their limits.
-
-        Far out the probability is Phi(mean/sd), which does not depend on the distance.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = super()._each(mixture, rows)
-            finite = np.isfinite(found).all(axis=(0, 1))
-            return (
-                found
-                if finite.all()
-                else np.where(finite, found, super()._each(mixture, NEARER * rows))
-            )
+        return _nearer(super()._each, mixture, rows)
 
     def _probability_sd(self, X: Any) -> Array:
+        """Of the posterior: sure points count with their uncertainty at confidence 1."""
+
+        def work(mixture: Mixture, rows: Array) -> Array:
+            return _nearer(lambda m, x: np.stack(m.predictors(x)), mixture, rows)
+
         found = []
-        for mixture, (means, variances) in zip(self.mixtures_, self._predictors(X), strict=True):
+        for mixture, (means, variances) in zip(self.mixtures_, self._by_rows(X, work), strict=True):
             p, sd = mean_probability(means, variances), probability_sd(means, variances)
             square = mixture.weights @ (p * p + sd * sd) - (mixture.weights @ p) ** 2
             found.append(np.sqrt(np.maximum(square, 0.0)))
@@ -529,6 +523,17 @@ class ClassCandidates(RowCandidates):
         odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
         zero = np.zeros_like(odds)
         return HeldOut(odds, zero, zero, expit(odds))
+
+
+def _nearer(work: Callable[[Mixture, Array], Array], mixture: Mixture, rows: Array) -> Array:
+    """Rows that overflow are brought nearer, where their probabilities have their limits.
+
+    Far out the probability is Phi(mean/sd), which does not depend on the distance.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = work(mixture, rows)
+        finite = np.isfinite(found).all(axis=(0, 1))
+        return found if finite.all() else np.where(finite, found, work(mixture, NEARER * rows))
 
 
 def average_log_odds(means: Array, variances: Array, weights: Array) -> Array:

@@ -15,7 +15,15 @@ import numpy as np
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert_triangle, log_determinant
-from soubayes.sparse.dial import DIAL_NATS, DialPoint, Evidence, Prior, at_point, minimise
+from soubayes.sparse.dial import (
+    DIAL_NATS,
+    DialPoint,
+    Evidence,
+    Prior,
+    Variances,
+    at_point,
+    minimise,
+)
 from soubayes.sparse.glm.likelihood import Likelihood, weighted_terms
 from soubayes.sparse.glm.rows import RowProblem
 from soubayes.sparse.glm.state import RowModel
@@ -48,9 +56,12 @@ class RowEvidence(Evidence):
         return 0.5 * (state.confidence * (total - squares) + self._energy - 2.0 * shrunk)
 
 
+RowEvidences = Callable[[Array, RowEvidence | None], RowEvidence]
+
+
 def row_evidence(
     problem: RowProblem, confidence: float, sparse: Array, plain: Array
-) -> Callable[[Array, RowEvidence | None], RowEvidence]:
+) -> RowEvidences:
     """The evidence of rows that are read by a likelihood.
 
     ``plain`` are the precisions of the columns that are not ``sparse``, the intercept among them:
@@ -218,12 +229,14 @@ def _tall_step(
 NUISANCE_ROUNDS = 4  # of nuisance parameters and coefficients in turn: a candidate needs few digits
 ROW_DIAL = (
     DialPoint("ridge", "exponential", 1.0, 1.0),
-    DialPoint("sure ridge", "exponential", 0.1, 0.1),
-    DialPoint("in between", "exponential", 0.01, 0.1),
     DialPoint("cautious", "exponential", 0.003, 3.0),
     DialPoint("nearly sparse", "exponential", 0.001, 1.0),
     DialPoint("horseshoe", "horseshoe", 1.0, 1.0),
+    # penalties on which cross-validation settles in standardised columns, from faint to separable
+    *map(DialPoint.sure, (0.01, 0.1, 1.0)),
 )
+NEAR = 0.01  # nats
+HELD_STEPS = 30  # evidences at held scales, of a few steps each: the last ones gain nothing
 
 
 class RowFitAt(NamedTuple):
@@ -234,6 +247,7 @@ class RowFitAt(NamedTuple):
     n_iter: int
     converged: bool
     likelihood: Likelihood | None  # with its nuisance parameters; None: it has none
+    inflation: float = 1.0  # of the variance of predictors
 
 
 def fit_rows_at(
@@ -248,25 +262,67 @@ def fit_rows_at(
     """
     sparse = model.sparse
     model = at_point(model, point)
-    prior = Prior(model.scales, model.groups, point.coef)
-    plain, found = 1.0 / model.variance[~sparse], None
-    nuisance = problem.likelihood.nuisance is not None
+    plain, nuisance = 1.0 / model.variance[~sparse], problem.likelihood.nuisance is not None
+    at: _AtPoint | None = None
     for _ in range(NUISANCE_ROUNDS if nuisance or renew else 1):
-        if found is not None and renew:
-            renewed = renew(found.evidence.state.mean)
+        last = at and at.evidence
+        if at is not None and renew:
+            renewed = renew(at.evidence.state.mean)
             if renewed is None:
                 break
-            problem, found = renewed, found._replace(evidence=None)  # type: ignore[arg-type]
-        elif found is not None:
-            problem = found.evidence.state.updated(problem)
+            problem, last = renewed, None
+        elif at is not None:
+            problem = at.evidence.state.updated(problem)
         evidence = row_evidence(problem, point.coef, sparse, plain)
-        found = minimise(evidence, prior, start=found, tol=DIAL_NATS)
-    assert found is not None
-    effective = float(model.groups.each(found.variance) @ found.evidence.explained)
+        if point.held is None:
+            at = _fitted(evidence, model, point, at and at.scales, last)
+        else:
+            at = _held(evidence, np.full(int(sparse.sum()), point.held), last)
+    assert at is not None
+    state, inflation = at.evidence.state, 1.0
+    if point.held is not None:
+        # coefficients are reported with their uncertainty at confidence 1, at the same penalty
+        state, inflation = state._replace(confidence=1.0), point.coef
     return RowFitAt(
-        found.evidence.state.posterior(),
-        effective,
-        len(found.history),
-        found.converged,
+        state.posterior(),
+        float(at.variance @ at.evidence.explained),
+        at.n_iter,
+        at.converged,
         problem.likelihood if nuisance else None,
+        inflation,
     )
+
+
+class _AtPoint(NamedTuple):
+    """Where the coefficients ended at a point."""
+
+    variance: Array  # P of the sparse columns
+    evidence: RowEvidence
+    n_iter: int
+    converged: bool
+    scales: Variances[RowEvidence] | None = None  # None: they are held
+
+
+def _fitted(
+    evidence: RowEvidences,
+    model: RowModel,
+    point: DialPoint,
+    before: Variances[RowEvidence] | None,
+    last: RowEvidence | None,
+) -> _AtPoint:
+    """With the scales fitted, from those ``before`` and from the coefficients of ``last``."""
+    prior = Prior(model.scales, model.groups, point.coef)
+    start = before and before._replace(evidence=last)  # type: ignore[arg-type]
+    found = minimise(evidence, prior, start=start, tol=DIAL_NATS)
+    P = model.groups.each(found.variance)
+    return _AtPoint(P, found.evidence, len(found.history), found.converged, found)
+
+
+def _held(evidence: RowEvidences, P: Array, last: RowEvidence | None) -> _AtPoint:
+    """At held variances: steps on q(beta) until one evidence lowers J by less than `NEAR` nats."""
+    found = evidence(P, last)
+    for n_iter in range(1, HELD_STEPS):
+        last, found = found, evidence(P, found)
+        if last.value - found.value < NEAR:
+            return _AtPoint(P, found, n_iter, True)
+    return _AtPoint(P, found, HELD_STEPS, False)

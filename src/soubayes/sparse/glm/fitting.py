@@ -252,7 +252,8 @@ class RowCandidates(Candidates):
                     q = fit.posterior.moved(order, scale)
                     if plan.model.intercept:
                         q.mean[-1] += self.family.likelihood.shift
-                    parts[at.name] = (Component(q, likelihood=fit.likelihood),)
+                    part = Component(q, inflation=fit.inflation, likelihood=fit.likelihood)
+                    parts[at.name] = (part,)
                     sizes[at.name] = fit.effective
             found.components.append(parts)
             found.effective.append(sizes)
