@@ -1,6 +1,6 @@
 """Blocks and models: an ordered sequence of conditional priors, and a loss."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,12 +118,14 @@ class Model:
     blocks : sequence of Block
         The blocks :math:`\theta_1, \dots, \theta_K`. The prior of a block may depend on earlier
         blocks.
-    loss : callable
+    loss : callable, or mapping of str to callable
         The loss :math:`L(\theta_1, \dots, \theta_K)`, for example minus the log likelihood. It is
         called with one array for each block, in order; the arrays broadcast against each other and
         the result has one loss for each element. Put data on an extra last axis: ``((y - mu[...,
         None]) ** 2 / 2).sum(axis=-1)``. A block of d dimensions arrives with a last axis of length
-        d. A loss of ``inf`` marks an impossible value.
+        d. A loss of ``inf`` marks an impossible value. A mapping ``{block: f}`` gives the loss by
+        module: f is called with that block and the earlier ones, and the loss is the sum. The
+        attribute is then that sum, a function of all blocks.
 
     Notes
     -----
@@ -151,7 +153,7 @@ class Model:
     """
 
     blocks: Sequence[Block]
-    loss: Callable[..., ArrayLike]
+    loss: Callable[..., ArrayLike] | Mapping[str, Callable[..., ArrayLike]]
 
     def __post_init__(self) -> None:
         blocks = tuple(self.blocks)
@@ -166,14 +168,45 @@ class Model:
                 f"prior of the first block, {names[0]!r}, is a function, but there is no earlier "
                 "block it could depend on. Give it a distribution."
             )
-        if not callable(self.loss):
-            raise TypeError(f"loss must be a function of {names}, not {self.loss!r}.")
+        if isinstance(self.loss, Mapping):
+            object.__setattr__(self, "loss", ModuleLoss(dict(self.loss), tuple(names)))
+        elif not callable(self.loss):
+            raise TypeError(
+                f"loss must be a function of {names}, or a mapping of blocks to functions, not "
+                f"{self.loss!r}."
+            )
         object.__setattr__(self, "blocks", blocks)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The blocks' names, in order."""
         return tuple(block.name for block in self.blocks)
+
+
+@dataclass(frozen=True)
+class ModuleLoss:
+    """A loss that is a sum over modules, each a function of a block and the earlier ones."""
+
+    modules: dict[str, Callable[..., ArrayLike]]
+    names: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.modules if name not in self.names]
+        if unknown or not self.modules:
+            raise ValueError(
+                f"loss names {unknown}, but the blocks are {list(self.names)}. Name the block that "
+                "each module of data informs last."
+            )
+        for name, module in self.modules.items():
+            if not callable(module):
+                raise TypeError(f"loss of {name!r} must be a function, not {module!r}.")
+
+    def __call__(self, *values: Any) -> Any:
+        return sum(self.of(name, values) for name in self.modules)
+
+    def of(self, name: str, values: Sequence[Any]) -> Any:
+        """The loss of one module, given at least its block and the earlier ones."""
+        return np.asarray(self.modules[name](*values[: self.names.index(name) + 1]), dtype=float)
 
 
 def is_distribution(prior: Any) -> bool:

@@ -4,14 +4,15 @@ V_k at a point is itself a recursion over the later stages, so placing the nodes
 smaller problem of the same kind at every point it looks at, for all rows at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from soubayes.exact.model import Model
+from soubayes.exact.model import Model, ModuleLoss
 from soubayes.exact.quadrature import Line, place_nodes
 from soubayes.exact.stages import (
     Conditional,
@@ -24,6 +25,7 @@ from soubayes.exact.stages import (
     median_at,
 )
 from soubayes.exact.tree import Level, soft_minimum
+from soubayes.feedback import POWER, Feedback
 
 
 class Placed(NamedTuple):
@@ -47,6 +49,8 @@ class Engine:
     stages: list[Stage]
     gammas: list[float]
     tolerance: float
+    feedback: Feedback | None = None  # None: every block hears everything
+    power: float = 1.0  # of what the block that is being integrated is weighed by (smi)
     chunk: int = 2**15  # points a call of the loss sees at once
     most_nodes: int = 20_000_000
 
@@ -74,13 +78,42 @@ class Engine:
         pieces = []
         for start in range(0, len(context[0]), size):
             part = [values[start : start + size] for values in context]
-            if k == len(self.stages):
+            if self.feedback is not None and self.ends_block(k):
+                pieces.append(self.power * (self.module_loss(k, part) + self.handed_on(k, part)))
+            elif k == len(self.stages):
                 pieces.append(evaluate_loss(self.model, self.stages, part))
             else:
-                placed = self.place(k, part)
-                value = soft_minimum(placed.value, placed.level, self.gammas[k])[0]
-                pieces.append(np.where(placed.invalid, np.nan, value))
+                pieces.append(self.soft_value(k, part))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+    def soft_value(self, k: int, context: Sequence[np.ndarray]) -> np.ndarray:
+        """What integrating over stage k and the later ones makes of V_k, NaN where it cannot."""
+        placed = self.place(k, context)
+        value = soft_minimum(placed.value, placed.level, self.gammas[k])[0]
+        return np.where(placed.invalid, np.nan, value)
+
+    def ends_block(self, k: int) -> bool:
+        """Whether the stages before k are whole blocks."""
+        return k == len(self.stages) or self.stages[k].part == 0
+
+    def module_loss(self, k: int, context: Sequence[np.ndarray]) -> np.ndarray:
+        """The weighted loss of the module of the last block before stage k."""
+        assert self.feedback is not None
+        return evaluate_module(
+            self.model, self.stages, context, self.stages[k - 1].name, self.feedback.weight
+        )
+
+    def handed_on(self, k: int, context: Sequence[np.ndarray]) -> np.ndarray | float:
+        """H of the block that begins at stage k: what the earlier blocks hear of it."""
+        assert self.feedback is not None
+        if k == len(self.stages):
+            return 0.0
+        eta = self.feedback.eta[self.stages[k].name]
+        if eta == 0:
+            return 0.0
+        if self.feedback.kind == POWER:
+            return eta * replace(self, power=1.0).soft_value(k, context)
+        return replace(self, power=eta).soft_value(k, context)
 
     def place(self, k: int, context: Sequence[np.ndarray]) -> Placed:
         """Nodes for stage k at every row of the earlier stages' values."""
@@ -299,18 +332,46 @@ def evaluate_loss(
     model: Model, stages: Sequence[Stage], context: Sequence[np.ndarray]
 ) -> np.ndarray:
     """The loss at flat points; its shape is a caller's first mistake, so say what is wanted."""
-    count = len(context[0])
+    if isinstance(model.loss, ModuleLoss):
+        weight = dict.fromkeys(model.names, 1.0)
+        parts = [evaluate_module(model, stages, context, n, weight) for n in model.loss.modules]
+        return np.sum(parts, axis=0)
+    assert callable(model.loss)
+    return called(model.loss, "loss", model.names, block_values(stages, context))
+
+
+def evaluate_module(
+    model: Model,
+    stages: Sequence[Stage],
+    context: Sequence[np.ndarray],
+    name: str,
+    weight: Mapping[str, float],
+) -> np.ndarray:
+    """The weighted loss of one module at flat points; 0 for a block without data of its own."""
+    assert isinstance(model.loss, ModuleLoss)
+    if name not in model.loss.modules or weight[name] == 0:
+        return np.zeros(len(context[0]))
+    names = model.names[: model.names.index(name) + 1]
+    values = block_values(stages, context)[: len(names)]
+    return weight[name] * called(model.loss.modules[name], f"loss of {name!r}", names, values)
+
+
+def called(
+    loss: Callable[..., ArrayLike], title: str, names: Sequence[str], values: Sequence[np.ndarray]
+) -> np.ndarray:
+    """A caller's loss at flat points, or what is wrong with it."""
+    count = len(values[0])
     advice = (
-        f"It is called with the blocks {list(model.names)} in this order, as arrays of one shape, "
+        f"It is called with the blocks {list(names)} in this order, as arrays of one shape, "
         "and works element by element. Put data on an extra last axis and sum over it, as in "
         "((y - mu[..., None]) ** 2).sum(axis=-1)."
     )
     try:
-        value = np.asarray(model.loss(*block_values(stages, context)), dtype=float)
+        value = np.asarray(loss(*values), dtype=float)
     except Exception as error:  # the caller's function may raise anything
-        raise ValueError(f"loss failed: {error}. {advice}") from error
+        raise ValueError(f"{title} failed: {error}. {advice}") from error
     if value.shape not in ((count,), ()):
-        raise ValueError(f"loss returned shape {value.shape} for {count} points. {advice}")
+        raise ValueError(f"{title} returned shape {value.shape} for {count} points. {advice}")
     return np.broadcast_to(value, (count,))
 
 

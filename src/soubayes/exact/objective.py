@@ -155,6 +155,7 @@ def objective(
 
         def integrand(*points: np.ndarray) -> np.ndarray:
             context = split_blocks(points, stages)
+            assert callable(model.loss)
             total = np.asarray(model.loss(*points), dtype=float) + np.zeros(len(context[0]))
             for k, stage in enumerate(stages):
                 gamma = gammas[stage.name] if np.isfinite(gammas[stage.name]) else 1.0

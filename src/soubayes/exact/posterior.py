@@ -23,11 +23,13 @@ class ExactPosterior(ABC):
     confidence : dict of str to float
         The confidence of each block.
     value : float
-        The minimum of J(q), not divided by n.
+        J(q), not divided by n: its minimum, unless feedback between modules was reduced.
     expected_loss : float
         The expected loss under the posterior.
     kl : dict of str to float
         What it cost each block to leave its prior, in nats.
+    eta : dict of str to float
+        The feedback of each block to the earlier ones: 1 unless it was reduced.
     names : tuple of str
         The blocks, in order.
 
@@ -60,6 +62,11 @@ class ExactPosterior(ABC):
     value: float
     expected_loss: float
     kl: dict[str, float]
+
+    @property
+    def eta(self) -> dict[str, float]:
+        """The feedback of each block to the earlier ones."""
+        return dict.fromkeys(self.confidence, 1.0)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,7 +160,17 @@ class ExactPosterior(ABC):
         -------
         slopes : dict of str to float
             The derivative of ``value`` by each confidence, which equals ``kl``.
+
+        Raises
+        ------
+        ValueError
+            If feedback between modules was cut or reduced: such a posterior does not minimise J.
         """
+        if any(eta != 1 for eta in self.eta.values()):
+            raise ValueError(
+                f"with the feedback {self.eta} the posterior does not minimise J, so the KLs are "
+                "not the derivatives of its value. Solve again at another confidence and compare."
+            )
         return dict(self.kl)
 
     def summary(self) -> pd.DataFrame:
@@ -202,6 +219,8 @@ class ExactPosterior(ABC):
 
     def __repr__(self) -> str:
         head = f"value {self.value:.6g}, expected loss {self.expected_loss:.6g}"
+        reduced = {name: eta for name, eta in self.eta.items() if eta != 1}
+        head += f", feedback {reduced}" if reduced else ""
         return f"{type(self).__name__}({head})\n{printed(self.summary())}"
 
 
@@ -222,6 +241,12 @@ class NodePosterior(ExactPosterior):
         for stage, kl in zip(engine.stages, solution.kl, strict=True):
             self.kl[stage.name] += kl
         self._engine, self._tree, self._solution = engine, tree, solution
+
+    @property
+    def eta(self) -> dict[str, float]:
+        """The feedback of each block to the earlier ones."""
+        heard = self._engine.feedback
+        return super().eta if heard is None else dict(heard.eta)
 
     def marginal(self, name: str) -> Distribution | list[Distribution]:
         found = self._marginals(name)

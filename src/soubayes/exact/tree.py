@@ -4,7 +4,7 @@ A tree is a list of levels, one a stage. A level's nodes are flat arrays sorted 
 conditional is a run of neighbours and every step is a segmented reduction.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,20 +28,26 @@ class Solution(NamedTuple):
     probability: list[np.ndarray]  # q(theta_<=k) of every node
 
 
-def solve_tree(levels: Sequence[Level], loss: np.ndarray, gammas: Sequence[float]) -> Solution:
+def solve_tree(
+    levels: Sequence[Level],
+    loss: np.ndarray,
+    gammas: Sequence[float],
+    known: Mapping[int, np.ndarray] | None = None,
+) -> Solution:
     """Minimise E_q[loss] + sum_k gamma_k E_q KL(q_k || pi_k) over the distributions on a tree.
 
     Theorem 1: V_K = L, V_{k-1} = -gamma_k log sum exp(-V_k / gamma_k) pi_k, and
     q_k = exp((V_{k-1} - V_k) / gamma_k) pi_k. At gamma_k = inf: V_{k-1} = E_pi V_k, q_k = pi_k.
+    ``known`` has V_k at the nodes of some levels, if it is not what the recursion gives.
 
     >>> toss = Level(np.array([0, 0]), np.log([0.5, 0.5]))
     >>> round(solve_tree([toss], np.array([0.0, 1.0]), [1.0]).value, 6)
     0.379885
     """
     values, log_conditional, divergence = [np.asarray(loss, dtype=float)], [], []
-    for level, gamma in zip(reversed(levels), reversed(gammas), strict=True):
-        value, log_q, kl = soft_minimum(values[-1], level, gamma)
-        values.append(value)
+    for k in range(len(levels) - 1, -1, -1):
+        value, log_q, kl = soft_minimum(values[-1], levels[k], gammas[k])
+        values.append((known or {}).get(k - 1, value))
         log_conditional.append(log_q)
         divergence.append(kl)
     probability, kls = [np.ones(1)], []
