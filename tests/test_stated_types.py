@@ -270,6 +270,7 @@ def made(name: str) -> list:
         ],
         "Conv": lambda: [kind(3, 2)],
         "Pool": lambda: [kind(2)],
+        "Residual": lambda: [kind()],
         "Renyi": lambda: [kind(0.5)],
         "ForwardKL": lambda: [kind()],
         "SoUELBO": lambda: [kind({"mu": 0.5})],

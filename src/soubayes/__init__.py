@@ -56,11 +56,12 @@ if TYPE_CHECKING:
     from soubayes.horseshoe import horseshoe_gibbs as horseshoe_gibbs
     from soubayes.model_files import load_model as load_model
     from soubayes.model_files import save_model as save_model
+    from soubayes.networks.classifier import SoUNetClassifier as SoUNetClassifier
     from soubayes.networks.ensemble import SoUNetEnsemble as SoUNetEnsemble
-    from soubayes.networks.estimators import SoUNetClassifier as SoUNetClassifier
-    from soubayes.networks.estimators import SoUNetRegressor as SoUNetRegressor
+    from soubayes.networks.regressor import SoUNetRegressor as SoUNetRegressor
     from soubayes.networks.structure import Conv as Conv
     from soubayes.networks.structure import Pool as Pool
+    from soubayes.networks.structure import Residual as Residual
     from soubayes.plots.estimators import plot_confidences as plot_confidences
     from soubayes.plots.estimators import plot_credible_sets as plot_credible_sets
     from soubayes.plots.estimators import plot_path as plot_path
@@ -105,8 +106,9 @@ _PUBLIC = {
     "draws.reweight": ["Reweighted", "reweight"],
     "draws.sensitivity": ["Sensitivity", "sensitivity_from_draws"],
     "networks.ensemble": ["SoUNetEnsemble"],
-    "networks.estimators": ["SoUNetClassifier", "SoUNetRegressor"],
-    "networks.structure": ["Conv", "Pool"],
+    "networks.regressor": ["SoUNetRegressor"],
+    "networks.classifier": ["SoUNetClassifier"],
+    "networks.structure": ["Conv", "Pool", "Residual"],
     "exact.conjugate": ["ConjugateUpdate", "conjugate_update"],
     "exact.decision": ["EventTree", "MultiplierValue", "multiplier_value"],
     "exact.gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],

@@ -16,7 +16,7 @@ from soubayes.networks.compaction import (
 )
 from soubayes.networks.layers import mean_weights
 from soubayes.networks.prediction import Network, forward_weights
-from soubayes.networks.structure import Conv, Pool, Spec
+from soubayes.networks.structure import Conv, Pool, Residual, Spec
 
 
 def test_information_is_the_smallest_kl_over_the_scale():
@@ -87,9 +87,18 @@ def test_a_channel_goes_with_its_last_feature_and_a_feature_with_its_channel():
     assert inputs.tolist() == [0]
 
 
+def test_units_of_a_residual_stream_go_together():
+    spec = Spec((3, 3, Residual(), Residual(), 2, 1))
+    known = [[9, 1, 1], [1, 9, 1], [1, 1, 1], [9, 1]]
+    units, _ = survivors(spec, all_kept(spec), known, [], threshold=3.0)
+    # in the third layer all are dead: it keeps its best, which is the first
+    assert [u.tolist() for u in units] == [[0, 1], [0, 1], [0, 1], [0]]
+
+
 SPECS = {
     "dense": Spec((3, 5, 4, 2)),
     "inputs": Spec((3, 5, 4, 2), prune_inputs=True),
+    "residual": Spec((3, 5, Residual(), 4, Residual(), 2), skip=True),
     "convolutions": Spec(((6, 6, 2), Conv(5, 2), Pool(2), Conv(4, 2), 3, 2)),
 }
 

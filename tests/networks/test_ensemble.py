@@ -7,12 +7,12 @@ from sklearn.base import clone, is_classifier
 from sklearn.linear_model import LinearRegression
 
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
-from soubayes.networks import state, training
-from soubayes.networks.base import fit_together
-from soubayes.networks.ensemble import FACTORS
+from soubayes.networks import state, together
 from soubayes.networks.learning import fitted_temperature, tempered
 from soubayes.networks.mixtures import NormalMixture, stacking_weights
+from soubayes.networks.stacking import FACTORS
 from soubayes.networks.storage import read, write
+from soubayes.networks.together import fit_together
 
 SETTINGS = {"hidden": (6,), "epochs": 12, "batch_size": 20, "learning_rate": 0.02, "skip": False}
 
@@ -257,11 +257,11 @@ def test_files_of_an_ensemble(ensemble, classes, tmp_path):
 
 
 def test_progress_and_checkpoints_of_an_ensemble(ensemble, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(together, "CHECKPOINT_SECONDS", 0.0)
     monkeypatch.setattr(state, "BLOCK_STEPS", 6)  # three epochs a call
     settings = {"confidences": (0.1, 1.0), "folds": 4, "random_state": 0}
     net = SoUNetRegressor(**SETTINGS, checkpoint=tmp_path)
-    original, calls = training.scan_together, []
+    original, calls = together.scan_together, []
 
     def dies(*arguments):
         calls.append(1)
@@ -269,7 +269,7 @@ def test_progress_and_checkpoints_of_an_ensemble(ensemble, tmp_path, monkeypatch
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(training, "scan_together", dies)
+    monkeypatch.setattr(together, "scan_together", dies)
     with pytest.raises(KeyboardInterrupt):
         SoUNetEnsemble(net, **settings, verbose=1).fit(*table(82))
     assert "epoch 3/12" in capsys.readouterr().err

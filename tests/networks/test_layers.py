@@ -11,7 +11,7 @@ from noisy_network import network, noisy_layers
 from soubayes.networks import layers as layers_module
 from soubayes.networks.layers import kl_half_cauchy, kl_normal, mean_weights, unit_scales
 from soubayes.networks.prediction import draw_weights, forward_weights
-from soubayes.networks.structure import Conv, Pool, Spec
+from soubayes.networks.structure import Conv, Pool, Residual, Spec
 
 NONE = np.arange(0)  # inputs of a gated layer where there is none
 kl_terms = jax.jit(layers_module.kl_terms, static_argnums=0)
@@ -138,6 +138,29 @@ def silent(layers):
         {n: np.full_like(v, -20.0) if "log_sd" in n else v for n, v in layer.items()}
         for layer in layers
     ]
+
+
+def test_residual_layers_add_to_what_they_read():
+    spec = Spec((3, 4, Residual(), Residual(), 2), activation="tanh")
+    layers = noisy_layers(spec)
+    x = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+    weights = mean_weights(layers)
+
+    def affine(h, w):
+        return h @ w[:-1] + w[-1]
+
+    h = np.tanh(affine(x, weights[0]))
+    for w in weights[1:3]:
+        h = h + np.tanh(affine(h, w))
+    found = forward_weights(network(spec, layers), weights, x.copy())
+    np.testing.assert_allclose(found, affine(h, weights[3]), rtol=1e-5, atol=1e-5)
+    for layer in layers:  # a posterior without spread: a draw is the mean
+        for name, value in layer.items():
+            layer[name] = np.full_like(value, -20.0) if name.endswith("log_sd") else value
+    drawn = forward(spec, layers, NONE, x, jax.random.key(0))
+    weights = mean_weights(layers)
+    found = forward_weights(network(spec, layers), weights, x.copy())
+    np.testing.assert_allclose(drawn, found, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("pruned", [False, True])

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 from sklearn.datasets import make_friedman1
 
-from soubayes import Conv, Pool, SoUNetClassifier, SoUNetRegressor
+from soubayes import Conv, Pool, Residual, SoUNetClassifier, SoUNetRegressor
 from soubayes.networks import path, state, storage, training
 from soubayes.networks.compaction import all_kept
 from soubayes.networks.state import PathStage
@@ -284,8 +284,10 @@ def test_signals_are_convolved_along_their_length():
         ({"hidden": (5, Conv(3, 2)), "input_shape": (2, 2)}, "a Conv reads"),
         ({"hidden": (Conv(3, 5),), "input_shape": (2, 2)}, "kernel is larger"),
         ({"hidden": (Pool(2), 3), "input_shape": (2, 2)}, "a Pool must follow"),
-        ({"hidden": (Conv(0, 2),)}, "Conv or Pool"),
-        ({"hidden": (Conv(3, 2, confidence=0.0),)}, "Conv or Pool"),
+        ({"hidden": (Conv(0, 2),)}, "Conv, Pool or Residual"),
+        ({"hidden": (Conv(3, 2, confidence=0.0),)}, "Conv, Pool or Residual"),
+        ({"hidden": (Residual(), 3)}, "after the inputs, but it adds to a dense"),
+        ({"hidden": (Conv(3, 2), Residual()), "input_shape": (4, 1)}, "after a Conv, but it adds"),
         ({"input_shape": (3, 2)}, "makes 6 numbers a row, but X has 4"),
         ({"hidden": (Conv(3, 2),), "input_shape": (4, 1), "prune_inputs": True}, "dense first"),
         ({"prior": "normal", "prune_inputs": True}, "prior='horseshoe'"),
@@ -392,4 +394,5 @@ def test_a_killed_path_resumes_in_a_later_stage(tmp_path, monkeypatch):
             resumed.at(confidence).predict(X), whole.at(confidence).predict(X)
         )
     np.testing.assert_array_equal(resumed.history_["objective"], whole.history_["objective"])
-    assert [file.name for file in folder.iterdir()] == ["training.safetensors"]
+    files = sorted(file.name for file in folder.iterdir())
+    assert files == ["fitted.safetensors", "training.safetensors"]

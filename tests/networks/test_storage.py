@@ -8,7 +8,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from damage import KINDS, damaged
-from soubayes import Conv, Pool, SoUNetClassifier, SoUNetRegressor
+from soubayes import Conv, Pool, Residual, SoUNetClassifier, SoUNetRegressor
+from soubayes.networks.layers import mean_weights
 from soubayes.networks.storage import read, write
 
 # trainings of a few epochs learn little
@@ -137,6 +138,31 @@ def test_a_skip_connection_is_saved_and_exported(data, tmp_path):
         np.testing.assert_allclose(found, net.predict(X, n_draws=5), rtol=1e-4)
 
 
+def test_residual_layers_are_pruned_saved_and_exported(data, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, Y = data
+    layers = (8, Residual(), 5, Residual())
+    net = SoUNetRegressor(**SMALL | {"hidden": layers, "epochs": 200}, learning_rate=0.02)
+    net.fit(X, Y[:, 0])
+    units = net.architecture_.final[1:-1]
+    assert units[0] == units[1] < 8
+    assert units[2] == units[3]
+    assert net.architecture_.parameters[1] == sum(w.size for w in mean_weights(net._network.layers))
+    net.save(tmp_path / "net")
+    again = SoUNetRegressor.load(tmp_path / "net")
+    assert again.hidden == layers
+    np.testing.assert_array_equal(again.predict(X), net.predict(X))
+    for mode in ("mean", "draws"):
+        again.export_onnx(tmp_path / "net.onnx", mode=mode, n_draws=5)
+        session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+        found = session.run(None, {"X": X.astype(np.float32)})[0][:, 0]
+        np.testing.assert_allclose(found, net.predict(X, mode=mode, n_draws=5), rtol=1e-4)
+    net._ends[-1].kept.units[1] = net._ends[-1].kept.units[1][1:]  # the file no longer fits
+    net.save(tmp_path / "net")
+    with pytest.raises(ValueError, match="does not hold a network"):
+        SoUNetRegressor.load(tmp_path / "net")
+
+
 def test_onnx_takes_images_in_the_shape_that_fit_took(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(0)
@@ -191,6 +217,9 @@ def test_labels_that_a_file_cannot_hold_are_named(data, tmp_path):
     net.classes_ = np.array([1 + 2j, 3 + 4j], dtype=object)
     with pytest.raises(TypeError, match=r"label \(1\+2j\) is a complex"):
         net.save(tmp_path / "net")
+    labels = np.array([(1, 2), (3, 4)], dtype="i,i").astype(object)[np.arange(90) % 2]
+    with pytest.raises(TypeError, match="which a file cannot hold"):  # before the training
+        SoUNetClassifier(checkpoint=tmp_path / "folder")._survey_y([(labels, np.ones(90))])
 
 
 ODD = [-1, 0, 1, 3, 10**9, 2.5, None, "x", [], {}, [0, 0], True, "|V8", float("nan")]

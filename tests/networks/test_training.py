@@ -243,6 +243,29 @@ def test_compaction_waits_until_it_pays():
     assert len(training.compact(DEEP, run, schedule(), rows_left=10**9).kept.units[0]) == 4
 
 
+@pytest.mark.parametrize("weight", [3.0, 0.0])
+def test_a_unit_that_knows_little_stays_where_the_predictions_need_it(weight):
+    spec = Spec((1, 2, 1))
+    run = state.start(spec, problem(), seed=0)
+    first, last = run.params["layers"]
+    first["mean"][:] = [[5.0, 1.0], [0.0, 0.0]]
+    first["log_sd"][:] = [[-5.0, 0.0], [-5.0, 0.0]]
+    known = np.log((1 + 1 + 0 + 1) / 2)  # two incoming weights, N(1, 1) and N(0, 1)
+    assert training.information(first)[1] == pytest.approx(known, rel=1e-5)
+    last["mean"][:, 0] = [0.0, weight, 0.0]
+    X = np.linspace(-1, 1, 100, dtype=np.float32)[:, None]
+    outputs = training.forward_weights(
+        training.Network(spec, run.params["layers"], run.kept),
+        training.mean_weights(run.params["layers"]),
+        X,
+    )
+    rows = Chunk(X, outputs, np.ones(100, np.float32))
+    run = run._replace(epoch=1, rows=[{}])
+    handed = training.handed_over(spec, problem(), schedule(), run, 0, rows)
+    assert handed.kept.units[0].tolist() == ([0, 1] if weight else [0])
+    assert run.ends[0].kept is handed.kept
+
+
 def test_scales_that_pay_for_their_place_die_only_by_the_papers_rule():
     run = half_dead_run()
     assert training.compact(DEEP, run, schedule(free_scales=False), rows_left=0) is run

@@ -87,7 +87,8 @@ def survivors(
     """Places, among what is there now, of the units and inputs whose measure passes the threshold.
 
     A layer keeps its best unit, and the gated layer its best input, whatever happens. A channel
-    goes with its last feature, and a feature with its channel.
+    goes with its last feature, and a feature with its channel. A unit that residual layers add to
+    goes when it is dead in all of them.
 
     >>> spec = Spec((1, 3, 2, 1))
     >>> units, _ = survivors(spec, all_kept(spec), [[0.1, 5.0, 9.0], [0.2, 0.1]], [], 3.0)
@@ -95,6 +96,8 @@ def survivors(
     [array([1, 2]), array([0])]
     """
     alive = [_above(values, threshold) for values in units]
+    for stream in streams(spec):
+        alive[stream] = [np.any(alive[stream], axis=0)] * len(alive[stream])
     if spec.gate is None:
         return list(map(np.flatnonzero, alive)), np.arange(0)
     reads = _above(inputs, threshold)
@@ -106,6 +109,18 @@ def survivors(
         reads = reads & alive[spec.gate - 1][owner]
         alive[spec.gate - 1] = np.isin(np.arange(len(channels)), owner[reads])
     return list(map(np.flatnonzero, alive)), np.flatnonzero(reads)
+
+
+def streams(spec: Spec) -> list[slice]:
+    """Hidden layers that write the same units: a dense one and the residual ones after it.
+
+    >>> from soubayes.networks.structure import Residual
+    >>> streams(Spec((4, 5, 6, Residual(), Residual(), 1)))
+    [slice(1, 4, None)]
+    """
+    starts = [i for i, step in enumerate(spec.steps) if not step.residual]
+    ends = [*starts[1:], len(spec.steps)]
+    return [slice(a, b) for a, b in zip(starts, ends, strict=True) if b - a > 1]
 
 
 def _above(values: Any, threshold: float) -> np.ndarray:

@@ -1,11 +1,11 @@
 """Networks of several confidences, averaged with weights and noise by rows that they never saw."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 from math import ceil
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -25,32 +25,19 @@ from soubayes._optional import require
 from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
 from soubayes.data.streams import check_masks
-from soubayes.networks import storage, structure
-from soubayes.networks.base import fit_together
-from soubayes.networks.estimators import SoUNetClassifier, SoUNetRegressor
+from soubayes.networks import files, stacking, storage
+from soubayes.networks.classifier import SoUNetClassifier
 from soubayes.networks.feeding import check_weight, minibatches
-from soubayes.networks.learning import fitted_temperature, tempered
-from soubayes.networks.mixtures import NormalMixture, interval_tails, stacking_weights
+from soubayes.networks.learning import tempered
+from soubayes.networks.mixtures import NormalMixture, interval_tails
 from soubayes.networks.path import CONFIDENCES, ROUND
+from soubayes.networks.regressor import SoUNetRegressor
+from soubayes.networks.stacking import FACTORS, UNSEEN
+from soubayes.networks.together import fit_together
 
 BATCH, EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
 CLASS_STEPS = 2000  # of a classifier without epochs of its own
-FACTORS = 2.0 ** np.arange(-4, 9)  # what may multiply the variance of an average of networks
-UNSEEN = 2  # networks that have not seen a row of the training data
-_LEAST_WEIGHT = 1e-3  # components of less weight are left out
 _ROWS = 4096  # whose components are held at once
-
-
-class Average(NamedTuple):
-    """The average of several networks of one kind, (rows, outputs)."""
-
-    mean: np.ndarray
-    within: np.ndarray  # noise and posterior variance of a network, averaged
-    between: np.ndarray  # variance between the networks
-
-    def variance(self, factor: float) -> np.ndarray:
-        """Of a component: all parts of the uncertainty, times a factor."""
-        return factor * (self.within + self.between)
 
 
 def _for_classes(ensemble: Any) -> bool:
@@ -223,7 +210,13 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         self._flat_y = y.ndim == 1
         self._n_outputs = len(self.classes_) if self._CLASSES else int(np.prod(y.shape[1:]))
         rows = parts.ravel()
-        self._weigh(y[rows], weight[rows], X, parts)
+        if self._CLASSES:
+            scored = stacking.held_out(self.networks_, X, parts, stacking.probabilities)
+            weights, self.temperature_ = stacking.class_weights(scored, y[rows], weight[rows])
+        else:
+            scored = stacking.held_out(self.networks_, X, parts, stacking.average)
+            weights = stacking.noise_weights(scored, y[rows], weight[rows])
+        self._report(weights)
         return self
 
     @property
@@ -259,10 +252,6 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         if self._CLASSES:
             return order[: self.folds * size].reshape(size, self.folds).T
         return order[: self.folds * size].reshape(self.folds, size)
-
-    def _without(self, fold: int) -> list[list[Any]]:
-        """The networks, by kind, that were trained without a fold."""
-        return [self.networks_[fold - 1], self.networks_[fold]]
 
     def _template(self, rows: int) -> Any:
         steps, _ = minibatches(rows, BATCH)
@@ -323,7 +312,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype="numeric")
         p = sum(
-            weight * _probabilities(members, rows)
+            weight * stacking.probabilities(members, rows)
             for members, weight in zip(
                 zip(*self.networks_, strict=True), self.path_["weight"], strict=True
             )
@@ -410,28 +399,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
             The file; ``.safetensors`` is the usual ending.
         """
         check_is_fitted(self)
-        parts = [[net._file_parts() for net in group] for group in self.networks_]
-        tree = {
-            "networks": [[tree for tree, _ in group] for group in parts],
-            "weights": self.path_["weight"].to_numpy() if self._CLASSES else self.noise_weights_,
-        }
-        info: dict[str, Any] = {
-            "class": type(self).__name__,
-            "networks": [[info for _, info in group] for group in parts],
-            "default": self.estimator is None,
-            "classes": self._CLASSES,
-            "hidden": None if self.hidden is None else list(map(structure.to_json, self.hidden)),
-            "confidences": [float(c) for c in self.confidences],
-            "folds": int(self.folds),
-            "flat_y": self._flat_y,
-            "n_outputs": self._n_outputs,
-            "n_features_in": self.n_features_in_,
-            "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
-        }
-        if self._CLASSES:
-            info |= {"labels": storage.labels_to_json(self.classes_)}
-            info |= {"temperature": self.temperature_}
-        storage.write(path, tree, info)
+        storage.write(path, *files.ensemble_parts(self))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -450,45 +418,8 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         tree, info = storage.read(path)
         storage.check_class(path, info, cls.__name__)
         with storage.crafted(path):
-            return cls._from_file(tree, info)
-
-    @classmethod
-    def _from_file(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
-        """The ensemble of a file's fields, which may be anything."""
-        kind = SoUNetClassifier if info["classes"] else SoUNetRegressor
-        nets = [
-            [kind._from_file(*parts) for parts in zip(*group, strict=True)]
-            for group in zip(tree["networks"], info["networks"], strict=True)
-        ]
-        hidden = info["hidden"]
-        ensemble = cls(
-            None if info["default"] else clone(nets[0][0]),
-            hidden=None if hidden is None else tuple(map(structure.from_json, hidden)),
-            confidences=tuple(info["confidences"]),
-            folds=info["folds"],
-        )
-        ensemble.networks_ = nets
-        ensemble._flat_y, ensemble._n_outputs = bool(info["flat_y"]), int(info["n_outputs"])
-        ensemble.n_features_in_ = int(info["n_features_in"])
-        if info["feature_names"]:
-            ensemble.feature_names_in_ = np.array(info["feature_names"], dtype=object)
-        weights = np.asarray(tree["weights"], float)
-        counts = {len(group) for group in nets} | {len(weights)}
-        columns = {net.n_features_in_ for group in nets for net in group}
-        outputs = {net._n_outputs for group in nets for net in group}
-        if len(nets) != ensemble.folds or len(counts) != 1:
-            raise ValueError(f"it has {counts} networks in {len(nets)} folds")
-        if columns != {ensemble.n_features_in_} or outputs != {ensemble._n_outputs}:
-            raise ValueError("its networks have different columns or outputs")
-        if info["classes"]:
-            ensemble.classes_ = storage.labels_from_json(info["labels"])
-            ensemble.temperature_ = float(info["temperature"])
-            if len(ensemble.classes_) != ensemble._n_outputs or not ensemble.temperature_ > 0:
-                raise ValueError("its labels or its temperature do not fit")
-        if weights.shape[1:] != (() if info["classes"] else (len(FACTORS),)):
-            raise ValueError("its weights do not fit its networks")
-        ensemble._report(weights)
-        return ensemble
+            kind = SoUNetClassifier if info["classes"] else SoUNetRegressor
+            return files.read_ensemble(cls, kind, tree, info)
 
     def export_onnx(
         self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
@@ -530,36 +461,6 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
     def _shaped(self, values: np.ndarray) -> np.ndarray:
         return values[:, 0] if self._flat_y else values
 
-    def _weigh(self, y: np.ndarray, weight: np.ndarray, X: np.ndarray, parts: np.ndarray) -> None:
-        """Weights of the kinds of networks, from averages of networks that have not seen y."""
-
-        def unseen(average: Callable[..., Any]) -> list[list[Any]]:
-            """For every fold and kind, the average of the networks trained without the fold."""
-            return [
-                [average(pair, X[part]) for pair in zip(*self._without(j), strict=True)]
-                for j, part in enumerate(parts)
-            ]
-
-        if self._CLASSES:
-            p = [np.concatenate(k) for k in zip(*unseen(_probabilities), strict=True)]
-            logs = np.log(np.maximum([each[np.arange(len(y)), y] for each in p], 1e-30))
-            total = _without_least(stacking_weights(logs, weight))
-            mixed = np.tensordot(total, np.array(p), 1)
-            self.temperature_ = fitted_temperature(mixed, y, weight)
-            self._report(total)
-        else:
-            targets = np.asarray(y, float).reshape(len(y), -1)
-            held_out = [_joined(k) for k in zip(*unseen(_average), strict=True)]
-            logs = np.array(
-                [
-                    _component(average.mean, average.variance(factor), 1.0).log_density(targets)
-                    for average in held_out
-                    for factor in FACTORS
-                ]
-            )
-            weights = _without_least(stacking_weights(logs, weight))
-            self._report(weights.reshape(len(held_out), len(FACTORS)))
-
     def _report(self, weights: np.ndarray) -> None:
         """The table of the networks, from the weights of the mixture."""
         nets = self.networks_[0]
@@ -590,52 +491,11 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         check_masks(X=X)
         X = validate_data(self, X, reset=False, dtype="numeric")
         return np.concatenate(
-            [of(self._mixture(part)) for part in np.array_split(X, _pieces(len(X)))]
+            [
+                of(stacking.mixture(self.networks_, self.noise_weights_, part))
+                for part in np.array_split(X, _pieces(len(X)))
+            ]
         )
-
-    def _mixture(self, X: np.ndarray) -> NormalMixture:
-        spared = 1 / UNSEEN - 1 / len(self.networks_)
-        parts = []
-        for members, weights in zip(
-            zip(*self.networks_, strict=True), self.noise_weights_, strict=True
-        ):
-            if not weights.any():
-                continue
-            average = _average(members, X)
-            for weight, factor in zip(weights, FACTORS, strict=True):
-                variance = average.variance(factor)
-                variance = np.maximum(variance - spared * average.between, variance / 2)
-                if weight > 0:
-                    parts.append(_component(average.mean, variance, weight))
-        return NormalMixture(*map(np.concatenate, zip(*parts, strict=True)))
-
-
-def _average(nets: Sequence[Any], X: np.ndarray) -> Average:
-    """The average of networks at the rows of X."""
-    means, deviations = zip(*(net._moments(X, 100, "draws") for net in nets), strict=True)
-    noise = np.mean([net._noise_variance() for net in nets], axis=0)
-    within = noise + np.square(deviations).mean(axis=0)
-    parts = np.mean(means, axis=0), within, np.var(means, axis=0, ddof=1)
-    return Average(*(part.reshape(len(X), -1) for part in parts))
-
-
-def _probabilities(nets: Sequence[Any], X: np.ndarray) -> np.ndarray:
-    """The average of the networks' class probabilities by draws."""
-    return np.mean([net.predict_proba(X, mode="draws") for net in nets], axis=0)
-
-
-def _without_least(weights: np.ndarray) -> np.ndarray:
-    weights = np.where(weights < _LEAST_WEIGHT, 0.0, weights)
-    return weights / weights.sum()
-
-
-def _joined(averages: Sequence[Average]) -> Average:
-    """Averages of several sets of rows, one after the other."""
-    return Average(*map(np.concatenate, zip(*averages, strict=True)))
-
-
-def _component(mean: np.ndarray, variance: np.ndarray, weight: float) -> NormalMixture:
-    return NormalMixture(mean[None], variance[None], np.array([weight]))
 
 
 def _pieces(rows: int) -> int:

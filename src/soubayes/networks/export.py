@@ -157,6 +157,9 @@ class Nodes:
         x = self.graph.add("MatMul", x, self.graph.hold(self.weights[i][:, :-1]))
         return self.graph.add("Add", x, self.graph.hold(self.weights[i][:, -1:]))
 
+    def add(self, x: str, h: str) -> str:
+        return self.graph.add("Add", x, h)
+
     def activate(self, x: str) -> str:
         return self.graph.add(_NODE[self.network.spec.activation], x)
 

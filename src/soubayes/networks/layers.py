@@ -120,6 +120,9 @@ class Operations(Protocol):
     def activate(self, x: Any) -> Any:
         """The activation of the hidden layers."""
 
+    def add(self, x: Any, h: Any) -> Any:
+        """What a residual layer reads plus what it computed."""
+
 
 def forward(spec: Spec, inputs: Any, x: Any, do: Operations) -> Any:
     """Outputs of the network for rows x; `inputs` are the columns that the gated layer reads."""
@@ -133,9 +136,11 @@ def forward(spec: Spec, inputs: Any, x: Any, do: Operations) -> Any:
                 x = do.gate(i, do.take(x, inputs))
             if i == spec.n_hidden and spec.skip:
                 x = do.join(x, do.take(skipped, inputs) if spec.gate == 0 else skipped)
-            x = do.dense(i, x)
+            h, x = x, do.dense(i, x)
         if i < spec.n_hidden:
             x = do.activate(x)
+        if step.residual:
+            x = do.add(h, x)
     return x
 
 
@@ -175,6 +180,9 @@ class Drawn:
 
     def join(self, h: Any, x: Any) -> Any:
         return jnp.concatenate([h, x], axis=1)
+
+    def add(self, x: Any, h: Any) -> Any:
+        return x + h
 
     def dense(self, i: int, x: Any) -> Any:
         # a column of ones instead of a row for the bias: slicing the weights would copy them

@@ -108,6 +108,9 @@ class Arrays:
         weight = self.later[i - 1]
         return x @ weight[:, :-1] + weight[:, -1:]
 
+    def add(self, x: np.ndarray, h: np.ndarray) -> np.ndarray:
+        return x + h
+
     def _apart(self, x: np.ndarray) -> np.ndarray:
         """(rows, ..., draws x units) as (draws, rows, ..., units)."""
         parts = x.reshape(*x.shape[:-1], self.draws, -1)

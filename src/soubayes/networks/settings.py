@@ -9,7 +9,7 @@ import numpy as np
 from soubayes.confidence import check_gamma
 from soubayes.networks.layers import ACTIVATIONS
 from soubayes.networks.path import confidences
-from soubayes.networks.structure import Conv, Pool
+from soubayes.networks.structure import Conv, Pool, Residual
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -105,6 +105,8 @@ def _layer(value: Any) -> bool:
         numbers = (value.channels, value.kernel, value.stride)
         fits = value.padding in ("valid", "same") and _positive(value.confidence)
         return fits and all(map(_count, numbers))
+    if isinstance(value, Residual):
+        return True
     return _count(value.size) if isinstance(value, Pool) else _count(value)
 
 
@@ -120,7 +122,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 _RULES: dict[str, tuple[str, Any]] = {
     "hidden": (
-        "None or a tuple of one or more widths of at least 1, Conv or Pool",
+        "None or a tuple of one or more widths of at least 1, Conv, Pool or Residual",
         lambda v: v is None or (isinstance(v, _SEVERAL) and len(v) > 0 and all(map(_layer, v))),
     ),
     "input_shape": (

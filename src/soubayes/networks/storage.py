@@ -17,7 +17,7 @@ import pandas as pd
 
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.networks.compaction import Kept, size_of
+from soubayes.networks.compaction import Kept, size_of, streams
 from soubayes.networks.layers import layer_shapes
 from soubayes.networks.state import Run, StageEnd
 from soubayes.networks.structure import Spec
@@ -153,6 +153,11 @@ def check_ends(spec: Spec, ends: list[StageEnd], epochs: int) -> None:
         kept = [*zip(end.kept.units, (step.units for step in spec.steps[:-1]), strict=True)]
         for places, count in (*kept, (end.kept.inputs, spec.reads)):
             _check_places(places, count)
+        for stream in streams(spec):
+            if any(
+                not np.array_equal(end.kept.units[stream.start], u) for u in end.kept.units[stream]
+            ):
+                raise ValueError("residual layers have other units than the layer they add to")
         wanted = layer_shapes(spec, *size_of(spec, end.kept))
         for layer, shapes in zip(end.params["layers"], wanted, strict=True):
             found = {name: value.shape for name, value in layer.items()}

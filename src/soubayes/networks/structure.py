@@ -92,6 +92,36 @@ class Pool:
 
 
 @dataclass(frozen=True)
+class Residual:
+    """A dense hidden layer that adds its values to what it reads, for ``hidden`` of a network.
+
+    It is as wide as the dense layer before it.
+
+    See Also
+    --------
+    Conv : A convolution.
+
+    Notes
+    -----
+    A layer that reads h writes :math:`h + a(W h)`, where a is the activation. The weights W have
+    the prior of any other hidden layer (supplement A.4 of [1]_). Unit k of a dense layer and of the
+    residual layers after it are one entry of h. They are removed together, when none of them holds
+    information about the data.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
+    >>> from soubayes import Residual, SoUNetRegressor
+    >>> SoUNetRegressor((50, Residual(), Residual())).hidden
+    (50, Residual(), Residual())
+    """
+
+
+@dataclass(frozen=True)
 class LayerShape:
     """A layer with weights, in sizes before any removal."""
 
@@ -104,6 +134,7 @@ class LayerShape:
     confidence: float = 1.0  # what multiplies that of all weights
     same: bool = False  # whether a convolution reads zeros around the rows
     stride: int = 1
+    residual: bool = False  # whether it adds its values to what it reads
 
     @property
     def places(self) -> int:
@@ -303,6 +334,8 @@ def to_json(hidden: Any) -> list[Any]:
         if isinstance(part, Conv)
         else ["pool", part.size]
         if isinstance(part, Pool)
+        else ["residual"]
+        if isinstance(part, Residual)
         else int(part)
         for part in hidden
     ]
@@ -310,7 +343,7 @@ def to_json(hidden: Any) -> list[Any]:
 
 def from_json(parts: list[Any]) -> tuple[Any, ...]:
     """The hidden layers that `to_json` was given."""
-    kinds = {"conv": Conv, "pool": Pool}
+    kinds = {"conv": Conv, "pool": Pool, "residual": Residual}
     return tuple(kinds[part[0]](*part[1:]) if isinstance(part, list) else part for part in parts)
 
 
@@ -332,6 +365,13 @@ def _steps(layout: tuple[Any, ...]) -> tuple[LayerShape, ...]:
                 )
             steps[-1] = replace(steps[-1], pool=part.size)
             shape = (*(side // part.size for side in shape[:-1]), shape[-1])
+        elif isinstance(part, Residual):
+            if not steps or steps[-1].kernel:
+                raise ValueError(
+                    f"hidden has {part} after {'a Conv' if steps else 'the inputs'}, but it adds "
+                    "to a dense hidden layer: put a number of units before it."
+                )
+            steps.append(LayerShape(steps[-1].units, steps[-1].units, residual=True))
         else:
             after_conv = bool(steps) and steps[-1].kernel > 0
             positions = prod(shape[:-1]) if after_conv else 0

@@ -3,14 +3,13 @@
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from soubayes.networks import storage
 from soubayes.networks.compaction import (
     Kept,
     columns_read,
@@ -27,12 +26,14 @@ from soubayes.networks.layers import (
     Layer,
     active_counts,
     expected_scale,
+    mean_weights,
     row_scales,
     unit_scales,
     weight_counts,
 )
-from soubayes.networks.program import WEIGHT_THRESHOLD, scan_chunk, scan_together
-from soubayes.networks.progress import CHECKPOINT_SECONDS
+from soubayes.networks.likelihoods import categorical_loss, gaussian_loss
+from soubayes.networks.prediction import Network, forward_weights
+from soubayes.networks.program import WEIGHT_THRESHOLD, scan_chunk
 from soubayes.networks.state import (
     Run,
     Schedule,
@@ -50,6 +51,8 @@ COMPACT_FROM = 0.08  # no unit is removed in this first part of a stage
 COMPACT_GAIN = 0.6  # a new shape is compiled only when at most this part of the weights remains,
 COMPILE_FLOPS = 6e10  # and when that spares enough arithmetic: compiling takes about 4 s
 DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
+LEAST_NATS = 0.1  # with which a unit goes even where the loss rises
+CHECKED_ROWS = 10_000  # whose loss is compared before and after the removal
 DEAD_LINEAR = 1.0  # likewise a skipped column: one weight with |mean| = 2.5 sd knows as much
 
 
@@ -87,99 +90,14 @@ def train(
             if run.epoch - best.epoch >= PATIENCE * schedule.epochs:
                 break
     if best is not None and best.epoch < run.epoch:
-        run = _handed_over(spec, schedule, best._replace(ends=[]), 0)
+        rows = next(iter(chunks(best.epoch)))
+        run = handed_over(spec, problem, schedule, best._replace(ends=[]), 0, rows)
     return run, True
 
 
 def _score(run: Run, schedule: Schedule) -> float:
     """The monitored score of a run's last epoch."""
     return float(run.rows[run.epoch - 1][schedule.monitor])
-
-
-def train_together(
-    spec: Spec,
-    problems: list[list[TrainingProblem]],
-    schedule: Schedule,
-    runs: list[list[Run]],
-    seeds: list[int],
-    chunks: list[Chunk],
-    show: Callable[[Run], None],
-    folder: Path | None,
-    info: dict[str, Any],
-) -> list[list[Run]]:
-    """Train groups of networks of one shape to the end of one stage.
-
-    A group has one seed and one resident chunk. Small networks spend their time on calls and on
-    random numbers, not on arithmetic: together they take little longer than one. Each ends as it
-    would have ended alone, up to rounding. With a folder a killed training goes on from there.
-    """
-    parts = [
-        [(run.params, run.moments, problem) for run, problem in zip(*group, strict=True)]
-        for group in zip(runs, problems, strict=True)
-    ]
-    members = jax.device_put(
-        (*_stacked([_stacked(group) for group in parts]), _stacked(chunks)),
-        placement(schedule.mesh),
-    )
-    params, moments, problem, chunk = members
-    inputs = columns_read(spec, runs[0][0].kept)
-    histories: list[list[list[dict[str, Any]]]] = [[[] for _ in group] for group in runs]
-    done, written = 0, time.monotonic()
-    found = None if folder is None else storage.read_together(folder)
-    if found is not None:
-        if {name: found[3][name] for name in info} != info:
-            raise ValueError(
-                f"the checkpoint in {str(folder)!r} belongs to a training with other settings or "
-                "other data. Give those again, or another folder."
-            )
-        params, moments = jax.device_put(found[:2], placement(schedule.mesh))
-        histories, done = found[2], found[3]["epoch"]
-    for first in range(done, schedule.epochs, schedule.block):
-        began = time.perf_counter()
-        epochs = first + np.arange(schedule.block)
-        rows = schedule.rows
-        drawn = [_order_and_keys(schedule, _rngs(seed, epochs), rows) for seed in seeds]
-        order, keys = (np.stack(parts) for parts in zip(*drawn, strict=True))
-        into = np.arange(order.shape[2]) / order.shape[2]
-        times = schedule.stages[0].part(epochs[:, None] + into).astype(np.float32)
-        params, moments, loss, summary = scan_together(
-            spec, schedule.mesh, inputs, times, params, moments, problem, chunk, order, keys
-        )
-        loss, summary = jax.device_get((loss, summary))
-        if not np.isfinite(loss).all():
-            raise FloatingPointError(
-                f"the loss of a network is not finite by epoch {epochs[-1] + 1}; lower "
-                "learning_rate."
-            )
-        seconds = (time.perf_counter() - began) / schedule.block / loss[..., 0].size
-        for i, j in np.ndindex(loss.shape[:2]):
-            own = problems[i][j]
-            totals = float(own.weight) * loss[i, j].astype(float)
-            histories[i][j] += [
-                {**_history_row(spec, own, epoch + 1, *parts), "seconds": seconds}
-                for epoch, *parts in zip(epochs.tolist(), totals, summary[i, j], strict=True)
-            ]
-        done = int(epochs[-1]) + 1
-        show(runs[0][0]._replace(epoch=done, rows=histories[0][0]))
-        last = done == schedule.epochs
-        if folder is not None and (last or time.monotonic() - written >= CHECKPOINT_SECONDS):
-            mine, past = jax.device_get((params, moments))
-            storage.write_together(folder, mine, past, histories, {**info, "epoch": done})
-            written = time.monotonic()
-    params, moments = jax.device_get((params, moments))
-
-    def end(i: int, j: int) -> Run:
-        mine, past = jax.tree.map(lambda leaf: leaf[i, j], (params, moments))
-        run = runs[i][j]._replace(params=mine, moments=past, rows=histories[i][j])
-        run = run._replace(epoch=schedule.epochs)
-        return _handed_over(spec, schedule, run, 0)
-
-    return [[end(i, j) for j in range(len(group))] for i, group in enumerate(runs)]
-
-
-def _stacked(trees: list[Any]) -> Any:
-    """Trees of one structure as one, with a new first axis."""
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
 def _block(
@@ -194,7 +112,7 @@ def _block(
     """The next epochs: one, or on small data a few in one compiled call."""
     began = time.perf_counter()
     epochs = run.epoch + np.arange(schedule.block)
-    rngs = _rngs(seed, epochs)
+    rngs = epoch_rngs(seed, epochs)
     stage = schedule.stages[schedule.stage(run.epoch)]
     fresh = not schedule.separate and starts_afresh(spec, problem, schedule, run)
     problem = stage_problem(spec, problem, schedule, run.epoch, afresh=fresh)
@@ -203,7 +121,7 @@ def _block(
     seen, losses, summary = 0, [], None
     for chunk in chunks(run.epoch):
         rows = len(chunk.X)
-        order, keys = _order_and_keys(schedule, rngs, rows)
+        order, keys = order_and_keys(schedule, rngs, rows)
         steps = order.shape[1]
         into = (seen + rows * np.arange(steps) / steps) / schedule.rows
         params, moments, loss, summary = scan_chunk(
@@ -220,13 +138,13 @@ def _block(
     score = {} if validate is None else validate(params, run.kept)
     seconds = (time.perf_counter() - began) / schedule.block
     run.rows[run.epoch :] = [
-        {**_history_row(spec, problem, epoch + 1, *parts), **score, "seconds": seconds}
+        {**history_row(spec, problem, epoch + 1, *parts), **score, "seconds": seconds}
         for epoch, *parts in zip(epochs.tolist(), loss.tolist(), summaries, strict=True)
     ]
     last = run.epoch
     run = run._replace(params=params, moments=moments, epoch=last + schedule.block)
     if run.epoch == stage.stop:
-        handed = _handed_over(spec, schedule, run, schedule.stage(last))
+        handed = handed_over(spec, problem, schedule, run, schedule.stage(last), chunk)
         if run.epoch == schedule.epochs:
             return handed
         if schedule.separate:
@@ -244,9 +162,18 @@ def _block(
     return run
 
 
-def _handed_over(spec: Spec, schedule: Schedule, run: Run, number: int) -> Run:
+def handed_over(
+    spec: Spec,
+    problem: TrainingProblem,
+    schedule: Schedule,
+    run: Run,
+    number: int,
+    rows: Chunk,
+) -> Run:
     """The run at the end of a stage, all dead units gone; written into its `rows` and `ends`."""
     handed = compact(spec, run, schedule, rows_left=0)
+    if schedule.free_scales and handed.kept is not run.kept:
+        handed = _checked(spec, problem, schedule, run, handed, rows)
     layers = jax.device_get(handed.params["layers"])
     counts = active_counts(layers), weight_counts(layers, WEIGHT_THRESHOLD)
     run.rows[run.epoch - 1] |= _count_columns(spec, *counts)
@@ -254,7 +181,56 @@ def _handed_over(spec: Spec, schedule: Schedule, run: Run, number: int) -> Run:
     return handed
 
 
-def _order_and_keys(
+def _checked(
+    spec: Spec,
+    problem: TrainingProblem,
+    schedule: Schedule,
+    run: Run,
+    handed: Run,
+    rows: Chunk,
+) -> Run:
+    """The run after a removal, or after a smaller one where that changed the predictions.
+
+    A unit that reads two others may know 2 nats and still divide the classes. So the loss of some
+    rows is compared: it may rise by as much as what is gone knew, and by DEAD_NATS.
+    """
+    rows = jax.device_get(Chunk(*(part[:CHECKED_ROWS] for part in rows)))
+    before, dead = _mean_loss(spec, problem, run, rows), DEAD_NATS
+    while dead > LEAST_NATS and handed.kept is not run.kept:
+        rise = _mean_loss(spec, problem, handed, rows) - before
+        if rise <= DEAD_NATS + _lost(spec, run, handed.kept):
+            break
+        dead /= 2
+        handed = compact(spec, run, schedule, rows_left=0, dead=dead)
+    return handed
+
+
+def _mean_loss(spec: Spec, problem: TrainingProblem, run: Run, rows: Chunk) -> float:
+    """The loss of all rows in nats, by mean weights and from a part of the rows."""
+    params = jax.device_get(run.params)
+    network = Network(spec, params["layers"], run.kept)
+    outputs = jnp.asarray(forward_weights(network, mean_weights(network.layers), rows.X))
+    if problem.noise is None:
+        losses = categorical_loss(outputs, rows.y)
+    else:
+        losses = gaussian_loss(outputs, rows.y, params["noise"], problem.noise)
+    return float(problem.weight) * float(np.mean(rows.weight * np.asarray(losses)))
+
+
+def _lost(spec: Spec, run: Run, after: Kept) -> float:
+    """What the units and inputs that are gone knew, in nats."""
+    layers = jax.device_get(run.params["layers"])
+    parts = [
+        (information(layer), *kept)
+        for layer, *kept in zip(layers, run.kept.units, after.units, strict=False)
+    ]
+    if spec.gate is not None:
+        parts.append((information(layers[spec.gate], axis=1), run.kept.inputs, after.inputs))
+    known = (values[~np.isin(before, left)] for values, before, left in parts)
+    return float(sum(np.maximum(part, 0.0).sum() for part in known))
+
+
+def order_and_keys(
     schedule: Schedule, rngs: list[np.random.Generator], rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Minibatches (epochs, steps, batch) of a chunk of so many rows, and their noise."""
@@ -264,14 +240,16 @@ def _order_and_keys(
     return order.reshape(-1, steps, batch).astype(np.int32), keys
 
 
-def _rngs(seed: int, epochs: np.ndarray) -> list[np.random.Generator]:
+def epoch_rngs(seed: int, epochs: np.ndarray) -> list[np.random.Generator]:
     return [np.random.default_rng([seed, int(epoch)]) for epoch in epochs]
 
 
-def compact(spec: Spec, run: Run, schedule: Schedule, rows_left: int) -> Run:
+def compact(
+    spec: Spec, run: Run, schedule: Schedule, rows_left: int, dead: float = DEAD_NATS
+) -> Run:
     """Remove the dead units and inputs, if that pays for the rows still to be trained on.
 
-    With free scales a unit is dead that knows less than DEAD_NATS; when tau pays for its place,
+    With free scales a unit is dead that knows less than `dead` nats; when tau pays for its place,
     units share what they know and only the paper's rule, E[tau nu] < 1e-3, tells. At the end of a
     stage every dead unit goes.
     """
@@ -284,7 +262,7 @@ def compact(spec: Spec, run: Run, schedule: Schedule, rows_left: int) -> Run:
         if spec.skip and spec.gate == 0:  # by the network, or by the outputs alone
             linear = information_skipped(layers[-1], len(layers[-2]["mean"][0]))
             read = np.maximum(read, linear * (DEAD_NATS / DEAD_LINEAR))
-        units, inputs = survivors(spec, run.kept, _known(spec, layers), read, DEAD_NATS)
+        units, inputs = survivors(spec, run.kept, _known(spec, layers), read, dead)
     else:
         read = row_scales(gated, expected_scale)[:-1, 0]
         scales = [unit_scales(layer) for layer in layers[:-1]]
@@ -315,7 +293,7 @@ def _known(spec: Spec, layers: list[Layer]) -> list[np.ndarray]:
     return known
 
 
-def _history_row(
+def history_row(
     spec: Spec, problem: TrainingProblem, epoch: int, loss: float, summary: np.ndarray
 ) -> dict[str, Any]:
     names = spec.blocks if problem.noise is None else (*spec.blocks, "noise")

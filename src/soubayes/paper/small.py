@@ -17,12 +17,13 @@ from soubayes.paper.views import Cell, Content, Picture, View, cell, line_style,
 CONFIDENCES = [0.1, 0.3, 1.0]
 DENSE = (200, 200)
 WIDER = 1.7
+AGAIN = 20  # epochs that a network is trained after it was cut
 METHODS = {
     "sou": "soubayes at this confidence",
     "scratch": "the same size from scratch",
     "wider": "1.7 times the size from scratch",
     "units": "200–200, units cut by norm, trained again",
-    "weights": "200–200, as many weights kept by size",
+    "weights": "200–200, as many weights kept by size, trained again",
     "dense": "200–200, nothing cut",
 }
 
@@ -66,7 +67,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
             "scratch": _trained(X, data.y_train, sizes, seed, few),
             "wider": _trained(X, data.y_train, wider, seed, few),
             "units": _units_cut(dense, sizes, X, data.y_train, seed, few),
-            "weights": _weights_cut(dense, here.architecture_.parameters[1]),
+            "weights": _weights_cut(dense, here.architecture_.parameters[1], X, data.y_train, few),
             "dense": dense,
         }
         for name, model in models.items():
@@ -115,16 +116,23 @@ def _units_cut(
     pairs = pairwise(kept)
     small.coefs_ = [w[np.ix_(*pair)] for w, pair in zip(dense.coefs_, pairs, strict=True)]
     small.intercepts_ = [b[k] for b, k in zip(dense.intercepts_, kept[1:], strict=True)]
-    small.set_params(max_iter=epochs or 20)
+    small.set_params(max_iter=epochs or AGAIN)
     return _quietly(small, X, y)
 
 
-def _weights_cut(dense: Any, count: int) -> Any:
-    """The largest weights of a network as it is; the others are 0."""
-    cut = copy.deepcopy(dense)
+def _weights_cut(dense: Any, count: int, X: Any, y: Any, epochs: int | None) -> Any:
+    """The largest weights of a network, trained again; the others stay 0."""
+    cut = copy.deepcopy(dense).set_params(early_stopping=False)
+    cut.best_loss_ = np.inf  # which early stopping leaves out and partial_fit asks for
     sizes = np.concatenate([np.abs(w).ravel() for w in cut.coefs_])
     least = np.sort(sizes)[::-1][min(count, len(sizes)) - 1]
-    cut.coefs_ = [np.where(np.abs(w) >= least, w, 0.0) for w in cut.coefs_]
+    kept = [np.abs(w) >= least for w in cut.coefs_]
+    for _ in range(epochs or AGAIN):
+        for weight, mask in zip(cut.coefs_, kept, strict=True):
+            weight *= mask
+        cut.partial_fit(X, y)
+    for weight, mask in zip(cut.coefs_, kept, strict=True):
+        weight *= mask
     return cut
 
 

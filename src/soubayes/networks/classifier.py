@@ -1,0 +1,404 @@
+"""Classification: the softmax loss, class probabilities and their temperature."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import logsumexp
+from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
+
+from soubayes._types import State
+from soubayes.networks.base import BaseNet
+from soubayes.networks.feeding import Chunk
+from soubayes.networks.learning import fitted_temperature, tempered
+from soubayes.networks.prediction import Uncertainty, entropy, softmax
+from soubayes.networks.settings import check_choice
+from soubayes.networks.state import StageEnd
+from soubayes.networks.storage import labels_from_json, labels_to_json
+from soubayes.networks.structure import Conv, Pool, Residual
+
+
+class SoUNetClassifier(ClassifierMixin, BaseNet):
+    r"""Classification with a Bayesian neural network that removes units it does not need.
+
+    Parameters
+    ----------
+    hidden : tuple of int, Conv, Pool or Residual, or None, default=None
+        Units of every hidden layer before training. Convolutions and pooling may come before the
+        first dense layer, ``Residual()`` after a dense layer. None is (200, 200), or (50, 50) with
+        fewer than 4,000 rows.
+    prior : {"horseshoe", "normal"}, default="horseshoe"
+        As in :class:`SoUNetRegressor`.
+    confidence_local : float, default=1e-9
+        Confidence in the prior of the units' scales (paper: :math:`\gamma_\tau`). 1 gives the
+        horseshoe network, which removes no units.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
+    confidence_weights : float, sequence of float, "auto" or "smallest", default="auto"
+        Confidence in the prior of the weights: the dial between an accurate (low) and a small
+        (high) network, chosen by held-out loss by default, as in :class:`SoUNetRegressor`.
+    local_scale : float, default=1.0
+        Scale of the half-Cauchy prior of the units' scales.
+    global_scale : float, default=0.1
+        Scale of the half-Cauchy prior of the layers' scales.
+    output_scale : bool, default=True
+        Give the weights of the output layer a common half-Cauchy scale. The paper has none.
+    input_shape : tuple of int, optional
+        Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
+        X.
+    prune_inputs : bool or "auto", default="auto"
+        Give every column of X a scale too, so that inputs are removed. ``"auto"`` does so where
+        columns are at least a quarter as many as rows and are scaled one by one.
+    skip : bool or "auto", default="auto"
+        Let the outputs read the columns of X beside the last hidden layer, so that the network
+        contains the linear model. ``"auto"`` does so where columns are scaled one by one.
+    scale_inputs : {"auto", "columns", "common"} or None, default="auto"
+        As in :class:`SoUNetRegressor`.
+    activation : {"relu", "tanh", "elu"}, default="relu"
+        Activation of the hidden units.
+    epochs : int, sequence of int or None, default=None
+        Passes over the data. None is 100, but at least 4,000 steps, and at most 20,000 where that
+        leaves 20 epochs. Along a path, one number is that of the first confidence and later ones
+        have at most half of it; several numbers are those of every confidence.
+    batch_size : int, default=100
+        Rows of a minibatch.
+    learning_rate : float or None, default=None
+        Learning rate of Adam. It is held for half of the run and then decays. None is 20 over the
+        number of steps, between 0.002 and 0.01.
+    scale_speed : float or None, default=None
+        Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
+    warmup : float or None, default=None
+        Part of the run over which the KL terms grow to their full weight. None chooses by the model
+        and the number of rows.
+    compact : bool, default=True
+        Remove units that hold no information about the data while training.
+    validation_fraction : float, default=0.0
+        Part of the rows that is held out and scored every epoch. With 0, ``"auto"`` holds out a
+        tenth, up to three tenths of few rows, and trains on them at the end.
+    early_stopping : bool, default=False
+        Stop when the held-out score has not improved for a tenth of the epochs, and keep the best
+        network. For one confidence only.
+    warm_start : bool, default=False
+        Let ``fit`` go on from the network that the last call ended with, at its confidence and with
+        its scaling, for ``epochs`` more. In a new process it is the network of ``checkpoint``.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the weights of the rows of every class, as in scikit-learn.
+    random_state : int, RandomState or None, default=None
+        The seed.
+    verbose : int, default=0
+        1 shows a progress bar.
+    checkpoint : str or path-like, optional
+        A folder. A training that was killed continues from it to the same result. With
+        ``warm_start=True`` a finished one is trained further.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels, in the order of the columns of :meth:`predict_proba`.
+    history_ : pandas.DataFrame
+        One row for each epoch.
+    active_units_ : ndarray of int
+        Units of every hidden layer whose scale is at least 1e-3.
+    architecture_ : Architecture
+        Sizes of all layers, multiply-adds of a row and parameters, before and after training.
+    selected_inputs_ : ndarray of int
+        Columns of X that the network reads.
+    path_ : pandas.DataFrame
+        One row for each confidence, as in :class:`SoUNetRegressor`.
+    temperature_ : float
+        What probabilities by draws are calibrated with: p^(1/T), fitted on held-out rows; 1 without
+        them.
+    value_ : float
+        J after training.
+    expected_loss_ : float
+        The expected loss after training.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats.
+    n_iter_ : int
+        Epochs done.
+    finished_ : bool
+        Whether all epochs were done.
+
+    See Also
+    --------
+    SoUNetRegressor : The same for numbers; its notes describe the model.
+
+    Notes
+    -----
+    The model is that of :class:`SoUNetRegressor` with the loss
+    :math:`-\log \mathrm{softmax}(f(W; x))_y` (section 4.4 of [1]_).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> X, y = load_iris(return_X_y=True)
+    >>> net = SoUNetClassifier(hidden=(20,), epochs=200, random_state=0).fit(X, y)
+    >>> bool(net.score(X, y) > 0.9)
+    True
+    >>> net.uncertainty(X[:2]).epistemic.shape
+    (2,)
+    """
+
+    _WARMUP = 0.2
+    _CLASSES = True
+    _MONITOR = "validation_loss"
+    _noise_shape = None  # there is no noise
+
+    def __init__(
+        self,
+        hidden: tuple[int | Conv | Pool | Residual, ...] | None = None,
+        *,
+        prior: str = "horseshoe",
+        confidence_local: float = 1e-9,
+        confidence_global: float = 1.0,
+        confidence_weights: float | Sequence[float] | str = "auto",
+        local_scale: float = 1.0,
+        global_scale: float = 0.1,
+        output_scale: bool = True,
+        input_shape: tuple[int, ...] | None = None,
+        prune_inputs: bool | str = "auto",
+        skip: bool | str = "auto",
+        scale_inputs: str | None = "auto",
+        activation: str = "relu",
+        epochs: int | Sequence[int] | None = None,
+        batch_size: int = 100,
+        learning_rate: float | None = None,
+        scale_speed: float | None = None,
+        warmup: float | None = None,
+        compact: bool = True,
+        validation_fraction: float = 0.0,
+        early_stopping: bool = False,
+        warm_start: bool = False,
+        class_weight: Mapping[Any, float] | str | None = None,
+        random_state: State = None,
+        verbose: int = 0,
+        checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.hidden = hidden
+        self.prior = prior
+        self.confidence_local = confidence_local
+        self.confidence_global = confidence_global
+        self.confidence_weights = confidence_weights
+        self.local_scale = local_scale
+        self.global_scale = global_scale
+        self.output_scale = output_scale
+        self.input_shape = input_shape
+        self.prune_inputs = prune_inputs
+        self.skip = skip
+        self.scale_inputs = scale_inputs
+        self.activation = activation
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.scale_speed = scale_speed
+        self.warmup = warmup
+        self.compact = compact
+        self.validation_fraction = validation_fraction
+        self.early_stopping = early_stopping
+        self.warm_start = warm_start
+        self.class_weight = class_weight
+        self.random_state = random_state
+        self.verbose = verbose
+        self.checkpoint = checkpoint
+
+    def predict_proba(
+        self, X: ArrayLike, *, n_draws: int = 100, mode: str = "calibrated"
+    ) -> np.ndarray:
+        """Probabilities of the classes.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        n_draws : int, default=100
+            Posterior draws to average over.
+        mode : {"calibrated", "draws", "mean"}, default="calibrated"
+            ``"draws"`` averages the probabilities of posterior draws; ``"calibrated"`` raises this
+            average to the power 1 / ``temperature_``. ``"mean"`` uses the mean weights instead of
+            draws, which is faster.
+
+        Returns
+        -------
+        probability : ndarray of shape (n, n_classes)
+            The columns are in the order of ``classes_``.
+        """
+        draws = self._outputs(X, self._n_draws(n_draws, mode))
+        p = np.concatenate([softmax(part).mean(axis=0, dtype=float) for part in draws])
+        return tempered(p, self.temperature_) if mode == "calibrated" else p
+
+    def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "calibrated") -> np.ndarray:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        n_draws : int, default=100
+            Posterior draws to average over.
+        mode : {"calibrated", "draws", "mean"}, default="calibrated"
+            ``"mean"`` uses the mean weights instead of draws, which is faster.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            The predicted labels.
+        """
+        probabilities = self.predict_proba(X, n_draws=n_draws, mode=mode)
+        return self.classes_[probabilities.argmax(axis=1)]
+
+    def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
+        """Log predictive probability of labels.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        y : array-like
+            Their labels.
+        n_draws : int, default=100
+            Posterior draws to average over.
+
+        Returns
+        -------
+        log_density : ndarray of shape (n,)
+            The logarithm of p(y | x); ``-inf`` for a label that was not in the training rows.
+        """
+        codes = self._encode_y(np.asarray(y))
+        p = self.predict_proba(X, n_draws=n_draws)[np.arange(len(codes)), codes]
+        with np.errstate(divide="ignore"):
+            return np.log(np.where(codes < 0, 0.0, p))
+
+    def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
+        """Separate ambiguous rows from rows that the network does not know.
+
+        Parameters
+        ----------
+        X : array-like
+            The rows.
+        n_draws : int, default=100
+            Posterior draws.
+
+        Returns
+        -------
+        parts : Uncertainty
+            The mean entropy of the draws (``aleatoric``), the mutual information (``epistemic``)
+            and their sum (``total``), in nats.
+        """
+        aleatoric, total = [], []
+        for part in self._outputs(X, n_draws):
+            probabilities = softmax(part)
+            aleatoric.append(entropy(probabilities).mean(axis=0))
+            total.append(entropy(probabilities.mean(axis=0, dtype=float)))
+        mean, whole = np.concatenate(aleatoric), np.concatenate(total)
+        return Uncertainty(mean, np.maximum(whole - mean, 0.0), whole)
+
+    def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
+        """Draw class probabilities from the posterior.
+
+        Parameters
+        ----------
+        X : array-like
+            Where to evaluate them.
+        n : int, default=10
+            The number of draws.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n, rows, n_classes)
+            The probabilities of every draw.
+        """
+        return np.concatenate([softmax(part).astype(float) for part in self._outputs(X, n)], axis=1)
+
+    def _survey_y(self, chunks: Any) -> None:
+        total: dict[Any, float] = {}
+        labels = np.array([])
+        for y, weight in chunks:
+            here, code = np.unique(y, return_inverse=True)
+            for label, count in zip(here, np.bincount(code, weight), strict=True):
+                total[label] = total.get(label, 0.0) + count
+            labels = np.unique(np.concatenate([labels, here])) if len(labels) else here
+        self.classes_ = labels
+        self._class_shares = np.array([total[label] for label in labels])
+        self._class_shares /= self._class_shares.sum()
+        self._n_outputs = len(self.classes_)
+        if self._n_outputs < 2:
+            raise ValueError(
+                f"y has one class, {self.classes_[0]!r}, but a classifier needs at least 2."
+            )
+        if self.checkpoint is not None:
+            labels_to_json(labels)  # what a file cannot hold is an error before the training
+
+    def _encode_y(self, y: np.ndarray) -> np.ndarray:
+        codes = np.searchsorted(self.classes_, y).clip(max=len(self.classes_) - 1)
+        return np.where(self.classes_[codes] == y, codes, -1).astype(np.int32)  # -1: never seen
+
+    def _n_draws(self, n_draws: int, mode: str) -> int | None:
+        check_choice("mode", mode, ("calibrated", "draws", "mean"))
+        return None if mode == "mean" else n_draws
+
+    def _noise(self, n: float) -> None:
+        return None
+
+    def _constant_loss(self) -> float:
+        """Of a row, when all classes have the same probability."""
+        return float(np.log(self._n_outputs))
+
+    def _constant_losses(self, rows: Chunk) -> np.ndarray:
+        """Of rows, when the shares of the classes are predicted."""
+        return -np.log(self._class_shares[self._encode_y(rows.y)])
+
+    def _class_factors(self, y: np.ndarray) -> np.ndarray | float:
+        if self.class_weight is None:
+            return 1.0
+        return compute_sample_weight(self.class_weight, y)
+
+    def _calibrate(self, rows: Chunk) -> dict[str, float]:
+        """Fit the temperature of the network in use on rows that it has not seen."""
+        codes = self._encode_y(rows.y)
+        seen = codes >= 0
+        p = self.predict_proba(rows.X[seen], mode="draws") if seen.any() else np.ones((0, 2))
+        self.temperature_ = fitted_temperature(p, codes[seen], rows.weight[seen])
+        return {"temperature": self.temperature_}
+
+    def _use_calibration(self, number: int) -> None:
+        known = self.path_.get("temperature")
+        self.temperature_ = 1.0 if known is None else float(known.iloc[number])
+
+    def _scales(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("_x_scaler", "classes_")}
+
+    def _go_on_with(self, scales: dict[str, Any]) -> None:
+        known = scales.get("classes_", self.classes_)
+        if not np.array_equal(known, self.classes_):
+            raise ValueError(
+                f"warm_start=True, but the classes were {known.tolist()} and are "
+                f"{self.classes_.tolist()} now. Set warm_start=False."
+            )
+        self.__dict__.update(scales)
+
+    def _score_outputs(
+        self, outputs: np.ndarray, y: np.ndarray, weight: np.ndarray
+    ) -> dict[str, float]:
+        right = outputs.argmax(axis=1) == y
+        seen = y >= 0  # a label that was never seen says nothing about the loss
+        losses = logsumexp(outputs[seen], axis=1) - outputs[seen, y[seen]]
+        loss = np.average(losses, weights=weight[seen]) if seen.any() else np.nan
+        return {"accuracy": float(np.average(right, weights=weight)), "loss": float(loss)}
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        return {}, labels_to_json(self.classes_)
+
+    def _restore(self, arrays: dict[str, Any], info: dict[str, Any]) -> None:
+        self.classes_ = labels_from_json(info)
+        self._n_outputs = len(self.classes_)
+
+    def _check_params(self, ends: list[StageEnd]) -> None:
+        """A classifier has nothing but its layers."""

@@ -1,0 +1,280 @@
+"""What a fitted network tells: its sizes, its outputs, files and drawings."""
+
+import copy
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.feature_selection import SelectorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from soubayes._optional import require
+from soubayes._types import Axes
+from soubayes.networks import files, storage
+from soubayes.networks.compaction import size_of
+from soubayes.networks.layers import active_counts, weight_counts
+from soubayes.networks.prediction import Arrays, Network, draw_groups, outputs_by_chunk
+from soubayes.networks.settings import check_choice
+from soubayes.networks.state import StageEnd
+from soubayes.networks.structure import Architecture, Spec
+
+KEPT_BYTES = 2**27  # of posterior draws that are kept between calls
+
+
+class FittedNet(SelectorMixin, BaseEstimator):
+    """The part of an estimator that needs no data; `fit` of a subclass brings the networks."""
+
+    path_: pd.DataFrame
+
+    def at(self, confidence: float) -> Self:
+        """The network of a path at one of its confidences, as an estimator of its own.
+
+        Parameters
+        ----------
+        confidence : float
+            One of the confidences of ``path_``.
+
+        Returns
+        -------
+        network : estimator
+            A fitted estimator.
+        """
+        check_is_fitted(self)
+        known = self.path_["confidence"]
+        places = np.flatnonzero(np.isclose(known, confidence, rtol=1e-9))
+        if not len(places):
+            raise ValueError(
+                f"the path has no network at confidence {confidence}; it has {known.tolist()}."
+            )
+        net = copy.copy(self)
+        net.confidence_weights = float(known[places[0]])
+        net._use(int(places[0]))
+        return net
+
+    def weight_sparsity(self, threshold: float = 1e-5) -> np.ndarray:
+        """Share of small weights in every layer.
+
+        Parameters
+        ----------
+        threshold : float, default=1e-5
+            A weight is small if its posterior mean is below this in absolute value.
+
+        Returns
+        -------
+        share : ndarray
+            One number for each layer. Weights of removed units count as zeros, so that the shares
+            are of the initial layer sizes.
+        """
+        check_is_fitted(self)
+        counts = np.array(weight_counts(self._network.layers, threshold))
+        return 1 - counts / self._network.spec.n_weights
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file, which ``load`` reads without running code.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; ``.safetensors`` is the usual ending.
+        """
+        check_is_fitted(self)
+        storage.write(path, *files.network_parts(self))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an estimator that ``save`` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        network : estimator
+            The fitted estimator.
+        """
+        tree, info = storage.read(path)
+        storage.check_class(path, info, cls.__name__)
+        with storage.crafted(path):
+            return files.read_network(cls, tree, info)
+
+    def export_onnx(
+        self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
+    ) -> None:
+        """Write the compact network as ONNX (extra ``onnx``).
+
+        The graph scales its input itself. The input is float32 in the shape that ``fit`` took:
+        (rows, features), or images.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        mode : {"mean", "draws", "calibrated"}, default="mean"
+            Export the mean weights, or the average of posterior draws; of a classifier also with
+            its temperature.
+        n_draws : int, default=100
+            Draws of the ensemble.
+        """
+        check_is_fitted(self)
+        export = require("soubayes.networks.export", "export_onnx")
+        draws = self._n_draws(n_draws, mode)
+        temperature = self.temperature_ if mode == "calibrated" else 1.0
+        export.export_onnx(self, Path(path), draws, temperature)
+
+    def plot_path(self, ax: Axes | None = None) -> Axes:
+        """Draw the held-out loss or error against the multiply-adds of each network of the path.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            One point for each confidence.
+        """
+        return _plots().plot_path(self, ax)
+
+    def plot_inputs(self, ax: Axes | None = None) -> Axes:
+        """Draw the inputs that are read, by the size of their weights.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            An image where rows are images, otherwise a bar for each column.
+        """
+        return _plots().plot_inputs(self, ax)
+
+    def plot_history(self, ax: Sequence[Axes] | None = None) -> np.ndarray:
+        """Draw objective, active units and weight sparsity by epoch.
+
+        Parameters
+        ----------
+        ax : sequence of matplotlib.axes.Axes, optional
+            The three axes to draw on; a new figure by default.
+
+        Returns
+        -------
+        ax : ndarray of matplotlib.axes.Axes
+            The three drawings.
+        """
+        return _plots().plot_history(self, ax)
+
+    def plot_architecture(self, ax: Axes | None = None) -> Axes:
+        """Draw the layers before and after training, with the weights between units.
+
+        Parameters
+        ----------
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            The drawing.
+        """
+        return _plots().plot_architecture(self, ax)
+
+    def plot_predictive(
+        self, X: ArrayLike, y: ArrayLike | None = None, ax: Axes | None = None
+    ) -> Axes:
+        """Draw predictions with their uncertainty.
+
+        Parameters
+        ----------
+        X : array-like
+            Where to predict; one column.
+        y : array-like, optional
+            Observations to draw as points.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            The drawing.
+        """
+        return _plots().plot_predictive(self, X, y, ax)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_ends")
+
+    def _get_support_mask(self) -> np.ndarray:
+        check_is_fitted(self)
+        mask = np.zeros(self.n_features_in_, bool)
+        mask[self.selected_inputs_] = True
+        return mask
+
+    def _set_fitted(self, spec: Spec, ends: list[StageEnd], history: dict[str, Any]) -> None:
+        self._ends, self._spec_fitted = ends, spec
+        self.history_ = pd.DataFrame(history)
+        self.n_iter_ = len(history.get("epoch", ()))
+
+    def _use(self, number: int) -> None:
+        """Predict with this network of the path, and report on it."""
+        end, spec = self._ends[number], self._spec_fitted
+        self._chosen = number
+        self._params = end.params
+        self._kept_draws: dict[int | None, list[Arrays]] = {}
+        self._use_calibration(number)
+        self._network = Network(spec, end.params["layers"], end.kept)
+        self.architecture_ = Architecture.of(spec, *size_of(spec, end.kept))
+        self.active_units_ = np.array([int(count) for count in active_counts(self._network.layers)])
+        columns = self._network.columns
+        self.selected_inputs_ = np.arange(self.n_features_in_) if columns is None else columns
+        rows = slice(end.epoch - 1, end.epoch)  # empty when the first epoch diverged
+        last = {k: float(v) for k, values in self.history_.items() for v in values[rows]}
+        self.value_, self.expected_loss_ = (last.get(k, np.nan) for k in ("objective", "loss"))
+        self.kl_ = {k.removeprefix("kl_"): v for k, v in last.items() if k.startswith("kl_")}
+
+    def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[np.ndarray]:
+        check_is_fitted(self)
+        checked = validate_data(self, self._flattened(X, reset=False), reset=False, dtype="numeric")
+        groups = partial(self._draw_groups, n_draws)
+        return outputs_by_chunk(self._network, checked, self._x_scaler, groups)
+
+    def _draw_groups(self, n_draws: int | None) -> Iterable[Arrays]:
+        """Posterior draws, kept for the next call where they are small."""
+        kept = self.__dict__.setdefault("_kept_draws", {})
+        if n_draws in kept:
+            return kept[n_draws]
+        groups = draw_groups(self._network, n_draws, self._rng_seed)
+        if 4 * self._network.n_weights * (n_draws or 1) > KEPT_BYTES:
+            return groups
+        kept.clear()
+        kept[n_draws] = list(groups)
+        return kept[n_draws]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_kept_draws"}
+
+    @property
+    def _row_shape(self) -> tuple[int, ...]:
+        """Of what `fit` took."""
+        return self._input_shape if self._rows_are_images else (self.n_features_in_,)
+
+    def _n_draws(self, n_draws: int, mode: str) -> int | None:
+        check_choice("mode", mode, ("draws", "mean"))
+        return n_draws if mode == "draws" else None
+
+
+def _plots() -> Any:
+    require("matplotlib", "plots of a network")
+    from soubayes.networks import plots
+
+    return plots
