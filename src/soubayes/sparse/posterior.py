@@ -164,6 +164,7 @@ class Component:
     inflation: float = 1.0
     candidate: str = ""  # its label, if confidences were chosen by prediction
     likelihood: Any = None  # with its nuisance parameters as fitted; None: it has none
+    noise_degrees: float = np.inf  # of freedom of a row about its predictor; infinite: normal
 
 
 class PathPoints(NamedTuple):

@@ -38,6 +38,12 @@ class Mixture:
         return float(sum(part.weight * part.noise for part in self.components))
 
     @property
+    def noise_degrees(self) -> float:
+        """Degrees of freedom of the noise: the harmonic mean of those of the components."""
+        inverse = float(sum(part.weight / part.noise_degrees for part in self.components))
+        return 1.0 / inverse if inverse else np.inf
+
+    @property
     def inflation(self) -> float:
         """The factor of the predictive variance, averaged over the components."""
         return float(sum(part.weight * part.inflation for part in self.components))
@@ -98,10 +104,16 @@ class Mixture:
         return mean, self.weights @ (variances + (means - mean) ** 2)
 
     def quantiles(self, rows: Array, levels: Array) -> Array:
-        """(rows, levels) quantiles of the predictive mixture of normals."""
+        """(rows, levels) quantiles of the predictive mixture of normals or Student's t.
+
+        A t component has the variance of its predictor and noise together, and the degrees of
+        freedom of the noise.
+        """
         means, variances = self.predict_each(rows)
-        sds = np.sqrt(variances)
-        return np.stack([_quantile(means, sds, self.weights, level) for level in levels], axis=1)
+        degrees = np.array([[part.noise_degrees] for part in self.components])
+        sds = np.sqrt(variances * scale_share(degrees))
+        each = [_quantile(means, sds, degrees, self.weights, level) for level in levels]
+        return np.stack(each, axis=1)
 
     def coefficient_quantiles(self, levels: Array, p: int) -> Array:
         """(levels, p) quantiles of the first p coefficients.
@@ -150,13 +162,22 @@ def centred(X: Array, x_mean: Array, mixture: Mixture) -> Array:
     return np.hstack([off, np.ones((len(X), 1))])
 
 
-def _quantile(means: Array, sds: Array, weights: Array, level: float) -> Array:
+def scale_share(degrees: Array) -> Array:
+    """The squared scale of Student's t as a share of its variance.
+
+    >>> scale_share(np.array([4.0, np.inf]))
+    array([0.5, 1. ])
+    """
+    return 1.0 - 2.0 / degrees
+
+
+def _quantile(means: Array, sds: Array, degrees: Array, weights: Array, level: float) -> Array:
     """By bisection, between the least and the largest quantile of a component."""
-    z = ndtri(level)
+    z = _student_quantile(degrees, level)
     low, high = (means + z * sds).min(axis=0), (means + z * sds).max(axis=0)
     for _ in range(60):
         middle = 0.5 * (low + high)
-        below = weights @ ndtr((middle - means) / np.where(sds > 0, sds, 1.0))
+        below = weights @ _student_cdf(degrees, (middle - means) / np.where(sds > 0, sds, 1.0))
         low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
     return 0.5 * (low + high)
 

@@ -1,6 +1,7 @@
 """How candidates are judged by held-out rows: scores, weights, recalibration."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,14 +149,14 @@ class Scoring(NamedTuple):
     by_row: bool = True  # whether the rows that are scored are those of the data
 
 
-def t_scores(off: Array, variance: Array, weight: Array) -> Array:
+def t_scores(off: Array, variance: Array, weight: Array, degrees: float = DEGREES) -> Array:
     """Log densities of Student's t with 5 degrees of freedom, its scale fitted but at least 1.
 
     A normal score lets one outlier decide between candidates; real tables have outliers.
     """
     z = off / np.sqrt(variance)
-    scale = np.maximum(robust_scale(z, weight, DEGREES), 1.0)
-    return t.logpdf(z / np.sqrt(scale), DEGREES) - 0.5 * np.log(variance * scale)
+    scale = np.maximum(robust_scale(z, weight, degrees), 1.0)
+    return t.logpdf(z / np.sqrt(scale), degrees) - 0.5 * np.log(variance * scale)
 
 
 def normal_scores(off: Array, variance: Array, weight: Array) -> Array:
@@ -191,6 +192,31 @@ def score_numbers(
     middle = mean @ w
     spread = (wide + (mean - middle[:, None]) ** 2) @ w
     before, after = (np.mean(np.abs(off) < NINETY * np.sqrt(v), axis=0) for v in (variance, wide))
+    return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0, settled)
+
+
+def score_student(
+    degrees: float, y: Array, said: HeldOut, weight: Array, more: float = 1.0
+) -> Scored:
+    """The same for noise with these degrees of freedom.
+
+    The recalibration is the factor of the squared scale that fits the held-out rows best, so that
+    outliers do not decide about it.
+    """
+    mean, variance, noise, _ = said
+    off, share = y[:, None] - mean, 1.0 - 2.0 / degrees
+    level = share * pooled_variance(variance, noise, weight)
+    factor = np.maximum(robust_scale(off / np.sqrt(level), weight, degrees), 1.0)
+    square = off**2 / level
+    weighted = (degrees + 1.0) * square / (degrees + square)
+    settled = relative_error(weighted, weight) <= SETTLED_ERROR
+    wide = variance * factor
+    scores = weight[:, None] * t_scores(off, share * variance, weight, min(degrees, DEGREES))
+    w = predictive_weights(scores, more * NUMBERS_POWER)
+    middle = mean @ w
+    spread = (wide + (mean - middle[:, None]) ** 2) @ w
+    reach = float(t.ppf(0.95, degrees)) * np.sqrt(share)
+    before, after = (np.mean(np.abs(off) < reach * np.sqrt(v), axis=0) for v in (variance, wide))
     return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0, settled)
 
 
@@ -239,6 +265,13 @@ def _minus(y: Array, log_density: Array) -> Array:
 
 
 NUMBERS = Scoring("RMSE", score_numbers, _squares, np.sqrt, NUMBERS_POWER)
+
+
+def student_scoring(degrees: float) -> Scoring:
+    """`NUMBERS` for noise with these degrees of freedom."""
+    return NUMBERS._replace(score=partial(score_student, degrees))
+
+
 FOLD_MOMENTS = Scoring("RMSE", score_moments, _squares, np.sqrt, NUMBERS_POWER, by_row=False)
 CLASSES = Scoring("log loss", score_classes, _log_loss, float, CLASSES_POWER)
 DENSITIES = Scoring("minus log density", score_densities, _minus, float, CLASSES_POWER)

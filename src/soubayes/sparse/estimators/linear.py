@@ -1,6 +1,7 @@
 """Sparse Bayesian linear regression as a scikit-learn estimator (section 4.2)."""
 
-from numbers import Integral
+from functools import partial
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +13,14 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from soubayes._types import FeatureBlocks, Folds, Matrix, Rows, Targets
 from soubayes.confidence import shown
 from soubayes.data.streams import (
+    RowBlock,
     RowSource,
     as_rows,
     block_by_block,
     check_masks,
     check_weights,
     row_weights,
+    walked_again,
 )
 from soubayes.sparse.choice.folds import (
     FEWEST_ROWS,
@@ -33,11 +36,20 @@ from soubayes.sparse.choice.folds import (
 )
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Choice, InMemory, choose
-from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS
-from soubayes.sparse.designs.moments import FoldedMoments, GatherPlan, folded_moments, gather
+from soubayes.sparse.choice.scoring import FOLD_MOMENTS
+from soubayes.sparse.designs.moments import (
+    FoldedMoments,
+    Gathered,
+    GatherPlan,
+    folded_moments,
+    gather,
+    gather_block,
+    join,
+)
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
     SparseEstimator,
+    check_choice,
     check_choosing,
     check_confidences,
     check_intercept,
@@ -54,10 +66,17 @@ from soubayes.sparse.least_squares.fitting import (
     clearly_sparse,
     linear_sparse_point,
     linear_supports,
+    settle_targets,
     solve_targets,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
 from soubayes.sparse.least_squares.intake import LinearIntake, moments_intake, rows_intake
+from soubayes.sparse.least_squares.student import (
+    MemoryTail,
+    StreamTail,
+    StudentNoise,
+    StudentPrior,
+)
 from soubayes.sparse.model import parse_blocks
 from soubayes.sparse.posterior import SparsePoint
 from soubayes.threads import solver_threads
@@ -96,6 +115,8 @@ class SoULinearRegression(
         Confidence in the prior of the noise variance (:math:`\gamma_\sigma`).
     confidence_intercept : float, default=1.0
         Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
+    confidence_degrees : float, default=1.0
+        Confidence in the prior of the degrees of freedom, where ``noise="student"`` learns them.
     choice : {"prediction", "path"}, default="prediction"
         How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
         scores on held-out rows and predicts from their mixture. ``"path"`` follows
@@ -114,6 +135,12 @@ class SoULinearRegression(
         Rate of the exponential prior of the local scales.
     rate_global : float, default=10.0
         Rate of the exponential prior of the global scale.
+    noise : {"normal", "student"}, default="normal"
+        Distribution of the noise. ``"student"`` is Student's t: outliers count for little, and
+        predictive intervals have heavy tails.
+    degrees_of_freedom : "auto" or float, default="auto"
+        Of Student's t, above 2. ``"auto"`` learns them: their excess over 2 has the prior
+        Gamma(2, 0.1), on a grid of values.
     noise_shape : float, default=0.001
         Shape of the inverse-gamma prior of the noise variance. The paper uses 3.
     noise_scale : float or None, default=None
@@ -157,6 +184,9 @@ class SoULinearRegression(
         Posterior standard deviation of the intercept.
     noise_variance_ : float or ndarray of shape (targets,)
         Estimated noise variance.
+    degrees_of_freedom_ : float or ndarray of shape (targets,)
+        Degrees of freedom of the noise; infinite if ``noise="normal"``. For a mixture the harmonic
+        mean of its components.
     inflation_ : float or ndarray of shape (targets,)
         Recalibration of predictions: the factor of the predictive variances that held-out rows ask
         for, averaged over the mixture; 1 without a choice by prediction. ``candidates_`` has the
@@ -230,6 +260,12 @@ class SoULinearRegression(
     :math:`z_j` its t-statistic given the other columns, and its coefficient shrinks to
     :math:`1 - \gamma_\beta / z_j^2` of the least-squares value.
 
+    With ``noise="student"``, :math:`\varepsilon_i = \sigma t_i` and the loss is expanded to second
+    order around the predictor, with its curvature averaged over the rows: least squares on
+    pseudo-observations, which are renewed until they settle. The covariance is that of the
+    marginal t. ``objective_`` differs from the least-squares objective of the pseudo-observations
+    by a constant. Streams are read once for each round.
+
     References
     ----------
     .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
@@ -258,6 +294,7 @@ class SoULinearRegression(
         confidence_global: float = 1.0,
         confidence_noise: float = 1.0,
         confidence_intercept: float = 1.0,
+        confidence_degrees: float = 1.0,
         choice: str = "prediction",
         cv: Folds | None = "auto",
         random_state: int | None = 0,
@@ -265,6 +302,8 @@ class SoULinearRegression(
         prior_global: str | None = None,
         rate_local: float = 10.0,
         rate_global: float = 10.0,
+        noise: str = "normal",
+        degrees_of_freedom: float | str = "auto",
         noise_shape: float = 1e-3,
         noise_scale: float | None = None,
         intercept_variance: float = 10.0,
@@ -282,6 +321,7 @@ class SoULinearRegression(
         self.confidence_global = confidence_global
         self.confidence_noise = confidence_noise
         self.confidence_intercept = confidence_intercept
+        self.confidence_degrees = confidence_degrees
         self.choice = choice
         self.cv = cv
         self.random_state = random_state
@@ -289,6 +329,8 @@ class SoULinearRegression(
         self.prior_global = prior_global
         self.rate_local = rate_local
         self.rate_global = rate_global
+        self.noise = noise
+        self.degrees_of_freedom = degrees_of_freedom
         self.noise_shape = noise_shape
         self.noise_scale = noise_scale
         self.intercept_variance = intercept_variance
@@ -315,7 +357,7 @@ class SoULinearRegression(
         X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
             The rows. Data that do not fit in memory: a Dask array or dataframe, the path of a
             ``.npy`` or parquet file, or an iterable of (X, y) or (X, y, weight) blocks. They are
-            read once.
+            read once; with ``noise="student"`` once for each round.
         y : array-like of shape (n,) or (n, targets), or str, optional
             The targets; the name of the target column for a parquet file. Left out for an iterable
             of blocks.
@@ -362,6 +404,12 @@ class SoULinearRegression(
             The estimator, fitted to all rows so far.
         """
         self._check_parameters()
+        if self.noise == "student":
+            raise ValueError(
+                "partial_fit cannot be used with noise='student': the weight of a row depends on "
+                "the fit, so rows are read again in every round. Pass all rows to fit, as an array "
+                "or as blocks that can be read again."
+            )
         first = not hasattr(self, "_moments")
         if not first and self._moments is None:
             raise ValueError(
@@ -377,7 +425,7 @@ class SoULinearRegression(
         self._moments = new if before is None else before.merge(new)
         if first:
             self._single = y.ndim == 1
-        return self._fit_moments() if self._moments.rows >= 2 else self
+        return self._fit_moments(self._moments) if self._moments.rows >= 2 else self
 
     def _fit_rows(self, rows: RowSource) -> Self:
         keep = LARGE if self._chooses() else 0
@@ -385,8 +433,11 @@ class SoULinearRegression(
         self._single = found.single
         set_columns(self, found.n_columns, rows.names)
         if found.statistics is not None:
+            if self.noise == "student":
+                walked_again(rows, type(self).__name__)
+                return self._fit_student(rows, found.statistics)
             self._moments = found.statistics
-            return self._fit_moments()
+            return self._fit_moments(found.statistics)
         assert found.rows is not None
         X, y, weight = found.rows
         if len(y) < 2:
@@ -403,28 +454,57 @@ class SoULinearRegression(
             groups = None if groups is None else groups[keep]
         settings = self._settings()
         intake = rows_intake(X, Y, weight, self.fit_intercept, self._n_folds())
-        self._moments = intake.moments if intake.units.plain else None
+        self._moments = moments = intake.moments if intake.units.plain else None
+        counts = np.ones(len(Y)) if weight is None else weight
+        by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
+        if settings.student is not None:
+            raw = intake.units
+            intake = settle_targets(
+                intake,
+                lambda t: MemoryTail(X, Y[:, t], counts, raw.of(t)),
+                settings,
+                [settings.student] * Y.shape[1],
+            )
+            if moments is not None and by_moments:
+                moments = folded_moments(X, observations(intake, X, Y), weight, self._n_folds())
+            self._moments = None
         points, supports = self._fit_points(intake, settings)
         choices = None
         if self._chooses() and enough_rows(len(Y), type(self).__name__):
-            candidates = LinearCandidates(settings, points)
-            by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
-            if self._moments is not None and by_moments:
-                choices = self._choose_moments(candidates)
+            candidates = LinearCandidates(settings, points, intake.units.students)
+            if moments is not None and by_moments:
+                choices = self._choose_moments(candidates, moments, intake.units.students)
             else:
-                counts = np.ones(len(Y)) if weight is None else weight
                 choices = self._choose_rows(candidates, intake, X, Y, counts, groups)
         return self._finish(points, intake.units.x_mean, choices, supports)
 
-    def _fit_moments(self) -> Self:
-        """From the statistics of the folds, whose rows are gone."""
-        assert self._moments is not None
+    def _fit_student(self, rows: RowSource, moments: FoldedMoments) -> Self:
+        """From blocks of rows: their pseudo-observations, then their statistics."""
         settings = self._settings()
-        intake = moments_intake(self._moments.total(), self.fit_intercept)
+        assert settings.student is not None
+        intake = moments_intake(moments.total(), self.fit_intercept)
+        raw = intake.units
+        intake = settle_targets(
+            intake,
+            lambda t: StreamTail(rows, t, raw.of(t)),
+            settings,
+            [settings.student] * len(intake.designs),
+        )
+        plan = GatherPlan(_numbers, self._n_folds())
+        found = rows.reduce(partial(_gather_observations, plan, intake), partial(join, plan))
+        assert found.statistics is not None
+        self._moments = None
+        return self._fit_moments(found.statistics, intake)
+
+    def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
+        """From the statistics of the folds, whose rows are gone."""
+        settings = self._settings()
+        intake = intake or moments_intake(moments.total(), self.fit_intercept)
         points, supports = self._fit_points(intake, settings)
-        choices = None
-        if self._chooses() and self._moments.rows >= max(FEWEST_ROWS, len(self._moments.folds)):
-            choices = self._choose_moments(LinearCandidates(settings, points))
+        choices, students = None, intake.units.students
+        if self._chooses() and moments.rows >= max(FEWEST_ROWS, len(moments.folds)):
+            candidates = LinearCandidates(settings, points, students)
+            choices = self._choose_moments(candidates, moments, students)
         return self._finish(points, intake.units.x_mean, choices, supports)
 
     def _fit_points(
@@ -477,11 +557,14 @@ class SoULinearRegression(
                 if found is None:
                     return None
                 folds = found
-            return choose(task, rows, folds, NUMBERS, jobs)
+            return choose(task, rows, folds, candidates.scoring, jobs)
 
-    def _choose_moments(self, candidates: LinearCandidates) -> list[Choice]:
-        folds = self._moments
-        assert folds is not None
+    def _choose_moments(
+        self,
+        candidates: LinearCandidates,
+        folds: FoldedMoments,
+        students: tuple[StudentNoise, ...],
+    ) -> list[Choice]:
         if len(folds.folds) < 2:
             raise TypeError(
                 f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
@@ -491,7 +574,7 @@ class SoULinearRegression(
             raise ValueError(
                 f"cv is {shown(self.cv)}, but there are {folds.rows} rows: every fold needs one."
             )
-        task = FoldMoments(folds, candidates)
+        task = FoldMoments(folds, candidates, students)
         jobs = effective_n_jobs(self.n_jobs)
         with solver_threads(self.n_features_in_, jobs):
             return choose(task, candidates.rows, task.splits, FOLD_MOMENTS, jobs)
@@ -576,12 +659,16 @@ class SoULinearRegression(
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
         self.inflation_ = self._by_target([mixture.inflation for mixture in mixtures])
+        self.degrees_of_freedom_ = self._by_target([m.noise_degrees for m in mixtures])
 
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
         check_confidences(self, "confidence_noise")
         check_positive(self, "noise_shape")
+        check_choice("noise", self.noise, ("normal", "student"))
+        check_confidences(self, "confidence_degrees")
+        check_degrees(self.degrees_of_freedom)
         if self.noise_scale is not None:
             check_positive(self, "noise_scale")
         check_intercept(self)
@@ -593,8 +680,38 @@ class SoULinearRegression(
             noise_shape=float(self.noise_shape),
             noise_scale=None if self.noise_scale is None else float(self.noise_scale),
             noise_confidence=float(self.confidence_noise),
+            student=self._student(),
             intercept=intercept_prior(self),
             blocks=tuple(parse_blocks(self.feature_blocks, self.n_features_in_, names)),
+        )
+
+    def _student(self) -> StudentPrior | None:
+        """The prior of Student's t; None: the noise is normal."""
+        if self.noise != "student":
+            return None
+        d = self.degrees_of_freedom
+        return StudentPrior(None if d == "auto" else float(d), float(self.confidence_degrees))
+
+
+def observations(intake: LinearIntake, X: Any, Y: Array) -> Array:
+    """Pseudo-observations of rows, (rows, targets)."""
+    each = zip(intake.units.students, Y.T, strict=True)
+    return np.stack([noise.observations(X, y) for noise, y in each], axis=1)
+
+
+def _gather_observations(plan: GatherPlan, intake: LinearIntake, block: RowBlock) -> Gathered:
+    stars = observations(intake, block.X, plan.targets(block.y))
+    return gather_block(plan, block._replace(y=stars))
+
+
+def check_degrees(value: Any) -> None:
+    """Degrees of freedom: "auto", or a finite number above 2."""
+    if isinstance(value, str) and value == "auto":
+        return
+    if isinstance(value, bool) or not isinstance(value, Real) or not 2.0 < float(value) < np.inf:
+        raise ValueError(
+            f"degrees_of_freedom is {shown(value)}, but it must be 'auto' or a number above 2: "
+            "with 2 or fewer the noise has no variance. For normal noise pass noise='normal'."
         )
 
 

@@ -5,8 +5,9 @@ point of every target, and `LinearCandidates` what the choice by prediction asks
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,19 +15,26 @@ import numpy as np
 from soubayes.sparse import ordered
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Candidates, Fits
-from soubayes.sparse.choice.scoring import NUMBERS, HeldOut
+from soubayes.sparse.choice.scoring import NUMBERS, HeldOut, student_scoring
 from soubayes.sparse.designs.standardise import check_units
 from soubayes.sparse.inclusion.field import ColumnQuadratic, GramQuadratic, Quadratic
 from soubayes.sparse.inclusion.product import fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
-from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, LeastSquaresDial
+from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, RIDGE, LeastSquaresDial
 from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits, rows_intake
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
 from soubayes.sparse.least_squares.search import support_evidence
 from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
+from soubayes.sparse.least_squares.student import (
+    STILL,
+    MemoryTail,
+    StudentPrior,
+    TailRows,
+    settle,
+)
 from soubayes.sparse.model import FeatureBlock, sources
 from soubayes.sparse.posterior import (
     Component,
@@ -38,11 +46,13 @@ from soubayes.sparse.posterior import (
 )
 from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.base import ScalePrior
+from soubayes.sparse.scales.functions import log_minus_psi
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
 
 NOISE_SHARE = 1e-6  # default scale of the noise prior in units of var(y): weaker than any data
+FOLD_STILL = 1e-4  # relative change at which the rounds for Student's t end in a fold
 CLEARLY_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
 
 
@@ -65,6 +75,7 @@ class LinearSettings:
     verbose: int = 0
     blocks: tuple[FeatureBlock, ...] = ()
     scaled: bool = True  # whether the prior of beta is multiplied by sigma^2
+    student: StudentPrior | None = None  # None: normal noise
 
     def model(self, p: int, y_scale: float) -> tuple[LeastSquaresModel, Array]:
         """The model in standardised units, and which columns move along the path."""
@@ -128,11 +139,61 @@ def _solve(design: LeastSquares, settings: LinearSettings, units: TargetUnits, t
     return Solved(design, solution, points, float(gamma or 1.0))
 
 
+def settle_targets(
+    intake: LinearIntake,
+    rows: Callable[[int], TailRows],
+    settings: LinearSettings,
+    priors: Sequence[StudentPrior],
+    *,
+    dense: bool = False,
+    still: float = STILL,
+) -> LinearIntake:
+    """The designs of pseudo-observations around the sparse fit of every target, or the dense end.
+
+    A dense fit of more columns than rows takes outliers for signal: there it is the sparse one.
+    """
+    units, own = intake.units, []
+    for t, design in enumerate(intake.designs):
+        model, free = settings.model(len(units.x_scale), float(units.y_scale[t]))
+        solve = partial(_dense_fit, model=model)
+        if not dense or len(design.norms) >= design.n:
+            solve = partial(_sparse_fit, model=model, free=free, settings=settings)
+        intercept = settings.intercept is not None
+        own.append(settle(design, rows(t), priors[t], solve, intercept, still))
+    designs, noise = [list(each) for each in zip(*own, strict=True)]
+    shift = units.y_scale * [each.centre for each in noise]
+    units = units._replace(y_mean=units.y_mean + shift, students=tuple(noise))
+    return intake._replace(designs=designs, units=units)
+
+
+def _dense_fit(design: LeastSquares, model: LeastSquaresModel) -> LeastSquaresFit:
+    return LeastSquaresDial(design, model).fit(RIDGE)
+
+
+def _sparse_fit(
+    design: LeastSquares, model: LeastSquaresModel, free: Array, settings: LinearSettings
+) -> LeastSquaresFit:
+    limits: Any = {"tol": settings.tol, "max_iter": settings.max_iter}
+    if not settings.follows_path(model):
+        return solve_coordinate(design, model, **limits)
+    if settings.coef is not None:
+        return solve_path(design, model, free, settings.coef, **limits)[2]
+    return path_fit(design, model, free, max_iter=settings.max_iter)[1]
+
+
 def linear_sparse_point(solved: Solved, units: TargetUnits, t: int) -> SparsePoint:
     """The point in the user's units."""
     design, s = solved.design, solved.solution
     kappa = s.w * s.variance
     component = in_units(design, s, units, t)
+    offset, costs, settled = design.n * math.log(units.y_scale[t]), s.value.kl, True
+    if units.students:
+        noise = units.students[t]
+        # the loss of the pseudo-observations is that of the rows up to a constant
+        normal = s.value.expected_loss - 0.5 * design.n * log_minus_psi(s.noise.shape)
+        offset, settled = offset + noise.loss - float(normal), noise.converged
+        if noise.learnt:
+            costs = costs | {"degrees": noise.kl}
     return SparsePoint(
         component=component,
         units=units.y_scale[t] / units.x_scale,
@@ -140,20 +201,20 @@ def linear_sparse_point(solved: Solved, units: TargetUnits, t: int) -> SparsePoi
         shrinkage=kappa,
         local_scale=np.sqrt(s.model.each_tau(s.tau.ratio)),
         global_scale=float(np.sqrt(s.nu.ratio)),
-        kl=s.value.kl,
+        kl=costs,
         confidence=solved.gamma,
         # a density of y changes by n log(scale) with its units
-        objective=s.history + design.n * math.log(units.y_scale[t]),
+        objective=s.history + offset,
         n_iter=s.n_iter,
-        converged=s.converged,
+        converged=s.converged and settled,
         solver="path" if solved.points else "coordinate",
-        path=_path(solved, units, t),
+        path=_path(solved, units, t, offset),
     )
 
 
-def _path(solved: Solved, units: TargetUnits, t: int) -> PathPoints:
+def _path(solved: Solved, units: TargetUnits, t: int, offset: float) -> PathPoints:
     """The path in the user's units; a coordinate fit is a path of one point."""
-    scale, s, n = float(units.y_scale[t]), solved.solution, solved.design.n
+    scale, s = float(units.y_scale[t]), solved.solution
     if not solved.points:
         coef, selected = s.coef[None], s.selected[None]
         sd = np.sqrt(s.model.confidence * s.noise.variance * s.variance)[None]
@@ -177,8 +238,8 @@ def _path(solved: Solved, units: TargetUnits, t: int) -> PathPoints:
         "gamma": gamma,
         "chosen": chosen_row(gamma, solved.gamma),
         "n_selected": selected.sum(axis=1),
-        "noise_variance": noise * scale**2,
-        "value": value + n * math.log(scale),
+        "noise_variance": noise * scale**2 * (units.students[t].ratio if units.students else 1.0),
+        "value": value + offset,
         "guarded": guarded,
         "degrees": degrees,
         "intercept": units.y_mean[t] - coef @ units.x_mean,
@@ -193,7 +254,12 @@ def in_units(design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: in
     if s.model.intercept_variance is not None:
         spread = s.model.intercept_spread(design.n, s.noise.variance) * scale**2
         q = q.joined(float(units.y_mean[t]), spread)
-    return Component(q, s.noise.variance * scale**2, s.noise.shape)
+    noise, shape = s.noise.variance * scale**2, s.noise.shape
+    if not units.students:
+        return Component(q, noise, shape)
+    own = units.students[t]
+    shape = shape * own.information
+    return Component(q, noise * own.ratio, shape, noise_degrees=own.degrees)
 
 
 def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Posterior:
@@ -219,8 +285,14 @@ class LinearCandidates(Candidates):
     rows = (PATH, PATH_AVERAGE, *(Candidate.of(point) for point in LEAST_SQUARES_DIAL))
     scoring = NUMBERS
 
-    def __init__(self, settings: LinearSettings, points: Sequence[SparsePoint]) -> None:
+    def __init__(
+        self, settings: LinearSettings, points: Sequence[SparsePoint], students: Any = ()
+    ) -> None:
         self.settings, self.points = settings, points
+        # degrees of freedom are learnt from all rows; folds hold them
+        self.priors = [StudentPrior(float(noise.degrees)) for noise in students]
+        if students:
+            self.scoring = student_scoring(min(noise.degrees for noise in students))
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
@@ -228,10 +300,28 @@ class LinearCandidates(Candidates):
         intake = rows_intake(
             X, np.stack(targets, axis=1), weight, self.settings.intercept is not None, square=True
         )
-        return self.fit_intake(intake, wanted, known)
+        if not self.priors:
+            return self.fit_intake(intake, wanted, known)
 
-    def fit_intake(self, intake: LinearIntake, wanted: Sequence[set[str]], known: bool) -> Fits:
-        """The same from designs, which may be those of moments."""
+        def rows(t: int) -> MemoryTail:
+            return MemoryTail(X, targets[t], weight, intake.units.of(t))
+
+        settled = partial(
+            settle_targets, intake, rows, self.settings, self.priors, still=FOLD_STILL
+        )
+        dense = settled(dense=True)
+        sparse = dense if known else settled()
+        return self.fit_intake(sparse, wanted, known, dense)
+
+    def fit_intake(
+        self,
+        intake: LinearIntake,
+        wanted: Sequence[set[str]],
+        known: bool,
+        dense: LinearIntake | None = None,
+    ) -> Fits:
+        """The same from designs, which may be those of moments; the dial may have its own."""
+        dense = dense or intake
         found = Fits([], [], intake.units.x_mean)
         for t, design in enumerate(intake.designs):
             model, free = self.settings.model(
@@ -249,11 +339,11 @@ class LinearCandidates(Candidates):
                 parts[PATH_AVERAGE.name] = _along(own, coefs)
                 sizes[PATH_AVERAGE.name] = float(np.count_nonzero(coefs, axis=1).mean())
             points = [point for point in LEAST_SQUARES_DIAL if point.name in wanted[t]]
-            dial = LeastSquaresDial(design, model) if points else None
+            dial = LeastSquaresDial(dense.designs[t], model) if points else None
             for point in points:
                 assert dial is not None
                 fit = dial.fit(point)
-                parts[point.name] = (in_units(design, fit, intake.units, t),)
+                parts[point.name] = (in_units(dense.designs[t], fit, dense.units, t),)
                 sizes[point.name] = fit.effective
             found.components.append({k: v for k, v in parts.items() if k in wanted[t]})
             found.effective.append(sizes)

@@ -17,6 +17,7 @@ from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.moments import FoldedMoments, Moments
 from soubayes.sparse.least_squares.fitting import LinearCandidates
 from soubayes.sparse.least_squares.intake import moments_intake
+from soubayes.sparse.least_squares.student import StudentNoise
 from soubayes.sparse.posterior import Component
 
 Array = np.ndarray
@@ -25,8 +26,14 @@ Array = np.ndarray
 class FoldMoments(ChoiceTask):
     """Folds of rows that are no longer there; as many rows as candidates take the place of each."""
 
-    def __init__(self, folds: FoldedMoments, candidates: LinearCandidates) -> None:
+    def __init__(
+        self,
+        folds: FoldedMoments,
+        candidates: LinearCandidates,
+        students: tuple[StudentNoise, ...] = (),
+    ) -> None:
         self.folds, self.candidates, self.size = folds, candidates, len(candidates.rows)
+        self.students = students  # of moments of pseudo-observations, whose own noise is normal
         size = self.size
         counts = np.array([0.0 if fold is None else fold.n for fold in folds.folds])
         self.weight = np.repeat(counts / size, size)
@@ -41,14 +48,20 @@ class FoldMoments(ChoiceTask):
 
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
         if rows is None:
-            return self._fit(self.folds.total(), wanted, True)
+            return self._fit(self.folds.total(), wanted, True, self.students)
         inside = set((rows // self.size).tolist())
         (left_out,) = set(range(len(self.folds.folds))) - inside
         return self._fit(self.folds.total(left_out), wanted, False)
 
-    def _fit(self, raw: Moments, wanted: Sequence[set[str]], known: bool) -> Fits:
-        intercept = self.candidates.settings.intercept is not None
-        return self.candidates.fit_intake(moments_intake(raw, intercept), wanted, known)
+    def _fit(
+        self,
+        raw: Moments,
+        wanted: Sequence[set[str]],
+        known: bool,
+        students: tuple[StudentNoise, ...] = (),
+    ) -> Fits:
+        intake = moments_intake(raw, self.candidates.settings.intercept is not None)
+        return self.candidates.fit_intake(intake.with_noise(students), wanted, known)
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:
         fold = self.folds.folds[int(rows[0]) // self.size]

@@ -8,6 +8,7 @@ from soubayes.sparse.designs.columns import standard_columns, weighted_moments
 from soubayes.sparse.designs.moments import FoldedMoments, Moments, folded_moments
 from soubayes.sparse.designs.standardise import check_squares, column_scales, in_range
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
+from soubayes.sparse.least_squares.student import RowUnits, StudentNoise
 
 Array = np.ndarray
 
@@ -20,6 +21,11 @@ class TargetUnits(NamedTuple):
     y_mean: Array  # one entry for each target
     y_scale: Array
     plain: bool = True  # whether no unit had to be taken out before squaring
+    students: tuple[StudentNoise, ...] = ()  # one for each target; empty: the noise is normal
+
+    def of(self, t: int) -> RowUnits:
+        """Of one target."""
+        return RowUnits(self.x_mean, self.x_scale, float(self.y_mean[t]), float(self.y_scale[t]))
 
 
 class LinearIntake(NamedTuple):
@@ -28,6 +34,10 @@ class LinearIntake(NamedTuple):
     designs: list[LeastSquares]
     units: TargetUnits
     moments: FoldedMoments | None = None  # None: fewer rows than columns
+
+    def with_noise(self, students: tuple[StudentNoise, ...]) -> "LinearIntake":
+        """The same designs, of pseudo-observations for this noise."""
+        return self._replace(units=self.units._replace(students=students))
 
 
 def rows_intake(
