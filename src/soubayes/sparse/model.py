@@ -180,6 +180,23 @@ def source_costs(model: ColumnModel, nats: Array) -> dict[str, float]:
     return {name: float(nats[columns].sum()) for name, columns in model.sources}
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """What the parameters of every sparse estimator say about the model and its solver."""
+
+    coef: float | None  # gamma_b; None: chosen along the path
+    local: float  # gamma_tau of the path
+    top: float  # gamma_nu
+    local_prior: ScalePrior
+    top_prior: ScalePrior
+    intercept: tuple[float, float] | None  # variance and confidence of its prior; None: none
+    solver: str
+    tol: float
+    max_iter: int
+    verbose: int = 0
+    blocks: tuple["FeatureBlock", ...] = ()
+
+
 _KEYS = {
     "normal": {"columns", "prior", "variance", "confidence"},
     "sparse": {"columns", "prior", "confidence", "confidence_local"},

@@ -9,7 +9,7 @@ from soubayes.sparse.posterior import Component
 
 Array = np.ndarray
 
-BISECTIONS = 50  # halvings of a bracket: to the last digits of float64
+BISECTIONS = 60  # halvings of a bracket: to the last digits of float64
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,7 @@ class Mixture:
         means, variances = self.predict_each(rows)
         degrees = np.array([[part.noise_degrees] for part in self.components])
         sds = np.sqrt(variances * scale_share(degrees))
-        each = [_quantile(means, sds, degrees, self.weights, level) for level in levels]
-        return np.stack(each, axis=1)
+        return _quantiles(levels, means, sds, self.weights, degrees).T
 
     def coefficient_quantiles(self, levels: Array, p: int) -> Array:
         """(levels, p) quantiles of the first p coefficients.
@@ -124,20 +123,7 @@ class Mixture:
         means = np.stack([part.posterior.mean[:p] for part in parts])
         sds = np.stack([part.posterior.sd[:p] for part in parts])
         degrees = np.array([[2.0 * part.noise_shape] for part in parts])
-        each = [means + sds * _student_quantile(degrees, level) for level in levels]
-        if len(parts) == 1:
-            return np.concatenate(each)
-        found = []
-        for level, ends in zip(levels, each, strict=True):
-            # the quantile of a mixture lies between those of its components
-            low, high = ends.min(axis=0), ends.max(axis=0)
-            for _ in range(BISECTIONS):
-                middle = 0.5 * (low + high)
-                below = self.weights @ _student_cdf(degrees, (middle - means) / sds)
-                low = np.where(below < level, middle, low)
-                high = np.where(below < level, high, middle)
-            found.append(0.5 * (low + high))
-        return np.stack(found)
+        return _quantiles(levels, means, sds, self.weights, degrees)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draws of the coefficients, (n, p), and of the noise variance: a component, then its q."""
@@ -171,22 +157,24 @@ def scale_share(degrees: Array) -> Array:
     return 1.0 - 2.0 / degrees
 
 
-def _quantile(means: Array, sds: Array, degrees: Array, weights: Array, level: float) -> Array:
-    """By bisection, between the least and the largest quantile of a component."""
-    z = _student_quantile(degrees, level)
-    low, high = (means + z * sds).min(axis=0), (means + z * sds).max(axis=0)
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        below = weights @ _student_cdf(degrees, (middle - means) / np.where(sds > 0, sds, 1.0))
-        low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
-    return 0.5 * (low + high)
+def _quantiles(levels: Array, means: Array, sds: Array, weights: Array, degrees: Array) -> Array:
+    """(levels, columns) quantiles of mixtures of Student's t, (components, columns), by bisection.
 
-
-def _student_cdf(degrees: Array, z: Array) -> Array:
-    """Of Student's t, or of the normal distribution where the degrees of freedom are infinite."""
-    return np.where(np.isinf(degrees), ndtr(z), stdtr(np.where(np.isinf(degrees), 1.0, degrees), z))
-
-
-def _student_quantile(degrees: Array, level: float) -> Array:
-    known = np.isinf(degrees)
-    return np.where(known, ndtri(level), stdtrit(np.where(known, 1.0, degrees), level))
+    Infinite ``degrees`` of freedom are those of a normal distribution.
+    """
+    normal, found = np.isinf(degrees), []
+    finite = np.where(normal, 1.0, degrees)
+    unit = np.where(sds > 0.0, sds, 1.0)
+    for level in levels:
+        # the quantile of a mixture lies between those of its components
+        ends = means + sds * np.where(normal, ndtri(level), stdtrit(finite, level))
+        low, high = ends.min(axis=0), ends.max(axis=0)
+        for _ in range(BISECTIONS if len(weights) > 1 else 0):
+            middle = 0.5 * (low + high)
+            z = (middle - means) / unit
+            below = weights @ (
+                ndtr(z) if normal.all() else np.where(normal, ndtr(z), stdtr(finite, z))
+            )
+            low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
+        found.append(0.5 * (low + high))
+    return np.stack(found)

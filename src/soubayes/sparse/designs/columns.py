@@ -60,12 +60,11 @@ class StandardColumns(NamedTuple):
         if self.ones:
             total += np.outer(self.root, self.root) / w[-1]
         if sp.issparse(self.raw):
-            assert self.mean is not None
-            assert self.scale is not None
-            d = 1.0 / (w[:p] * self.scale**2)
+            mean, scale = self._units()
+            d = 1.0 / (w[:p] * scale**2)
             inside = (self.raw @ sp.diags_array(d) @ self.raw.T).toarray()
-            shift = self.raw @ (d * self.mean)
-            inside -= shift[:, None] + shift - d @ self.mean**2
+            shift = self.raw @ (d * mean)
+            inside -= shift[:, None] + shift - d @ mean**2
             return total + inside * np.outer(self.root, self.root)
         for chunk in self._chunks():
             X = self._chunk(chunk) * np.sqrt(1.0 / w[:p][chunk])
@@ -75,13 +74,12 @@ class StandardColumns(NamedTuple):
     def through(self, T: Array) -> Iterator[tuple[slice, Array]]:
         """T X for T (k, n), a chunk of columns at a time."""
         if sp.issparse(self.raw):
-            assert self.mean is not None
-            assert self.scale is not None
+            mean, scale = self._units()
             rooted = T * self.root
             total = rooted.sum(axis=1)[:, None]
             for chunk in self._chunks(len(T)):
                 product = np.asarray((self.raw[:, chunk].T @ rooted.T).T)
-                yield chunk, (product - total * self.mean[chunk]) / self.scale[chunk]
+                yield chunk, (product - total * mean[chunk]) / scale[chunk]
         else:
             for chunk in self._chunks():
                 yield chunk, T @ self._chunk(chunk)
@@ -93,10 +91,9 @@ class StandardColumns(NamedTuple):
         """v'X."""
         found = np.empty(self.shape[1])
         if sp.issparse(self.raw):
-            assert self.mean is not None
-            rooted = v * self.root
-            p = self.raw.shape[1]
-            found[:p] = (self.raw.T @ rooted - rooted.sum() * self.mean) / self.scale
+            mean, scale = self._units()
+            rooted, p = v * self.root, self.raw.shape[1]
+            found[:p] = (self.raw.T @ rooted - rooted.sum() * mean) / scale
             found[p:] = v @ self.root
             return found
         for chunk, part in self.through(v[None]):
@@ -108,9 +105,9 @@ class StandardColumns(NamedTuple):
         p = self.raw.shape[1]
         total = v[-1] * self.root if self.ones else np.zeros(len(self.root))
         if sp.issparse(self.raw):
-            assert self.mean is not None
-            scaled = v[:p] / self.scale
-            return total + self.root * (self.raw @ scaled - self.mean @ scaled)
+            mean, scale = self._units()
+            scaled = v[:p] / scale
+            return total + self.root * (self.raw @ scaled - mean @ scaled)
         for chunk in self._chunks():
             total = total + self._chunk(chunk) @ v[:p][chunk]
         return total
@@ -129,16 +126,15 @@ class StandardColumns(NamedTuple):
         p, weight = self.raw.shape[1], np.ones(len(self.root)) if weight is None else weight
         found = np.full(self.shape[1], self.root**2 @ weight)
         if sp.issparse(self.raw):
-            assert self.mean is not None
-            assert self.scale is not None
+            mean, scale = self._units()
             # (x - m)^2 over the nonzeros, m^2 over the rest: nothing cancels
             csc, weight = self.raw, weight * self.root**2
             column = np.repeat(np.arange(p), np.diff(csc.indptr))
             inside = weight[csc.indices]
-            off = np.square(csc.data - self.mean[column])
+            off = np.square(csc.data - mean[column])
             found[:p] = np.bincount(column, inside * off, p)
-            found[:p] += self.mean**2 * (weight.sum() - np.bincount(column, inside, p))
-            found[:p] /= self.scale**2
+            found[:p] += mean**2 * (weight.sum() - np.bincount(column, inside, p))
+            found[:p] /= scale**2
             return found
         for chunk in self._chunks():
             X = self._chunk(chunk)
@@ -147,15 +143,14 @@ class StandardColumns(NamedTuple):
 
     def _sparse_squares(self, T: Array) -> Array:
         """x_j' T'T x_j from the nonzeros of x_j alone, columns with as many of them together."""
-        assert self.mean is not None
-        assert self.scale is not None
+        mean, scale = self._units()
         p, csc = self.raw.shape[1], self.raw
         rooted = T * self.root
         M = rooted.T @ rooted
         row = M.sum(axis=1)
         found = np.full(self.shape[1], row.sum())
         filled = np.diff(csc.indptr)
-        found[:p] = self.mean**2 * row.sum() - 2.0 * self.mean * (csc.T @ row)
+        found[:p] = mean**2 * row.sum() - 2.0 * mean * (csc.T @ row)
         for count in np.unique(filled[filled > 0]):
             columns = np.flatnonzero(filled == count)
             step = max(1, CHUNK_BYTES // int(8 * count * min(count, len(M))))
@@ -170,8 +165,14 @@ class StandardColumns(NamedTuple):
                 else:
                     pairs = M[rows[:, :, None], rows[:, None, :]]
                     found[some] += np.einsum("ci,cij,cj->c", data, pairs, data)
-        found[:p] = np.maximum(found[:p], 0.0) / self.scale**2
+        found[:p] = np.maximum(found[:p], 0.0) / scale**2
         return found
+
+    def _units(self) -> tuple[Array, Array]:
+        """Mean and scale of columns that are not standardised yet, as scipy-sparse ones are."""
+        assert self.mean is not None
+        assert self.scale is not None
+        return self.mean, self.scale
 
     def _chunks(self, rows: int = 0) -> Iterator[slice]:
         n, p = self.raw.shape

@@ -43,10 +43,9 @@ from soubayes.sparse.glm.shifted import apart, plain
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.model import FeatureBlock, Sources, sources
+from soubayes.sparse.model import FitSettings, Sources, sources
 from soubayes.sparse.posterior import Component, SparsePoint
 from soubayes.sparse.scales.balance import Groups
-from soubayes.sparse.scales.base import ScalePrior
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -55,22 +54,11 @@ STRIDE = 4  # a path in a fold or on many rows visits every fourth point
 FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
 
 
-@dataclass(frozen=True)
-class RowSettings:
-    """The model and its solver, as an estimator's parameters say them."""
+@dataclass(frozen=True, kw_only=True)
+class RowSettings(FitSettings):
+    """Those of a likelihood of rows."""
 
-    coef: float | None  # gamma_b; None: chosen along the path
-    local: float  # gamma_tau of the path
-    top: float  # gamma_nu
-    local_prior: ScalePrior
-    top_prior: ScalePrior
     centre: bool  # whether the columns are centred
-    intercept: tuple[float, float] | None  # variance and confidence of its prior; None: none
-    solver: str
-    tol: float
-    max_iter: int
-    verbose: int = 0
-    blocks: tuple[FeatureBlock, ...] = ()
     groups: Any = None  # a label for each column; equal labels share a tau
 
     def plan(self, p: int) -> "RowPlan":

@@ -35,7 +35,7 @@ from soubayes.sparse.least_squares.student import (
     TailRows,
     settle,
 )
-from soubayes.sparse.model import FeatureBlock, sources
+from soubayes.sparse.model import FitSettings, sources
 from soubayes.sparse.posterior import (
     Component,
     LowRankPosterior,
@@ -45,7 +45,6 @@ from soubayes.sparse.posterior import (
     chosen_row,
 )
 from soubayes.sparse.scales.balance import Groups
-from soubayes.sparse.scales.base import ScalePrior
 from soubayes.sparse.scales.functions import log_minus_psi
 from soubayes.threads import solver_threads
 
@@ -56,24 +55,13 @@ FOLD_STILL = 1e-4  # relative change at which the rounds for Student's t end in 
 CLEARLY_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
 
 
-@dataclass(frozen=True)
-class LinearSettings:
-    """The model and its solver, as an estimator's parameters say them."""
+@dataclass(frozen=True, kw_only=True)
+class LinearSettings(FitSettings):
+    """Those of a Gaussian model."""
 
-    coef: float | None  # gamma_b; None: chosen along the path
-    local: float  # gamma_tau of the path
-    top: float  # gamma_nu
-    local_prior: ScalePrior
-    top_prior: ScalePrior
     noise_shape: float
     noise_scale: float | None  # None: `NOISE_SHARE` of var(y)
     noise_confidence: float
-    intercept: tuple[float, float] | None  # variance and confidence of its prior; None: none
-    solver: str
-    tol: float
-    max_iter: int
-    verbose: int = 0
-    blocks: tuple[FeatureBlock, ...] = ()
     scaled: bool = True  # whether the prior of beta is multiplied by sigma^2
     student: StudentPrior | None = None  # None: normal noise
 
