@@ -273,11 +273,14 @@ def fit_rows_at(
             problem, last = renewed, None
         elif at is not None:
             problem = at.evidence.state.updated(problem)
+        before = np.inf if at is None else at.evidence.value
         evidence = row_evidence(problem, point.coef, sparse, plain)
         if point.held is None:
             at = _fitted(evidence, model, point, at and at.scales, last)
         else:
             at = _held(evidence, np.full(int(sparse.sum()), point.held), last)
+        if not renew and abs(before - at.evidence.value) < DIAL_NATS:
+            break
     assert at is not None
     state, inflation = at.evidence.state, 1.0
     if point.held is not None:

@@ -233,10 +233,12 @@ class RowCandidates(Candidates):
                     point = row_sparse_point(
                         shared.design, outcome, units, plan.back, settings.solver
                     )
+                shared = _with_nuisance(shared, point.component.likelihood)
                 parts[PATH.name], sizes[PATH.name] = (point.component,), point.effective
             for at in ROW_DIAL:
                 if at.name in wanted[t]:
                     fit = shared.fit_at(y, plan.model, at)
+                    shared = _with_nuisance(shared, fit.likelihood)
                     q = fit.posterior.moved(order, scale)
                     if plan.model.intercept:
                         q.mean[-1] += self.family.likelihood.shift
@@ -254,6 +256,11 @@ class RowCandidates(Candidates):
         each = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
         said = Predictive(each, mixture.weights, means + offset, variances)  # type: ignore[arg-type]
         return HeldOut(said.log_density(y), said.variance(), np.zeros(len(y)), said.mean())
+
+
+def _with_nuisance(shared: Any, likelihood: Likelihood | None) -> Any:
+    """The nuisance parameters of one fit are where the next begins, to save passes."""
+    return shared if likelihood is None else shared._replace(likelihood=likelihood)
 
 
 def choose_ends(

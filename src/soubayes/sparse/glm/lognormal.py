@@ -9,10 +9,14 @@ from scipy.optimize import minimize
 
 from soubayes.sparse.glm.likelihood import Array
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-FINE, FINE_WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
-FINE_WEIGHTS = FINE_WEIGHTS / FINE_WEIGHTS.sum()
+
+def _rule(count: int) -> tuple[Array, Array]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
+NARROW = 0.2  # standard deviation of t below which 3 nodes are exact to 1e-6
+FEW, SOME, FINE = _rule(3), _rule(5), _rule(15)
 
 
 @dataclass(frozen=True)
@@ -49,10 +53,11 @@ class LogNormal:
 
     @property
     def nodes(self) -> tuple[Array, Array]:
-        """Values of t and their weights: 5 of them, or the known one."""
+        """Values of t and their weights: 3 or 5 of them, or the known one."""
         if self.sd == 0.0:
             return np.array([self.mean]), np.ones(1)
-        return self.mean + self.sd * NODES, WEIGHTS
+        nodes, weights = FEW if self.sd < NARROW else SOME
+        return self.mean + self.sd * nodes, weights
 
     def moment(self, power: float) -> float:
         """E[exp(power t)]."""
@@ -63,7 +68,7 @@ class LogNormal:
 
         def objective(x: Array) -> float:
             q = replace(self, mean=float(x[0]), sd=float(np.exp(x[1])))
-            expected = FINE_WEIGHTS @ loss(q.mean + q.sd * FINE)
+            expected = FINE[1] @ loss(q.mean + q.sd * FINE[0])
             return float(expected) + confidence * q.kl
 
         start = np.array([self.mean, np.log(self.sd)])

@@ -1,5 +1,6 @@
 """Counts that vary more than Poisson counts: negative binomial with mean exp(eta)."""
 
+from functools import cache, lru_cache
 from typing import Self
 
 import numpy as np
@@ -11,10 +12,11 @@ from soubayes.sparse.glm.lognormal import LogNormal
 from soubayes.sparse.glm.poisson import Counts
 
 PRIOR = -1.0, 2.0  # mean and sd of the logarithm of the dispersion: about 0.007 to 20
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(20)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-GRID = np.linspace(-4.0, 4.0, 17)  # standard deviations of q(log dispersion) in an update
+GRID = np.linspace(-4.0, 4.0, 9)  # standard deviations of q(log dispersion) in an update
 LEAST = 0.02  # of such a standard deviation: the spacing of the grid stays above rounding
+# how many nodes average log(1 + exp(u)) over a normal u with at most this variance, to 1e-9
+ENOUGH = ((1e-12, 1), (0.02, 5), (0.2, 9), (1.0, 14), (np.inf, 24))
+MOST = 2**14  # counts up to which log Gamma is looked up
 
 
 class NegativeBinomial(Counts):
@@ -24,8 +26,12 @@ class NegativeBinomial(Counts):
 
         log y! + log Gamma(r) - log Gamma(y + r) + (y + r) log(1 + exp(eta - t)) - y (eta - t).
 
-    It is averaged over eta by 20 nodes, and over log a, whose prior is N(-1, 2^2), by 5. Where a
-    goes to 0 the counts are Poisson.
+    q(t) is normal, t ~ N(c, s^2), so that u = eta - t is, with the variance V = v + s^2, and
+
+        E[(y + r) log(1 + exp(u))] = y E[f(u)] + E[r] E[f(u - s^2)],   f(u) = log(1 + exp(u)),
+
+    because r = exp(t) tilts the normal distribution of t by s^2: averages of one variable. The
+    prior is log a ~ N(-1, 2^2). Where a goes to 0 the counts are Poisson.
     """
 
     def __init__(self, dispersion: LogNormal, confidence: float = 1.0) -> None:
@@ -41,19 +47,20 @@ class NegativeBinomial(Counts):
 
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
         """The loss averaged over the dispersion, and its derivatives in eta."""
-        log_a, weights = self.dispersion.nodes
-        parts = [_derivatives(eta, y, float(np.exp(-s)), -float(s)) for s in log_a]
-        loss, slope, curvature = (
-            sum(w * part[i] for w, part in zip(weights, parts, strict=True)) for i in range(3)
-        )
-        return loss, slope, curvature
+        return self._averaged(eta, np.zeros(()), y)
 
     def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
-        """By quadrature over eta and the dispersion."""
-        eta = mean[:, None] + np.sqrt(variance)[:, None] * NODES
-        parts = self.derivatives(eta, y[:, None])
-        loss, slope, curvature = (part @ WEIGHTS for part in parts)
+        """By quadrature over u."""
+        loss, slope, curvature = self._averaged(mean, variance, y)
         return RowTerms(loss, -slope, curvature, curvature)
+
+    def _averaged(self, mean: Array, variance: Array, y: Array) -> tuple[Array, Array, Array]:
+        q = self.dispersion
+        u, wide = mean + q.mean, variance + q.sd**2  # t = -log a
+        r = q.moment(-1.0)
+        one, two = _softplus(u, wide), _softplus(u - q.sd**2, wide)
+        loss, slope, curvature = (y * a + r * b for a, b in zip(one, two, strict=True))
+        return loss - y * u + _own(y, *q.nodes), slope - y, curvature
 
     def noise(self, eta: Array) -> Array:
         """mu + E[a] mu^2."""
@@ -86,11 +93,8 @@ class NegativeBinomial(Counts):
 
     def statistics(self, mean: Array, variance: Array, y: Array) -> tuple[Array, ...]:
         """The expected loss at every dispersion of a grid about the present q."""
-        eta = mean[:, None] + np.sqrt(variance)[:, None] * NODES
-        return tuple(
-            _derivatives(eta, y[:, None], float(np.exp(-s)), -float(s))[0] @ WEIGHTS
-            for s in self._grid
-        )
+        known = [NegativeBinomial(LogNormal.known(float(log_a))) for log_a in self._grid]
+        return tuple(one.terms(mean, variance, y).loss for one in known)
 
     def updated(self, totals: tuple[float, ...]) -> Self:
         """With the best q of the dispersion; the loss between the grid's points is a spline."""
@@ -108,10 +112,38 @@ class NegativeBinomial(Counts):
         return q.mean + max(q.sd, LEAST) * GRID
 
 
-def _derivatives(eta: Array, y: Array, r: float, t: float) -> tuple[Array, Array, Array]:
-    """The loss at a known dispersion, and its derivatives in eta."""
-    odds = np.exp(np.minimum(eta - t, 700.0))
-    share = odds / (1.0 + odds)
-    own = gammaln(y + 1.0) + gammaln(r) - gammaln(y + r)
-    loss = own + (y + r) * np.log1p(odds) - y * (eta - t)
-    return loss, (y + r) * share - y, (y + r) * share / (1.0 + odds)
+def _softplus(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+    """E[log(1 + exp(u))] for u ~ N(mean, variance), and its first two derivatives in the mean."""
+    most = float(np.max(variance, initial=0.0))
+    nodes, weights = _rule(next(count for bound, count in ENOUGH if most <= bound))
+    u = mean[..., None] + np.sqrt(variance)[..., None] * nodes
+    odds = np.exp(np.minimum(u, 700.0))
+    rest = 1.0 / (1.0 + odds)
+    share = odds * rest
+    return np.log1p(odds) @ weights, share @ weights, (share * rest) @ weights
+
+
+@cache
+def _rule(count: int) -> tuple[Array, Array]:
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
+def _own(y: Array, log_a: Array, weights: Array) -> Array:
+    """log y! + E[log Gamma(r) - log Gamma(y + r)]."""
+    top = int(np.max(y, initial=0.0))
+    if top > MOST:
+        return _constants(y, log_a, weights)
+    table = _table(1 << top.bit_length(), tuple(log_a.tolist()), tuple(weights.tolist()))
+    return table[y.astype(int)]
+
+
+@lru_cache(maxsize=64)
+def _table(top: int, log_a: tuple[float, ...], weights: tuple[float, ...]) -> Array:
+    """`_own` of the counts up to ``top``: it is asked for in every pass."""
+    return _constants(np.arange(top + 1.0), np.array(log_a), np.array(weights))
+
+
+def _constants(y: Array, log_a: Array, weights: Array) -> Array:
+    r = np.exp(-log_a)
+    return gammaln(y + 1.0) + (gammaln(r) - gammaln(y[..., None] + r)) @ weights
