@@ -1,11 +1,12 @@
-"""Counts, positive numbers and ordered classes beside glmnet: held-out deviance, F1, coverage, time.
+"""Counts and positive numbers beside glmnet: held-out deviance, F1, coverage, time.
 
     python benchmarks/families.py tables --seed 1 --out tables.csv
     python benchmarks/families.py simulated --seed 1000 --seeds 20 --out simulated.csv
     python benchmarks/families.py report tables.csv simulated.csv
 
-Tables are those of $SOUBAYES_DATA/tables, in 5 folds; glmnet chooses lambda by cv.glmnet (Rscript with
-the package glmnet). Every row of the output is one fit; a run that was stopped goes on where it was.
+Tables are those of $SOUBAYES_DATA/tables, in 5 folds; glmnet chooses lambda by cv.glmnet (needs
+Rscript with the package glmnet). Every row of the output is one fit; a run that was stopped goes on
+where it was.
 Settings were chosen with --seed 0 (folds) and simulated seeds below 1000.
 """
 
@@ -78,7 +79,7 @@ def read(name):
 
 
 def glmnet(family, X, y, new, offset, new_offset):
-    """Means of new rows, coefficients at lambda.min and lambda.1se, and CPU seconds of each peer."""
+    """Of each peer: means of new rows, coefficients at lambda.min and lambda.1se, CPU seconds."""
     with tempfile.TemporaryDirectory() as folder:
         parts = {"X": X, "y": y, "new": new, "offset": offset, "new_offset": new_offset}
         for name, part in parts.items():
@@ -183,7 +184,7 @@ def f1(found, coef):
 
 
 def run_simulated(args):
-    """Rows: design, seed, family, method, F1, coverage of all, coverage of kept signals, seconds."""
+    """Rows: design, seed, family, method, F1, coverage of all and of kept signals, seconds."""
     for seed in range(args.seed, args.seed + args.seeds):
         for family in ("poisson", "negative binomial", "gamma"):
             for design in DESIGNS:

@@ -35,3 +35,12 @@ def test_quantiles_of_counts_are_the_least_whole_number_that_reaches_the_level(l
     assert found[0] == np.floor(found[0]) >= 0
     assert said.cdf(found)[0] >= level
     assert said.cdf(found - 1.0)[0] < level
+
+
+def test_recalibration_widens_about_the_mean():
+    said = Predictive([Poisson()] * 2, WEIGHTS, MEANS, VARIANCES)
+    wide = said._replace(widen=4.0)
+    assert wide.variance()[0] == pytest.approx(4.0 * said.variance()[0])
+    high = said.quantile(0.95)[0] - said.mean()[0]
+    assert wide.quantile(0.95)[0] - said.mean()[0] == pytest.approx(2.0 * high, abs=0.51)
+    assert wide.quantile(0.001)[0] == 0.0

@@ -26,6 +26,7 @@ class Mixture:
 
     components: tuple[Component, ...]
     power: float = 1.0  # of the odds: recalibration of probabilities
+    widen: float = 1.0  # of the predictive variance of counts: their dispersion
 
     @property
     def weights(self) -> Array:

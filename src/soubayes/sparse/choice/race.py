@@ -17,7 +17,7 @@ from joblib import Parallel, delayed
 
 from soubayes.sparse.choice.folds import Splits
 from soubayes.sparse.choice.mixture import Mixture, centred
-from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring
+from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring, first_column
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.posterior import Component
@@ -300,10 +300,10 @@ class _Race:
         y, rows = self.task.targets[t], self.seen
         mean, variance = np.full((2, len(y)), np.nan)
         mean[rows], variance[rows] = scored.mean, scored.variance
-        y = y if y.ndim == 1 else y[:, 0]  # what stands beside it is not predicted
+        y = first_column(y)
         rows_seen = {"y": y, "mean": mean, "sd": np.sqrt(variance), "fold": self.fold}
         held = pd.DataFrame(rows_seen) if by_row else None
-        mixture = Mixture(tuple(parts), scored.power)
+        mixture = Mixture(tuple(parts), scored.power, scored.widen)
         return Choice(mixture, pd.DataFrame(columns), held, self.scoring.name)
 
     def _errors(self, t: int, scored: Scored) -> tuple[Array, Array]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logsumexp
+from scipy.special import expit, logsumexp, xlogy
 from scipy.stats import norm, t
 
 Array = np.ndarray
@@ -135,6 +135,7 @@ class Scored(NamedTuple):
     point: Array  # (rows,) what its loss is a function of: the mean, or the log odds
     power: float
     settled: bool  # whether further held-out rows would hardly change the recalibration
+    widen: float = 1.0  # what the predictive variances of counts are multiplied with
 
 
 class Scoring(NamedTuple):
@@ -252,6 +253,37 @@ def score_densities(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -
     return Scored(scores, w, np.ones(len(w)), none, none, mean, spread, mixed, 1.0, True)
 
 
+def score_counts(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
+    """Deviances of Poisson counts over their dispersion; the mixture's mean and widened variance.
+
+    Counts of real tables vary more than Poisson counts do. Their log probabilities would choose
+    fits that are unsure, because these come closest to that spread, and would be too sure of the
+    choice. A quasi-likelihood divides the deviance by the dispersion, at least 1: here the mean
+    deviance of the best candidate.
+    """
+    loss = poisson_deviance(y, said.mean)
+    dispersion = max(1.0, float(np.min(np.average(loss, axis=0, weights=weight))))
+    scores = -0.5 * weight[:, None] * loss / dispersion
+    w = predictive_weights(scores, more * CLASSES_POWER)
+    none, mean = np.full(len(w), np.nan), said.mean @ w
+    spread = (said.variance + (said.mean - mean[:, None]) ** 2) @ w
+    widen = inflation(first_column(y) - mean, spread, weight)
+    one = np.ones(len(w))
+    return Scored(scores, w, one, none, none, mean, widen * spread, mean, 1.0, True, widen=widen)
+
+
+def first_column(y: Array) -> Array:
+    """The targets, without what stands beside them."""
+    return y if y.ndim == 1 else y[:, 0]
+
+
+def poisson_deviance(y: Array, mean: Array) -> Array:
+    """2 [y log(y/mean) - (y - mean)] of every row, or (rows, candidates)."""
+    y, mean = first_column(y), np.maximum(mean, 1e-300)
+    y = y[:, None] if mean.ndim == 2 else y
+    return 2.0 * (xlogy(y, y / mean) - (y - mean))
+
+
 def _squares(y: Array, mean: Array) -> Array:
     return (y - mean) ** 2
 
@@ -274,4 +306,5 @@ def student_scoring(degrees: float) -> Scoring:
 
 FOLD_MOMENTS = Scoring("RMSE", score_moments, _squares, np.sqrt, NUMBERS_POWER, by_row=False)
 CLASSES = Scoring("log loss", score_classes, _log_loss, float, CLASSES_POWER)
+COUNTS = Scoring("mean deviance", score_counts, poisson_deviance, float, CLASSES_POWER)
 DENSITIES = Scoring("minus log density", score_densities, _minus, float, CLASSES_POWER)

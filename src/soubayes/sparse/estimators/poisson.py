@@ -3,6 +3,7 @@
 import numpy as np
 
 from soubayes.sparse.estimators.counts import CountRegression
+from soubayes.sparse.glm.fitting import CountCandidates
 from soubayes.sparse.glm.poisson import Poisson
 
 Array = np.ndarray
@@ -29,7 +30,7 @@ class SoUPoissonRegression(CountRegression):
         Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
     choice : {"prediction", "path"}, default="prediction"
         How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
-        log densities of held-out rows and predicts from their mixture. ``"path"`` follows
+        deviances of held-out rows and predicts from their mixture. ``"path"`` follows
         ``confidence_coef`` from 1 upwards and chooses a point by an information criterion.
     cv : "auto", int, splitter, list of (train, test) or None, default="auto"
         Folds of ``choice="prediction"``. ``"auto"`` is 5 folds or more. None means the path alone.
@@ -113,6 +114,10 @@ class SoUPoissonRegression(CountRegression):
     For :math:`\eta \sim N(m, v)` the expected loss is known: :math:`E[e^\eta] = e^{m + v/2}`. An
     exposure e, such as the time for which a row was observed, is the offset log e.
 
+    The choice by prediction compares deviances of held-out rows, divided by their mean where counts
+    vary more than Poisson counts do. Predictive standard deviations and quantiles are widened by
+    the dispersion of the held-out rows; ``log_density`` is that of Poisson counts.
+
     References
     ----------
     .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
@@ -131,6 +136,8 @@ class SoUPoissonRegression(CountRegression):
     array([[1., 7.],
            [0., 4.]])
     """
+
+    _candidates = CountCandidates
 
     def _likelihood(self) -> Poisson:
         return Poisson()

@@ -42,6 +42,8 @@ Array = np.ndarray
 class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     """One response; a subclass has ``_likelihood`` and predicts with ``_predictive``."""
 
+    _candidates: type[RowCandidates] = RowCandidates
+
     def __init__(
         self,
         *,
@@ -156,7 +158,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         elif offset is not None:
             name = type(family.likelihood).__name__
             raise ValueError(f"{name} is not a sum over rows and takes no offset; leave it out.")
-        return self._fit_candidates(RowCandidates(family), X, apart(y)[0], [y], weight, groups)
+        return self._fit_candidates(self._candidates(family), X, apart(y)[0], [y], weight, groups)
 
     def _fit_rows(self, rows: RowSource) -> Self:
         """From blocks of rows, in memory if they are few."""
@@ -205,7 +207,8 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         shift = row_offsets(offset, X.shape[0])
         likelihoods = [self._of(part.likelihood) for part in self.mixtures_[0].components]
         means = means if shift is None else means + shift
-        return Predictive(likelihoods, self.mixtures_[0].weights, means, variances)
+        mixture = self.mixtures_[0]
+        return Predictive(likelihoods, mixture.weights, means, variances, mixture.widen)
 
     def _of(self, likelihood: Likelihood | None) -> Any:
         """A likelihood with fitted nuisance parameters; None: there are none."""

@@ -17,7 +17,7 @@ from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
 from soubayes.sparse.choice.folds import LARGE
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Choice, Fits
-from soubayes.sparse.choice.scoring import DENSITIES, HeldOut
+from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, HeldOut
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.designs.standardise import (
     ColumnUnits,
@@ -256,6 +256,17 @@ class RowCandidates(Candidates):
         each = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
         said = Predictive(each, mixture.weights, means + offset, variances)  # type: ignore[arg-type]
         return HeldOut(said.log_density(y), said.variance(), np.zeros(len(y)), said.mean())
+
+
+class CountCandidates(RowCandidates):
+    """Candidates of Poisson counts, judged by their deviance."""
+
+    scoring = COUNTS
+
+    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
+        """The mean of y, which the deviance is a function of, and its variance."""
+        said = super().held_out(mixture, rows, y)
+        return said._replace(middle=said.mean)
 
 
 def _with_nuisance(shared: Any, likelihood: Likelihood | None) -> Any:

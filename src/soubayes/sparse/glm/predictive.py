@@ -24,6 +24,7 @@ class Predictive(NamedTuple):
     weights: Array
     means: Array
     variances: Array
+    widen: float = 1.0  # of the variance: recalibration, not part of the density
 
     def mean(self) -> Array:
         """E[y] of every row."""
@@ -34,7 +35,7 @@ class Predictive(NamedTuple):
         parts = zip(self.likelihoods, self.means, self.variances, strict=True)
         inside = np.stack([one.predict_variance(m, v) for one, m, v in parts])
         means = self._means()
-        return self.weights @ (inside + (means - self.weights @ means) ** 2)
+        return self.widen * (self.weights @ (inside + (means - self.weights @ means) ** 2))
 
     def log_density(self, y: Array) -> Array:
         """log p(y) of every row."""
@@ -64,7 +65,10 @@ class Predictive(NamedTuple):
             low, high = np.where(short, middle, low), np.where(short, high, middle)
             if (high - low <= (1.0 if first.whole else 1e-15 * np.abs(high))).all():
                 break
-        return high
+        if self.widen == 1.0:
+            return high
+        wide = np.maximum(centre + np.sqrt(self.widen) * (high - centre), first.lowest)
+        return np.round(wide) if first.whole else wide
 
     def _bracket(self, centre: Array, width: Array, beyond: Callable[[Array], Array]) -> Array:
         """An end of a bracket: farther out while the quantile lies ``beyond``."""
