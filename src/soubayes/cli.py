@@ -33,9 +33,11 @@ app = typer.Typer(
 console = Console()
 
 
-File = Annotated[Path, typer.Argument(help="A .csv, .tsv, .txt or .parquet file with a header.")]
+TableFile = Annotated[
+    Path, typer.Argument(help="A .csv, .tsv, .txt or .parquet file with a header.")
+]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
-Task = Annotated[str, typer.Option(help="auto, regression or classification.")]
+TaskOption = Annotated[str, typer.Option(help="auto, regression or classification.")]
 Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
 Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]
@@ -44,9 +46,9 @@ Decimal = Annotated[str, typer.Option(help="The decimal mark of a text file: aut
 
 @app.command()
 def fit(
-    file: File,
+    file: TableFile,
     target: Target,
-    task: Task = "auto",
+    task: TaskOption = "auto",
     missing: Missing = "impute",
     drop: Drop = None,
     date: Date = None,
@@ -78,9 +80,9 @@ def fit(
 
 @app.command()
 def explore(
-    file: File,
+    file: TableFile,
     target: Target,
-    task: Task = "auto",
+    task: TaskOption = "auto",
     missing: Missing = "impute",
     drop: Drop = None,
     date: Date = None,

@@ -1,7 +1,7 @@
 """Confidences: plain mappings from a block's name to gamma > 0, absent meaning 1."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -76,3 +76,11 @@ def shown(value: Any) -> str:
     ('3', "'a'", "'a'")
     """
     return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def check_choice(name: str, value: Any, allowed: Sequence[Any]) -> None:
+    """A parameter that is one of a few words."""
+    if value not in allowed:
+        raise ValueError(
+            f"{name} is {shown(value)}, but it must be one of {', '.join(map(repr, allowed))}."
+        )

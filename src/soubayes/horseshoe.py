@@ -103,7 +103,7 @@ def horseshoe_gibbs(
     return chains_for_arviz(posterior)
 
 
-class State(NamedTuple):
+class GibbsState(NamedTuple):
     """Where a chain stands; scales are squared, ``*_aux`` are the mixing variables."""
 
     coef: np.ndarray
@@ -114,10 +114,10 @@ class State(NamedTuple):
     global_aux: float
 
 
-Step = Callable[[State, np.random.Generator], State]
+GibbsStep = Callable[[GibbsState, np.random.Generator], GibbsState]
 
 
-def _problem(X: ArrayLike | None, y: ArrayLike, a: float, b: float) -> tuple[Step, int, int]:
+def _problem(X: ArrayLike | None, y: ArrayLike, a: float, b: float) -> tuple[GibbsStep, int, int]:
     """The step of a chain, the number of coefficients, and the replicates (0 for regression)."""
     if X is None:
         Y = check_array(y, dtype=np.float64, input_name="y")
@@ -126,10 +126,10 @@ def _problem(X: ArrayLike | None, y: ArrayLike, a: float, b: float) -> tuple[Ste
     return regression_step(design, response.astype(np.float64), a, b), design.shape[1], 0
 
 
-def _run(step: Step, p: int, draws: int, warmup: int, rng: np.random.Generator) -> dict:
+def _run(step: GibbsStep, p: int, draws: int, warmup: int, rng: np.random.Generator) -> dict:
     shapes = {"coef": (p,), "local_scale": (p,), "global_scale": (), "noise_variance": ()}
     kept = {name: np.empty((draws, *shape)) for name, shape in shapes.items()}
-    state = State(np.zeros(p), 1.0, np.ones(p), np.ones(p), 1.0, 1.0)
+    state = GibbsState(np.zeros(p), 1.0, np.ones(p), np.ones(p), 1.0, 1.0)
     for i in range(-warmup, draws):
         state = step(state, rng)
         if i >= 0:
@@ -140,25 +140,25 @@ def _run(step: Step, p: int, draws: int, warmup: int, rng: np.random.Generator) 
     return kept
 
 
-def regression_step(X: np.ndarray, y: np.ndarray, a: float, b: float) -> Step:
+def regression_step(X: np.ndarray, y: np.ndarray, a: float, b: float) -> GibbsStep:
     """One sweep: (beta, sigma^2) jointly given the scales, then the scales."""
     n, p = X.shape
     draw = _draw_tall(X, y) if p <= n else _draw_wide(X, y)
 
-    def step(state: State, rng: np.random.Generator) -> State:
+    def step(state: GibbsState, rng: np.random.Generator) -> GibbsState:
         coef, noise = draw(np.sqrt(state.local * state.global_), a + n / 2, b, rng)
         return _draw_scales(coef, noise, state, noise, rng)
 
     return step
 
 
-def normal_means_step(Y: np.ndarray, a: float, b: float) -> Step:
+def normal_means_step(Y: np.ndarray, a: float, b: float) -> GibbsStep:
     """One sweep for ``Y`` of shape (units, replicates); beta is independent over units."""
     units, n = Y.shape
     mean = Y.mean(axis=1)
     within = np.sum((Y - mean[:, None]) ** 2)
 
-    def step(state: State, rng: np.random.Generator) -> State:
+    def step(state: GibbsState, rng: np.random.Generator) -> GibbsState:
         precision = n / state.noise + 1.0 / (state.local * state.global_)
         coef = n / state.noise * mean / precision
         coef = coef + rng.standard_normal(units) / np.sqrt(precision)
@@ -225,8 +225,8 @@ _SMALLEST, _LARGEST = 1e-30, 1e30
 
 
 def _draw_scales(
-    coef: np.ndarray, noise: float, old: State, unit: float, rng: np.random.Generator
-) -> State:
+    coef: np.ndarray, noise: float, old: GibbsState, unit: float, rng: np.random.Generator
+) -> GibbsState:
     """The scales given beta, where beta_j ~ N(0, local_j global unit)."""
     squares = coef**2 / (2.0 * unit)
     p = len(coef)
@@ -236,7 +236,7 @@ def _draw_scales(
     rate = 1.0 / old.global_aux + np.sum(squares / local)
     global_ = float(np.clip(_inverse_gamma((p + 1) / 2, rate, rng), _SMALLEST, _LARGEST))
     global_aux = _inverse_gamma(1.0, 1.0 + 1.0 / global_, rng)
-    return State(coef, noise, local, local_aux, global_, global_aux)
+    return GibbsState(coef, noise, local, local_aux, global_, global_aux)
 
 
 def _inverse_gamma(shape: Any, rate: Any, rng: np.random.Generator) -> Any:

@@ -9,7 +9,15 @@ import pytest
 from scipy import integrate, stats
 
 from soubayes import diagnose, fit
-from soubayes.blackbox.flows import BINS, END, Spline, carried, chain_start, initial_flow, network
+from soubayes.blackbox.flows import (
+    END,
+    SPLINE_BINS,
+    Spline,
+    carried,
+    chain_start,
+    initial_flow,
+    network,
+)
 from soubayes.blackbox.guides import MOST_WEIGHTS, choose_guide
 from soubayes.blackbox.program import abstract_trace, double_precision
 from soubayes.blackbox.progress import PLATEAUS, WINDOW, reporting
@@ -26,7 +34,7 @@ def test_the_spline_is_a_bijection_with_its_derivative():
         return y, spline._inverse(y), slope, spline.log_abs_det_jacobian(x, y)
 
     with double_precision():
-        free = rng.normal(size=(3, 3 * BINS - 1))
+        free = rng.normal(size=(3, 3 * SPLINE_BINS - 1))
         x = rng.uniform(-END - 2, END + 2, size=(50, 3))
         x[:, 0].sort()
         y, back, slope, log_det = look(free, x)

@@ -8,8 +8,8 @@ from numpyro.infer.reparam import LocScaleReparam
 from scipy import optimize, stats
 
 from soubayes import fit
-from soubayes.blackbox.frame import Blocks, best_gaussian, root_of
-from soubayes.blackbox.verdict import log_weights, quality
+from soubayes.blackbox.frame import FrameBlocks, best_gaussian, root_of
+from soubayes.blackbox.verdict import guide_log_weights, quality
 
 REAL, POSITIVE = dist.constraints.real, dist.constraints.positive
 
@@ -33,7 +33,7 @@ def test_the_best_gaussian_of_a_quadratic_minimises_j(gammas):
     rng = np.random.default_rng(1)
     a = rng.normal(size=(4, 4))
     hessian, centre = a @ a.T + 0.1 * np.eye(4), rng.normal(size=4) * 100
-    blocks = Blocks((np.arange(2), np.arange(2, 4)), gammas, "chain")
+    blocks = FrameBlocks((np.arange(2), np.arange(2, 4)), gammas, "chain")
 
     def moments(mean, root, noise):
         u = mean + noise @ root.T - centre
@@ -57,12 +57,12 @@ def test_the_best_gaussian_of_a_quadratic_minimises_j(gammas):
 def test_guides_with_less_structure_ignore_the_rest_of_the_hessian():
     hessian = np.array([[4.0, 1.0, 0.5], [1.0, 2.0, 0.3], [0.5, 0.3, 1.0]])
     places, gammas = (np.arange(2), np.arange(2, 3)), (0.5, 2.0)
-    alone = root_of(hessian, Blocks(places, gammas, "none"))
+    alone = root_of(hessian, FrameBlocks(places, gammas, "none"))
     np.testing.assert_allclose(alone, np.diag(np.sqrt([0.5 / 4, 0.5 / 2, 2.0])))
-    block = root_of(hessian, Blocks(places, gammas, "block"))
+    block = root_of(hessian, FrameBlocks(places, gammas, "block"))
     np.testing.assert_allclose((block @ block.T)[:2, :2], 0.5 * np.linalg.inv(hessian[:2, :2]))
     assert not block[2, :2].any()
-    point = root_of(hessian, Blocks(places, (0.0, 2.0), "chain"))
+    point = root_of(hessian, FrameBlocks(places, (0.0, 2.0), "chain"))
     assert not point[:2].any()
     assert point[2, 2] == pytest.approx(np.sqrt(2.0))
 
@@ -243,12 +243,14 @@ def test_weights_at_unequal_confidences_are_right_to_first_order():
         "b": stats.norm.logpdf(b, 0.5 * a - 0.1, 1.0) - stats.norm.logpdf(b, 0.5 * a, 1.0),
     }
     integrand = 7.0 + sum(gammas[k] * part for k, part in parts.items())
-    found = log_weights(integrand, {"a": a, "b": b}, {"a": "a", "b": "b"}, gammas)
+    found = guide_log_weights(integrand, {"a": a, "b": b}, {"a": "a", "b": "b"}, gammas)
     exact = -parts["a"] - parts["b"]
     assert np.corrcoef(found, exact)[0, 1] > 0.99
     seen = quality(found, {"a": a, "b": b})
     assert seen.mean_error == pytest.approx(0.1, abs=0.04)
-    kept = log_weights(integrand, {"a": a, "b": b}, {"a": "a", "b": "b"}, {"a": np.inf, "b": 2.0})
+    kept = guide_log_weights(
+        integrand, {"a": a, "b": b}, {"a": "a", "b": "b"}, {"a": np.inf, "b": 2.0}
+    )
     assert abs(np.corrcoef(kept, a)[0, 1]) < 0.1  # a block at its prior is not off
 
 

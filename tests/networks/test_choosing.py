@@ -16,7 +16,7 @@ from soubayes.networks.learning import (
     TEMPERATURE_SD,
     LittleLearntWarning,
     fitted_temperature,
-    tempered,
+    tempered_probability,
 )
 
 SMALL = {"hidden": (8,), "epochs": 60, "batch_size": 40, "random_state": 0}
@@ -102,7 +102,7 @@ def test_temperature_has_the_lowest_penalised_loss():
 
     best = minimize_scalar(loss, bounds=(-2, 2), method="bounded").x
     assert fitted_temperature(p, codes, weight) == pytest.approx(np.exp(best), rel=1e-3)
-    np.testing.assert_allclose(tempered(p, 1.0), p)
+    np.testing.assert_allclose(tempered_probability(p, 1.0), p)
     assert fitted_temperature(p[:0], codes[:0], weight[:0]) == pytest.approx(1.0, abs=1e-3)
 
 

@@ -10,8 +10,8 @@ from soubayes.networks.compaction import (
     all_kept,
     information,
     information_read,
+    network_size,
     remove,
-    size_of,
     survivors,
 )
 from soubayes.networks.layers import mean_weights
@@ -125,6 +125,6 @@ def test_removing_silent_parts_changes_nothing_else(spec):
         rtol=1e-5,
         atol=1e-6,
     )
-    _, parameters = spec.cost(*size_of(spec, left))
+    _, parameters = spec.cost(*network_size(spec, left))
     assert sum(layer["mean"].size for layer in smaller) == parameters
     assert smaller[0]["global_mean"].shape == ()

@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression
 
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks import state, together
-from soubayes.networks.learning import fitted_temperature, tempered
+from soubayes.networks.learning import fitted_temperature, tempered_probability
 from soubayes.networks.mixtures import NormalMixture, stacking_weights
 from soubayes.networks.stacking import FACTORS
 from soubayes.networks.storage import read, write
@@ -204,7 +204,7 @@ def test_an_ensemble_for_classes_is_weighed_and_calibrated_by_rows_left_out(clas
         for k in range(2)
     ]
     mixed = np.tensordot(classes.path_["weight"].to_numpy(), members, 1)
-    expected = tempered(mixed, classes.temperature_)
+    expected = tempered_probability(mixed, classes.temperature_)
     np.testing.assert_allclose(classes.predict_proba(new), expected, rtol=1e-9)
     assert classes.score(*labels(60, seed=2)) > 0.5
     assert np.isneginf(classes.log_density(new[:1], ["never seen"]))

@@ -183,7 +183,7 @@ def test_the_smallest_network_within_one_standard_error_is_chosen(net):
 def test_auto_holds_rows_out_and_a_path_without_them_ends_at_its_last_confidence():
     X, y = table()
     auto = SoUNetRegressor(**{**PATH, "confidence_weights": "auto"}).fit(X[:111], y[:111])
-    assert auto.path_["confidence"].tolist() == list(path.CONFIDENCES)
+    assert auto.path_["confidence"].tolist() == list(path.DIAL_CONFIDENCES)
     assert "validation_loss" in auto.path_
     last = SoUNetRegressor(**{**PATH, "confidence_weights": [1.0, 0.3]}).fit(X[:100], y[:100])
     assert last._chosen == 1

@@ -3,7 +3,7 @@
 import pytest
 
 from soubayes.networks import progress as module
-from soubayes.networks.progress import describe, progress
+from soubayes.networks.progress import progress, progress_line
 from soubayes.networks.state import Run
 
 RUN = Run(
@@ -17,7 +17,7 @@ RUN = Run(
 
 
 def test_the_line_has_objective_units_and_speed():
-    assert describe(RUN) == "objective 123.457  active 12–7  2 epochs/s"
+    assert progress_line(RUN) == "objective 123.457  active 12–7  2 epochs/s"
 
 
 @pytest.mark.parametrize("rich", [True, False])

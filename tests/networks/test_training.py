@@ -51,7 +51,9 @@ def test_gradients_are_finite_at_confidence_1e_9_in_float32():
     @jax.value_and_grad
     def j(params):
         noise = draw_noise(spec, params["layers"], 100, jax.random.key(0))
-        return program.objective(spec, params, NONE, batch(), noise, np.float32(1.0), problem())[0]
+        return program.batch_objective(
+            spec, params, NONE, batch(), noise, np.float32(1.0), problem()
+        )[0]
 
     for extreme in (-30.0, 0.0, 20.0):
         run = state.start(spec, problem(), seed=0)
@@ -88,7 +90,7 @@ def test_objective_is_the_loss_plus_every_block_times_its_confidence():
     kl = jax.jit(program.block_kl, static_argnums=0)(spec, params, prob)
     noise = draw_noise(spec, params["layers"], 20, jax.random.key(3))
     now = noise, np.float32(0.5)
-    objective = jax.jit(program.objective, static_argnums=0)
+    objective = jax.jit(program.batch_objective, static_argnums=0)
     j, loss = objective(spec, params, NONE, batch(20), *now, prob)
     by_hand = (
         float(loss)
@@ -104,13 +106,13 @@ def test_objective_is_the_loss_plus_every_block_times_its_confidence():
 
 def test_one_compilation_a_shape(monkeypatch):
     traces = []
-    original = program.objective
+    original = program.batch_objective
 
     def counted(spec, params, *rest):
         traces.append(params["layers"][0]["mean"].shape)
         return original(spec, params, *rest)
 
-    monkeypatch.setattr(program, "objective", counted)
+    monkeypatch.setattr(program, "batch_objective", counted)
     X, y = curve()
     settings = {**SETTINGS, "hidden": (7,), "compact": False}
     SoUNetRegressor(**settings).fit(X, y)

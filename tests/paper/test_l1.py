@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
-from soubayes.paper.l1 import fit_l1, fit_l1_cv, objective, zero
+from soubayes.paper.l1 import fit_l1, fit_l1_cv, l1_objective, zero
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,9 @@ def test_default_tolerance_and_float32_cost_little(problem):
     X, y = problem
     for C in (0.1, 1.0):
         other = peer(X, y, C)
-        best = objective(other.decision_function(X), y, other.coef_, 1.0 / C)
+        best = l1_objective(other.decision_function(X), y, other.coef_, 1.0 / C)
         fit = fit_l1(X.astype(np.float32), y, C, zero(X))
-        assert objective(fit.decision_function(X), y, fit.coef, 1.0 / C) < best * (1.0 + 1e-5)
+        assert l1_objective(fit.decision_function(X), y, fit.coef, 1.0 / C) < best * (1.0 + 1e-5)
 
 
 def test_cross_validation_chooses_the_same_penalty(problem):

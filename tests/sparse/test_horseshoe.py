@@ -6,7 +6,13 @@ from arviz_stats.base import array_stats
 
 from soubayes import horseshoe_gibbs
 from soubayes.datasets import normal_means, wide_design
-from soubayes.horseshoe import State, _draw_tall, _draw_wide, normal_means_step, regression_step
+from soubayes.horseshoe import (
+    GibbsState,
+    _draw_tall,
+    _draw_wide,
+    normal_means_step,
+    regression_step,
+)
 
 
 def log_marginal(X, y, variance, a, b):
@@ -83,7 +89,7 @@ def departures_from_the_prior(rng, p, make_step, simulate, scaled, repeats=4000)
         global_ = 1 / global_aux / rng.standard_gamma(0.5)
         noise = 2 / rng.standard_gamma(3)
         sd = np.sqrt(local * global_ * (noise if scaled else 1))
-        return State(sd * rng.standard_normal(p), noise, local, aux, global_, global_aux)
+        return GibbsState(sd * rng.standard_normal(p), noise, local, aux, global_, global_aux)
 
     def functions(state):
         product = state.coef[0] * state.coef[-1]

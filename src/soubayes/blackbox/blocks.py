@@ -40,7 +40,7 @@ def assign_blocks(
     site of the guide depends on is read off its computation, not off the order of its lines.
     """
     order, owner = model_blocks(model_trace, groups)
-    check_groups(model, model_trace, owner, args, kwargs)
+    check_block_groups(model, model_trace, owner, args, kwargs)
     sites = [name for name in _latent(guide_trace) if name not in model_trace]
     missing = [name for name in _latent(model_trace) if name not in guide_trace]
     depends = _dependencies(guide, guide_trace, args, kwargs)
@@ -102,7 +102,7 @@ def model_blocks(
     return tuple(dict.fromkeys(owner.values())), owner
 
 
-def check_groups(
+def check_block_groups(
     model: Callable, model_trace: Any, owner: Mapping[str, str], args: Any, kwargs: Any
 ) -> None:
     """Refuse a block whose prior depends on a later block, so that it has none of its own.

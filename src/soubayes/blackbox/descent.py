@@ -10,10 +10,10 @@ import numpy as np
 from jax import random
 
 from soubayes.blackbox.polish import MOST_PARAMETERS, newton
-from soubayes.blackbox.program import CHUNK, Inputs, Program
-from soubayes.blackbox.progress import DECAY, LAST_RATE, PATIENCE, WINDOW, Report
+from soubayes.blackbox.program import DRAWS_CHUNK, Inputs, Program
+from soubayes.blackbox.progress import DECAY, LAST_RATE, PLATEAU_WINDOWS, WINDOW, Report
 
-JUDGES = 8  # chunks of common draws: the best of many windows on one chunk is too narrow a guide
+JUDGE_CHUNKS = 8  # of common draws: the best of many windows on one chunk is too narrow a guide
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Descent:
         self.traced = {b: jnp.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
         self.rate, self.tol = settings.learning_rate, settings.tol
         self.report, self.budget = settings.report, settings.steps
-        self.judges = [random.fold_in(random.key(20), i) for i in range(JUDGES)]  # common draws
+        # common draws
+        self.judges = [random.fold_in(random.key(20), i) for i in range(JUDGE_CHUNKS)]
         self.history: dict[str, list[float]] = {"step": [], "value": [], "learning_rate": []}
         self.steps = 0
         self.units: Any = None  # of the parameters, from the spreads of the priors
@@ -94,7 +95,7 @@ class Descent:
             if np.isfinite(value) and value <= best:
                 best, answer = value, average
             idle = 0 if gained > max(self.tol, 1e-7 * abs(best)) else idle + 1
-            if idle == PATIENCE:
+            if idle == PLATEAU_WINDOWS:
                 converged = rate <= LAST_RATE * self.rate
                 rate, idle, params = rate * DECAY, 0, answer
             if finite < 0.5 or (converged and not np.isfinite(value)):
@@ -126,7 +127,7 @@ class Descent:
     def polished(self, params: Any, key: Any, num_draws: int) -> tuple[Any, str]:
         """Newton's method on fixed draws, kept if other draws find it no worse."""
         size = size_of(params)
-        keys = random.split(key, -(-num_draws // CHUNK))
+        keys = random.split(key, -(-num_draws // DRAWS_CHUNK))
         given = (keys, self.traced, self.inputs)
         end = newton(
             lambda params: self.program.fixed_value_and_gradient(params, *given),
@@ -137,12 +138,13 @@ class Descent:
             self._report_newton,
         )
         # other draws than those on which ``params`` was the best of many
-        fresh = random.split(random.fold_in(key, 1), JUDGES)
+        fresh = random.split(random.fold_in(key, 1), JUDGE_CHUNKS)
         rise = np.asarray(self._judged(end.params, fresh) - self._judged(params, fresh))
         if not rise.mean() <= self.tol + 3 * rise.std() / np.sqrt(len(rise)):
             return params, (
-                f"polish lowered J on its own {len(keys) * CHUNK} draws and raised it on others, "
-                f"so it was not kept. The guide has {size} parameters: give polish= more draws."
+                f"polish lowered J on its own {len(keys) * DRAWS_CHUNK} draws but raised it on "
+                f"others, so it was not kept. The guide has {size} parameters: give polish= more "
+                "draws."
             )
         return end.params, "" if end.converged else "polishing ran out of steps; raise tol=."
 

@@ -17,17 +17,18 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
-BINS = 8
+SPLINE_BINS = 8
 END = 5.0  # beyond this many standard deviations the spline is the identity
-LEAST = 1e-3  # of a bin's share, and of a slope
-HIDDEN = 16
+LEAST_BIN = 1e-3  # of a bin's share, and of a slope
+FLOW_HIDDEN = 16
 MOST_LOG_SCALE = 4.0
 
 
 class Spline(Transform):
     """Rational quadratic splines (Durkan et al. 2019), one for each coordinate of a vector.
 
-    ``shape`` has a row of 3 * BINS - 1 free numbers for each coordinate; zeros are the identity.
+    ``shape`` has a row of 3 * SPLINE_BINS - 1 free numbers for each coordinate; zeros are the
+    identity.
     """
 
     domain = constraints.real_vector
@@ -65,17 +66,19 @@ class Spline(Transform):
 
     def _bin(self, at: Any, of_values: bool) -> list[Any]:
         """Left end, value there, width, height and both slopes of the bin that holds ``at``."""
-        widths, heights = (self.shape[:, i * BINS : (i + 1) * BINS] for i in (0, 1))
+        widths, heights = (self.shape[:, i * SPLINE_BINS : (i + 1) * SPLINE_BINS] for i in (0, 1))
         widths, heights = (2 * END * _shares(free) for free in (widths, heights))
         x = jnp.cumsum(widths, axis=1) - widths - END
         y = jnp.cumsum(heights, axis=1) - heights - END
         # softplus, moved so that 0 is the slope 1
-        inner = LEAST + jax.nn.softplus(self.shape[:, 2 * BINS :] + np.log(np.expm1(1 - LEAST)))
+        inner = LEAST_BIN + jax.nn.softplus(
+            self.shape[:, 2 * SPLINE_BINS :] + np.log(np.expm1(1 - LEAST_BIN))
+        )
         ends = jnp.ones_like(inner[:, :1])
         low, high = (jnp.concatenate(parts, axis=1) for parts in ([ends, inner], [inner, ends]))
         knots = y if of_values else x
         index = jnp.sum(at[..., None] >= knots[:, 1:], axis=-1)
-        here = jax.nn.one_hot(index, BINS, dtype=at.dtype)
+        here = jax.nn.one_hot(index, SPLINE_BINS, dtype=at.dtype)
         return [jnp.sum(here * each, axis=-1) for each in (x, y, widths, heights, low, high)]
 
     def tree_flatten(self) -> Any:
@@ -84,12 +87,12 @@ class Spline(Transform):
 
 def initial_flow(key: np.random.Generator, size: int, context: int, chain: bool) -> dict[str, Any]:
     """Parameters of a flow that is the identity, by the end of their names."""
-    params: dict[str, Any] = {"spline": np.zeros((size, 3 * BINS - 1))}
+    params: dict[str, Any] = {"spline": np.zeros((size, 3 * SPLINE_BINS - 1))}
     if chain:
         params["carry"] = np.zeros(size)
     if context:
-        params["hidden"] = key.normal(size=(HIDDEN, context + 1)) / np.sqrt(context + 1)
-        params["out"] = np.zeros(((3 if chain else 2) * size, HIDDEN))
+        params["hidden"] = key.normal(size=(FLOW_HIDDEN, context + 1)) / np.sqrt(context + 1)
+        params["out"] = np.zeros(((3 if chain else 2) * size, FLOW_HIDDEN))
     return params
 
 
@@ -143,4 +146,4 @@ def split_chain(tril: np.ndarray, step: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _shares(free: Any) -> Any:
-    return LEAST + (1 - BINS * LEAST) * jax.nn.softmax(free, axis=1)
+    return LEAST_BIN + (1 - SPLINE_BINS * LEAST_BIN) * jax.nn.softmax(free, axis=1)

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, solve_triangular
 from scipy.stats import norm, qmc
 
-MOST_STEPS = 100
+FRAME_STEPS = 100
 FEW, MANY = 32, 128  # draws while far from the minimum, and to end with
 LEAST_CURVATURE = 0.2  # of the present one in a step: a variance grows at most five times
 MOST_CURVATURE = 1e8  # of the present one in a step: more is lost in rounding
@@ -27,7 +27,7 @@ TOL = 1e-4  # nats
 GROWTH = 1e8  # of a standard deviation, in one run: the integral has no end there
 
 
-class Blocks(NamedTuple):
+class FrameBlocks(NamedTuple):
     """Where the coordinates of each block are, in order, and its confidence (0 for a point)."""
 
     places: tuple[np.ndarray, ...]
@@ -50,7 +50,7 @@ def best_gaussian(
     moments: Callable,
     mean: np.ndarray,
     sd: np.ndarray,
-    blocks: Blocks,
+    blocks: FrameBlocks,
     record: Callable[[tuple[float, float]], None],
 ) -> Gaussian | None:
     """The Gaussian of least J, from a start; None if U is not finite around it.
@@ -79,7 +79,7 @@ def _descend(
     moments: Callable,
     mean: np.ndarray,
     curvature: np.ndarray,
-    blocks: Blocks,
+    blocks: FrameBlocks,
     noise: np.ndarray,
     record: Callable[[tuple[float, float]], None],
 ) -> Gaussian | None:
@@ -90,7 +90,7 @@ def _descend(
         return None
     first = np.sqrt(np.diag(np.linalg.inv(curvature)))
     rate, idle = 1.0, 0
-    for _ in range(MOST_STEPS):
+    for _ in range(FRAME_STEPS):
         wanted, least = _bounded(hessian, curvature)
         while True:
             new_curvature = (1 - rate) * curvature + rate * wanted
@@ -118,7 +118,7 @@ def _descend(
 
 
 def _look(
-    moments: Callable, mean: np.ndarray, root: np.ndarray, noise: np.ndarray, blocks: Blocks
+    moments: Callable, mean: np.ndarray, root: np.ndarray, noise: np.ndarray, blocks: FrameBlocks
 ) -> tuple[float, np.ndarray, np.ndarray]:
     # always as many draws at once, so that one program is compiled
     parts = [moments(mean, root, noise[i : i + FEW]) for i in range(0, len(noise), FEW)]
@@ -143,7 +143,7 @@ def _bounded(hessian: np.ndarray, curvature: np.ndarray) -> tuple[np.ndarray, fl
     return 0.5 * (kept + kept.T), float(values[0])
 
 
-def root_of(curvature: np.ndarray, blocks: Blocks) -> np.ndarray:
+def root_of(curvature: np.ndarray, blocks: FrameBlocks) -> np.ndarray:
     """The root of the covariance of the best q for a quadratic U with this Hessian.
 
     Rows of a point are 0. In a chain u_k = -A^-1 B u_<k + sqrt(gamma_k) A^-1/2 e_k, where A and B
@@ -175,7 +175,7 @@ def root_of(curvature: np.ndarray, blocks: Blocks) -> np.ndarray:
     return root
 
 
-def _before(blocks: Blocks, k: int) -> np.ndarray:
+def _before(blocks: FrameBlocks, k: int) -> np.ndarray:
     """Coordinates of the earlier blocks that vary."""
     parts = [p for p, g in zip(blocks.places[:k], blocks.gammas[:k], strict=True) if g > 0]
     return np.concatenate(parts) if parts else np.empty(0, int)

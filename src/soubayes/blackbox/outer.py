@@ -16,7 +16,7 @@ KEPT = 8  # states kept of every outer chain
 THIN = 2  # moves between two of them
 TIMED = 4096  # evaluations of the model by which the cost is estimated
 OVERHEAD = 1e-7  # seconds of an evaluation besides the model, measured on models of one line
-AGAIN = 3  # fresh inner estimates at every final state, for their error
+OUTER_REPEATS = 3  # fresh inner estimates at every final state, for their error
 
 
 class Sampled(NamedTuple):
@@ -38,7 +38,7 @@ class Outer:
         self.replicates, self.count = replicates, replicates * levels.sizes[0]
         self.look = jax.jit(jax.vmap(self._look))
         self.accepted: list[float] = []
-        self.looks = 1 + len(levels.schedule) * levels.moves + KEPT * THIN + AGAIN
+        self.looks = 1 + len(levels.schedule) * levels.moves + KEPT * THIN + OUTER_REPEATS
         self.bar: Any = None
 
     def evaluations(self) -> float:
@@ -66,7 +66,7 @@ class Outer:
             for _ in range(THIN):
                 states = self._move(states, 1.0)
             kept.append(states)
-        again = [self._see(states["u"])["log_z"] for _ in range(AGAIN)]
+        again = [self._see(states["u"])["log_z"] for _ in range(OUTER_REPEATS)]
         return self._result(log_z, kept, np.stack(again, axis=1), num_draws)
 
     def _start(self, key: Any) -> Any:

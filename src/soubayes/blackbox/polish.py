@@ -17,7 +17,7 @@ from jax.flatten_util import ravel_pytree
 from numpyro.primitives import Messenger
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-MOST_STEPS = 200
+POLISH_STEPS = 200
 MOST_PARAMETERS = 2000  # the Hessian is dense
 MOST_DAMPING = 1e12
 
@@ -48,7 +48,7 @@ def newton(
     )
     x, damping = flat, max(1e-2, tol)
     value, gradient = _at(value_and_gradient, params)
-    for step in range(MOST_STEPS):
+    for step in range(POLISH_STEPS):
         curvature = np.asarray(hessian(unravel(x)))
         curvature = 0.5 * (curvature + curvature.T)
         while True:

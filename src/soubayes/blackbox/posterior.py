@@ -16,8 +16,8 @@ from numpyro.infer import Predictive
 
 from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.flat import flat_blocks
-from soubayes.blackbox.program import CHUNK, Inputs, Program, abstract_trace, double_precision
-from soubayes.blackbox.verdict import Quality, log_weights, quality, unchecked
+from soubayes.blackbox.program import DRAWS_CHUNK, Inputs, Program, abstract_trace, double_precision
+from soubayes.blackbox.verdict import Quality, guide_log_weights, quality, unchecked
 from soubayes.results import printed, to_inference_data
 from soubayes.weighted import interval, table_of
 
@@ -455,7 +455,7 @@ def _quality(
         return unchecked(
             "a block's KL was replaced by another divergence, and no weights are known"
         )
-    return quality(log_weights(objective, draws, owner, gammas), draws)
+    return quality(guide_log_weights(objective, draws, owner, gammas), draws)
 
 
 def pointwise(
@@ -499,7 +499,8 @@ def _draw(
     """Integrand, loss, KL terms and values of n draws, by compiled chunks."""
     traced = {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
     chunks = [
-        program.draws(params, random.fold_in(key, i), traced, inputs) for i in range(-(-n // CHUNK))
+        program.draws(params, random.fold_in(key, i), traced, inputs)
+        for i in range(-(-n // DRAWS_CHUNK))
     ]
     joined = jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)
     return joined.objective, joined.loss, joined.kl, joined.values

@@ -22,7 +22,7 @@ from soubayes.blackbox.guides import initial_params, make_guide, unconstrained
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.polish import mirrored
 
-CHUNK = 256  # draws of one compiled evaluation
+DRAWS_CHUNK = 256  # draws of one compiled evaluation
 #: Compiling is most of a fit. XLA's older code generator, one module instead of many and fewer
 #: passes of LLVM take a third off it, and a fit runs as fast.
 FAST = {
@@ -289,7 +289,7 @@ class Program:
         return params, momentum, average, jnp.mean(finite)
 
     def _fixed(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Any:
-        """J on `CHUNK` draws in mirrored pairs, a smooth function of the parameters."""
+        """J on `DRAWS_CHUNK` draws in mirrored pairs, a smooth function of the parameters."""
         blocks = self.latent_blocks(*self.plan.arguments(inputs.arrays))
         free = frozenset(site for site, block in blocks.items() if block in self.plan.prior)
 
@@ -299,7 +299,9 @@ class Program:
 
         pair = jax.vmap(one, in_axes=(None, 0))
         signs = jnp.array([1.0, -1.0])
-        return jnp.mean(jax.vmap(pair, in_axes=(0, None))(random.split(key, CHUNK // 2), signs))
+        return jnp.mean(
+            jax.vmap(pair, in_axes=(0, None))(random.split(key, DRAWS_CHUNK // 2), signs)
+        )
 
     def _fixed_value_and_gradient(self, params: Any, keys: Any, gammas: Any, inputs: Inputs) -> Any:
         each = jax.value_and_grad(self._fixed)
@@ -316,9 +318,9 @@ class Program:
         return jax.lax.map(row, jnp.eye(flat.size))
 
     def _draws(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Terms:
-        """`CHUNK` draws with the integrand of J at each; no closed form, since at the exact
+        """`DRAWS_CHUNK` draws with the integrand of J at each; no closed form, since at the exact
         answer the Monte Carlo integrand is constant (Theorem 1) and its error vanishes."""
-        keys = random.split(key, CHUNK)
+        keys = random.split(key, DRAWS_CHUNK)
         return jax.vmap(lambda k: self._terms(k, params, gammas, inputs, analytic=False))(keys)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 WINDOW = 100  # steps at one learning rate between two looks at the objective
-PATIENCE = 5  # windows without a gain that make a plateau: tails of a flow are slow
+PLATEAU_WINDOWS = 5  # windows without a gain that make a plateau: tails of a flow are slow
 DECAY = 0.3
 LAST_RATE = 1e-3  # of the first: the run ends on a plateau at this rate
 PLATEAUS = 1 + int(np.ceil(np.log(LAST_RATE) / np.log(DECAY)))
@@ -24,7 +24,7 @@ def reporting(progress: bool | Report) -> Iterator[Report]:
     elif not progress:
         yield lambda row: None
     else:
-        with tqdm(total=WINDOW * PATIENCE * PLATEAUS, unit="step", desc="fit") as bar:
+        with tqdm(total=WINDOW * PLATEAU_WINDOWS * PLATEAUS, unit="step", desc="fit") as bar:
             yield _Bar(bar)
 
 
@@ -43,7 +43,7 @@ class _Bar:
         rate = row["learning_rate"]
         self.rates[rate] = self.rates.get(rate, 0) + 1
         done = list(self.rates.values())[1:-1]
-        each = WINDOW * (np.mean(done) if done else PATIENCE + 1)
+        each = WINDOW * (np.mean(done) if done else PLATEAU_WINDOWS + 1)
         self.bar.total = round(row["step"] + each * max(0, PLATEAUS - len(self.rates)))
         self.bar.set_postfix_str(f"J {row['value']:.4f}", refresh=False)
         self.bar.update(int(row["step"]) - self.bar.n)

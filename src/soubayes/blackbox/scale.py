@@ -9,10 +9,10 @@ from jax import random
 
 from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.flows import split_chain
-from soubayes.blackbox.frame import Blocks, Gaussian, best_gaussian
+from soubayes.blackbox.frame import FrameBlocks, Gaussian, best_gaussian
 from soubayes.blackbox.guides import FRAME, of_prior
 from soubayes.blackbox.program import Program, abstract_trace, chains, has_params, subsampled
-from soubayes.blackbox.verdict import TRUSTED, Quality, log_weights, quality
+from soubayes.blackbox.verdict import TRUSTED, Quality, guide_log_weights, quality
 
 MOST_COORDINATES = 200  # beyond these a Hessian for every draw costs more than it spares
 STARTS_WITHIN = 2.0  # unconstrained coordinates of further starts, as in Stan
@@ -102,7 +102,7 @@ def at_scale(
     if not np.all(np.isfinite(integrand)):
         integrand = np.where(np.isfinite(integrand), integrand, 1e10)
     drawn = {name: at[:, place] for name, place in places.items()}
-    log_w = log_weights(integrand, drawn, free, gammas)
+    log_w = guide_log_weights(integrand, drawn, free, gammas)
     return Scaled(
         best,
         places,
@@ -148,10 +148,10 @@ def is_constant(name: str) -> bool:
 
 def _blocks(
     places: dict[str, np.ndarray], owner: dict[str, str], gammas: dict[str, float], joint: str
-) -> Blocks:
+) -> FrameBlocks:
     order = list(dict.fromkeys(owner.values()))
     together = [np.concatenate([places[s] for s in places if owner[s] == b]) for b in order]
-    return Blocks(tuple(together), tuple(gammas[b] for b in order), joint)
+    return FrameBlocks(tuple(together), tuple(gammas[b] for b in order), joint)
 
 
 def _start(

@@ -40,8 +40,8 @@ from soubayes.blackbox.verdict import ROUGH, TRUSTED, USELESS
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
 #: location it surrounds, and a block is made an explicit point estimate.
 SMALLEST_CONFIDENCE = 1e-18
-MOST_STEPS = 20_000
-ALONE = 30.0  # taken off the logit of the share of a prior: the guide follows nothing
+FIT_STEPS = 20_000
+UNSHARED = 30.0  # taken off the logit of the share of a prior: the guide follows nothing
 POLISH = 1024  # draws of Newton's method where it runs by itself
 JOINT_GUIDES = ("conditional", "flow")
 MOST_POLISHED = 300  # parameters for that: its Hessian costs as many gradients
@@ -204,7 +204,7 @@ def fit(
             skeleton,
         )
         upgrade = guide == "auto" and polish in (0, "auto") and may_flow(sites, owner)
-        task = Task(plan, gammas, arrays, as_key(random_state), settings, start, upgrade, reason)
+        task = FitTask(plan, gammas, arrays, as_key(random_state), settings, start, upgrade, reason)
         try:
             posterior = _solve(task)
         except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
@@ -220,7 +220,7 @@ def fit(
     return posterior
 
 
-class Task(NamedTuple):
+class FitTask(NamedTuple):
     """Everything that a fit is given, checked."""
 
     plan: Plan
@@ -233,7 +233,7 @@ class Task(NamedTuple):
     reason: str  # why this guide
 
 
-def _solve(task: Task) -> SoUPosterior:
+def _solve(task: FitTask) -> SoUPosterior:
     """The fit at the posterior's scale where that can be found, else at the prior's."""
     plan = task.plan
     scaled = None
@@ -245,7 +245,7 @@ def _solve(task: Task) -> SoUPosterior:
     return _from_start(task) if scaled is None else _from_gaussian(task, scaled)
 
 
-class Stage(NamedTuple):
+class FitStage(NamedTuple):
     """One guide with its coordinates, and where its parameters start (None: by themselves)."""
 
     program: Program
@@ -254,7 +254,7 @@ class Stage(NamedTuple):
     reason: str
 
 
-def _from_gaussian(task: Task, scaled: Scaled) -> SoUPosterior:
+def _from_gaussian(task: FitTask, scaled: Scaled) -> SoUPosterior:
     """The best Gaussian itself if it is good enough, else a guide that starts there."""
     kind, reason = str(task.plan.guide), task.reason
     good = scaled.enough if task.upgrade else scaled.exact
@@ -264,15 +264,15 @@ def _from_gaussian(task: Task, scaled: Scaled) -> SoUPosterior:
         reason = f"the integrand of J varied by {scaled.spread:.2f} nats under the best Gaussian"
     frame, begun = in_frame(scaled, kind)
     program = _program(task.plan._replace(guide=kind, framed=True))
-    stage = Stage(program, Inputs(task.arrays, frame), begun, reason)
+    stage = FitStage(program, Inputs(task.arrays, frame), begun, reason)
     if not enough:
         return _descended(task, stage)
     params = program.start(task.key, _traced(task.gammas), stage.inputs, spread=False)[0]
-    alone = {name: x - ALONE if name.endswith(":follow") else x for name, x in params.items()}
+    alone = {name: x - UNSHARED if name.endswith(":follow") else x for name, x in params.items()}
     return _evaluated(task, stage, alone, scaled.history, "", polished=False)
 
 
-def _from_start(task: Task) -> SoUPosterior:
+def _from_start(task: FitTask) -> SoUPosterior:
     """From the user's start, or at the scale of the priors; a flow starts at the conditional."""
     plan, reason = task.plan, task.reason
     given = dict(task.start or {})
@@ -281,7 +281,7 @@ def _from_start(task: Task) -> SoUPosterior:
     first = plan._replace(guide="conditional") if staged else plan
     inputs = Inputs(task.arrays, jax.tree.map(lambda x: jax.numpy.asarray(x, float), frame))
     start = None if task.start is None else given
-    stage = Stage(_program(first._replace(framed=bool(frame))), inputs, start, reason)
+    stage = FitStage(_program(first._replace(framed=bool(frame))), inputs, start, reason)
     posterior = _descended(task, stage, polish=not staged)
     if task.upgrade and too_small(posterior):
         staged, spread = True, posterior.quality.spread
@@ -294,7 +294,7 @@ def _from_start(task: Task) -> SoUPosterior:
     return _descended(task, stage._replace(program=flow, start=begun, reason=reason))
 
 
-def _descended(task: Task, stage: Stage, polish: bool = True) -> SoUPosterior:
+def _descended(task: FitTask, stage: FitStage, polish: bool = True) -> SoUPosterior:
     """Adam to convergence, then Newton's method where it is asked for or pays."""
     settings, key = task.settings, task.key
     run = Descent(stage.program, task.gammas, stage.inputs, settings)
@@ -318,7 +318,7 @@ def _descended(task: Task, stage: Stage, polish: bool = True) -> SoUPosterior:
 
 
 def _evaluated(
-    task: Task, stage: Stage, params: Any, history: Any, trouble: str, polished: bool
+    task: FitTask, stage: FitStage, params: Any, history: Any, trouble: str, polished: bool
 ) -> SoUPosterior:
     kind = stage.program.plan.guide
     return evaluate(
@@ -366,7 +366,7 @@ def _check_settings(
         )
     if check not in (None, "nuts"):
         raise ValueError(f"check is {check!r}, but it must be None or 'nuts'.")
-    return MOST_STEPS if steps == "auto" else int(steps)
+    return FIT_STEPS if steps == "auto" else int(steps)
 
 
 def _names(members: str | Iterable[str]) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ class Quality:
     tail: float
 
 
-def log_weights(
+def guide_log_weights(
     integrand: np.ndarray,
     draws: Mapping[str, np.ndarray],
     owner: Mapping[str, str],

@@ -16,7 +16,7 @@ MOST_CENTRES = 4000  # draws that carry a kernel, so that time is linear in the 
 CENTRES = 2000  # of them while bandwidths are chosen
 SCORED = 200  # draws that judge the bandwidths
 PLACES = 400  # of the grid that stands for one coordinate alone
-CHUNK = 500
+KERNEL_CHUNK = 500
 FLOOR = 0.1  # draws' worth of a wide normal, for places that no kernel reaches
 X_BANDWIDTHS = np.geomspace(0.05, 0.6, 7)
 CONTEXT_BANDWIDTHS = np.geomspace(0.08, 2.5, 8)
@@ -81,8 +81,8 @@ def kernel_log_density(
         total, mass = _alone(x, around, widths.x), np.full(len(x), float(len(around)))
     else:
         total, mass = np.empty(len(x)), np.empty(len(x))
-        for start in range(0, len(x), CHUNK):
-            here = slice(start, start + CHUNK)
+        for start in range(0, len(x), KERNEL_CHUNK):
+            here = slice(start, start + KERNEL_CHUNK)
             weights = np.exp(-0.5 * _distances(context[here], among) / widths.context**2)
             kernel = np.exp(-0.5 * ((x[here, None] - around) / widths.x) ** 2)
             total[here] = np.einsum("ij,ij->i", weights, kernel)

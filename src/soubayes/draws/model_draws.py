@@ -11,7 +11,7 @@ from jax import random
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 
-from soubayes.blackbox.blocks import check_groups, check_scans, model_blocks, scans
+from soubayes.blackbox.blocks import check_block_groups, check_scans, model_blocks, scans
 from soubayes.blackbox.elbo import site_log_prob
 from soubayes.blackbox.flat import check_flat, is_flat
 from soubayes.blackbox.guides import underlying_normal
@@ -57,7 +57,7 @@ def from_model(
         sites = _sites(scanned, args, kwargs)
         order, owner = model_blocks(sites, groups)
         check_scans(scanned.sites, owner)
-        check_groups(seed(model, random.key(0)), sites, owner, args, kwargs)
+        check_block_groups(seed(model, random.key(0)), sites, owner, args, kwargs)
         check_flat(seed(model, random.key(0)), sites, owner, args, kwargs)
         flat, chains = _flat(draws, sites, owner)
         latent = {name: jnp.asarray(flat[name]) for name in owner}

@@ -11,7 +11,7 @@ from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
 from soubayes.draws.ratios import ratios
 from soubayes.draws.sensitivity import known_draws, standard_error
-from soubayes.draws.weights import Weights, influence, log_weights, normalised
+from soubayes.draws.weights import Weights, influence, log_weights, normalised_weights
 from soubayes.results import pareto_smoothed, printed
 from soubayes.threads import SMALL, solver_threads
 from soubayes.weighted import WeightedDraws, interval, weighted_mean
@@ -266,7 +266,7 @@ def _checked(
 ) -> Reweighted:
     log_weight = parts.log_weight
     khat = pareto_smoothed(log_weight)[1]
-    weights = normalised(log_weight)
+    weights = normalised_weights(log_weight)
     effective = float(1 / np.sum(weights**2))
     gaps = np.stack([other - log_weight for other in others])
     gaps -= (gaps @ weights)[:, None]
@@ -283,6 +283,6 @@ def _checked(
             f"the draws do not reach the confidences {gammas}: {', and '.join(trouble)}. Fit it "
             "with soubayes.fit."
         )
-    simpler = tuple(normalised(other) for other in others[2:])  # after those of two halves
+    simpler = tuple(normalised_weights(other) for other in others[2:])  # after those of two halves
     quantities = draws.quantities
     return Reweighted(gammas, quantities, weights, khat, effective, error, draws, parts, simpler)

@@ -21,7 +21,7 @@ MOST_KNOWN = 0.95  # share of a posterior's precision that its prior can have
 LEAST_KNOWN = 1e-3  # share below which the prior says nothing, and nothing surprises it
 SURELY = 4.0  # standard errors below 0 at which a KL cannot be one
 SURPRISE = 0.055  # two-sided; of data sets drawn from the prior as many are called a conflict
-LARGE = 0.1  # posterior sds by which a mean moves with a log confidence or a power of the prior
+LARGE_MOVE = 0.1  # posterior sds that a mean moves with a log confidence or a power of the prior
 
 
 def sensitivity_from_draws(
@@ -351,18 +351,18 @@ def _largest(change: np.ndarray, error: np.ndarray) -> float:
 
 def _unclear(change: np.ndarray, error: np.ndarray) -> bool:
     """Whether the errors hide a large change of some mean, and none is large beyond doubt."""
-    return bool(np.any(error > LARGE) and not np.any(abs(change) - 2 * error > LARGE))
+    return bool(np.any(error > LARGE_MOVE) and not np.any(abs(change) - 2 * error > LARGE_MOVE))
 
 
 def _diagnosis(confidence: list[float], prior: list[float], surprising: bool) -> str:
     """In words, from the largest changes of a mean and of an sd, and from the prior's surprise."""
-    if min(confidence[0], prior[0]) > LARGE:
+    if min(confidence[0], prior[0]) > LARGE_MOVE:
         return "prior-data conflict" if surprising else "informed by prior and data"
-    if min(max(confidence), max(prior)) > LARGE:
+    if min(max(confidence), max(prior)) > LARGE_MOVE:
         return "prior and data agree"
-    if max(prior) > LARGE:
+    if max(prior) > LARGE_MOVE:
         return "strong prior or weak likelihood"
-    return "informed by the data" if max(confidence) > LARGE else "no sensitivity"
+    return "informed by the data" if max(confidence) > LARGE_MOVE else "no sensitivity"
 
 
 def surprise(draws: Draws, block: str) -> float:

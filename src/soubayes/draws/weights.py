@@ -143,7 +143,7 @@ def _log_link(features: np.ndarray, log_values: np.ndarray) -> np.ndarray:
     return np.clip(features @ coef, -60, 30) + top
 
 
-def normalised(log_weight: np.ndarray) -> np.ndarray:
+def normalised_weights(log_weight: np.ndarray) -> np.ndarray:
     """Weights that sum to 1."""
     weights = np.exp(log_weight - log_weight.max())
     return weights / weights.sum()

@@ -15,7 +15,7 @@ from soubayes.exact.solve import solve_exact
 from soubayes.results import coordinates
 
 Solver = Callable[[Any, Mapping[str, float]], ExactPosterior]
-SMALLEST, LARGEST = 1e-9, 1e9
+SMALLEST_GAMMA, LARGEST_GAMMA = 1e-9, 1e9
 
 
 def confidence_path(
@@ -180,7 +180,7 @@ def match_radius(
     inside = edge
     while here * step > 0:
         inside, edge = edge, edge + step
-        if not np.log(SMALLEST) <= edge <= np.log(LARGEST):
+        if not np.log(SMALLEST_GAMMA) <= edge <= np.log(LARGEST_GAMMA):
             raise ValueError(
                 f"the KL of block {name!r} cannot be {radius} nats: it is "
                 f"{radius * np.exp(here):.4g} at confidence {np.exp(inside):.2g} and stays on that "

@@ -271,7 +271,7 @@ class NodePosterior(ExactPosterior):
         for k, _ in enumerate(engine.stages):
             with np.errstate(all="ignore"):
                 draws = [
-                    draw(engine, k, [c[i : i + 4096] for c in context], min(4096, n - i), rng)
+                    draw_exact(engine, k, [c[i : i + 4096] for c in context], min(4096, n - i), rng)
                     for i in range(0, n, 4096)
                 ]
             context.append(np.concatenate(draws) if draws else np.zeros(0))
@@ -386,7 +386,7 @@ class Marginal:
         return value
 
 
-def draw(
+def draw_exact(
     engine: Engine,
     k: int,
     context: Sequence[np.ndarray],

@@ -11,13 +11,13 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
-from soubayes._types import Blocks
+from soubayes._types import RowBlocks
 from soubayes.networks import learning, path, storage
 from soubayes.networks.feeding import ArraySource, Chunk
 from soubayes.networks.fitted import FittedNet
 from soubayes.networks.intake import Intake
 from soubayes.networks.layers import mean_weights
-from soubayes.networks.plan import Before, Data, TrainingPlan, make_plan
+from soubayes.networks.plan import Before, TrainingData, TrainingPlan, make_plan
 from soubayes.networks.prediction import forward_weights
 from soubayes.networks.progress import Reporter, progress
 from soubayes.networks.settings import check_settings
@@ -38,7 +38,7 @@ class BaseNet(FittedNet, Intake):
 
     def fit(
         self,
-        X: ArrayLike | Blocks,
+        X: ArrayLike | RowBlocks,
         y: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         *,
@@ -106,7 +106,7 @@ class BaseNet(FittedNet, Intake):
                 raise
         return run
 
-    def _refit(self, data: Data) -> None:
+    def _refit(self, data: TrainingData) -> None:
         """Train the chosen network further, on all rows."""
         assert data.held_out is not None
         chosen, table, history, ends = self._chosen, self.path_, self.history_, list(self._ends)
@@ -134,7 +134,7 @@ class BaseNet(FittedNet, Intake):
         rows["epoch"] = np.arange(1, len(rows["epoch"]) + 1)
         value = np.where(np.arange(len(ends)) == chosen, self.value_, table["value"])
         self._set_fitted(plan.spec, ends, rows)
-        self.path_ = table.assign(**path.describe(plan.spec, ends), value=value)
+        self.path_ = table.assign(**path.path_columns(plan.spec, ends), value=value)
         self._use(chosen)
 
     def _last_network(self) -> Before | None:
@@ -160,7 +160,7 @@ class BaseNet(FittedNet, Intake):
 
     def _take_in(
         self, X: Any, y: Any, sample_weight: Any, X_val: Any, y_val: Any, before: Before | None
-    ) -> Data:
+    ) -> TrainingData:
         """Checks, sizes and scales of the data, and the rows that are held out."""
         scales = {} if before is None else self._scales()
         source = self._source(X, y, sample_weight)
@@ -185,7 +185,7 @@ class BaseNet(FittedNet, Intake):
                 n -= len(held_out.X)
         self._go_on_with(scales)
         self._resolve(n, before)
-        return Data(source, whole, held_out, own, n, weight, seed)
+        return TrainingData(source, whole, held_out, own, n, weight, seed)
 
     def _resolve(self, n: int, before: Before | None) -> None:
         """What "auto" is for these data; a network to go on from has decided it already."""
@@ -244,7 +244,7 @@ class BaseNet(FittedNet, Intake):
         self._set_fitted(spec, ends, storage.columns(run.rows[: run.epoch]))
         table: dict[str, Any] = {
             "confidence": list(values)[: len(ends)],
-            **path.describe(spec, ends),
+            **path.path_columns(spec, ends),
             "value": [
                 run.rows[end.epoch - 1]["objective"] if end.epoch else np.nan for end in ends
             ],
@@ -278,7 +278,7 @@ class BaseNet(FittedNet, Intake):
         named = {f"validation_{k}": value for k, value in scores.items()} | self._calibrate(rows)
         return named, -self.log_density(rows.X, rows.y)
 
-    def _say_what_was_learnt(self, data: Data) -> None:
+    def _say_what_was_learnt(self, data: TrainingData) -> None:
         """Warn where a constant or a linear model would do as well."""
         if not self.n_iter_:
             return

@@ -11,11 +11,11 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 
 from soubayes._types import State
+from soubayes.confidence import check_choice
 from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Chunk
-from soubayes.networks.learning import fitted_temperature, tempered
+from soubayes.networks.learning import fitted_temperature, tempered_probability
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
-from soubayes.networks.settings import check_choice
 from soubayes.networks.state import StageEnd
 from soubayes.networks.storage import labels_from_json, labels_to_json
 from soubayes.networks.structure import Conv, Pool, Residual
@@ -232,7 +232,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         """
         draws = self._outputs(X, self._n_draws(n_draws, mode))
         p = np.concatenate([softmax(part).mean(axis=0, dtype=float) for part in draws])
-        return tempered(p, self.temperature_) if mode == "calibrated" else p
+        return tempered_probability(p, self.temperature_) if mode == "calibrated" else p
 
     def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "calibrated") -> np.ndarray:
         """Predict the most probable class.

@@ -30,7 +30,7 @@ def all_kept(spec: Spec) -> Kept:
     return Kept([np.arange(step.units) for step in spec.steps[:-1]], np.arange(spec.reads))
 
 
-def size_of(spec: Spec, kept: Kept) -> tuple[list[int], int]:
+def network_size(spec: Spec, kept: Kept) -> tuple[list[int], int]:
     """Units of every layer, outputs included, and inputs of the gated layer."""
     return [*map(len, kept.units), spec.steps[-1].units], len(kept.inputs)
 

@@ -28,14 +28,14 @@ from soubayes.data.streams import check_masks
 from soubayes.networks import files, stacking, storage
 from soubayes.networks.classifier import SoUNetClassifier
 from soubayes.networks.feeding import check_weight, minibatches
-from soubayes.networks.learning import tempered
+from soubayes.networks.learning import tempered_probability
 from soubayes.networks.mixtures import NormalMixture, interval_tails
-from soubayes.networks.path import CONFIDENCES, ROUND
+from soubayes.networks.path import DIAL_CONFIDENCES, ROUND
 from soubayes.networks.regressor import SoUNetRegressor
 from soubayes.networks.stacking import FACTORS, UNSEEN
 from soubayes.networks.together import fit_together
 
-BATCH, EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
+BATCH, ENSEMBLE_EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
 CLASS_STEPS = 2000  # of a classifier without epochs of its own
 _ROWS = 4096  # whose components are held at once
 
@@ -136,7 +136,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         estimator: Estimator | None = None,
         *,
         hidden: Sequence[tuple[Any, ...]] | None = None,
-        confidences: Sequence[float] = CONFIDENCES,
+        confidences: Sequence[float] = DIAL_CONFIDENCES,
         folds: int = 8,
         random_state: State = None,
         verbose: int = 0,
@@ -212,7 +212,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         rows = parts.ravel()
         if self._CLASSES:
             scored = stacking.held_out(self.networks_, X, parts, stacking.probabilities)
-            weights, self.temperature_ = stacking.class_weights(scored, y[rows], weight[rows])
+            weights, self.temperature_ = stacking.stacked_weights(scored, y[rows], weight[rows])
         else:
             scored = stacking.held_out(self.networks_, X, parts, stacking.average)
             weights = stacking.noise_weights(scored, y[rows], weight[rows])
@@ -256,7 +256,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
     def _template(self, rows: int) -> Any:
         steps, _ = minibatches(rows, BATCH)
         if self.estimator is None:
-            epochs = ROUND * -(-min(EPOCHS, STEPS // steps) // ROUND)
+            epochs = ROUND * -(-min(ENSEMBLE_EPOCHS, STEPS // steps) // ROUND)
             return SoUNetRegressor(
                 (50,), epochs=epochs, batch_size=BATCH, learning_rate=0.01, skip=False,
                 prune_inputs=False,
@@ -318,7 +318,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
             )
             if weight > 0
         )
-        return tempered(np.asarray(p), self.temperature_)
+        return tempered_probability(np.asarray(p), self.temperature_)
 
     @available_if(_for_numbers)
     def predict_interval(

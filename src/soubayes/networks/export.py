@@ -55,7 +55,7 @@ def export_ensemble(ensemble: Any, path: Path, n_draws: int | None) -> None:
             parts.append(graph.add("Mul", value, graph.hold(np.array(weight / len(nets)))))
     value = graph.add("Sum", *parts)
     if ensemble._CLASSES:
-        value = tempered(graph, value, ensemble.temperature_)
+        value = tempered_node(graph, value, ensemble.temperature_)
     write_graph(path, ensemble, graph, value)
 
 
@@ -65,10 +65,10 @@ def predicted(net: Any, graph: Graph, n_draws: int | None, temperature: float = 
     if net._CLASSES:
         value = graph.add("Softmax", value, axis=-1)
     value = graph.add("ReduceMean", value, graph.hold(np.array([0])), keepdims=0)
-    return value if temperature == 1 else tempered(graph, value, temperature)
+    return value if temperature == 1 else tempered_node(graph, value, temperature)
 
 
-def tempered(graph: Graph, value: str, temperature: float) -> str:
+def tempered_node(graph: Graph, value: str, temperature: float) -> str:
     """p^(1/T), normalised."""
     power = graph.add("Pow", value, graph.hold(np.array(1 / temperature)))
     total = graph.add("ReduceSum", power, graph.hold(np.array([1])), keepdims=1)
@@ -110,7 +110,7 @@ def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
     return weights
 
 
-class Nodes:
+class GraphNodes:
     """The operations of a graph: weights (draws, inputs + 1, units) as constants, rows as names.
 
     Values of dense layers are (draws, rows, units); all draws of a convolution are its groups:
@@ -171,7 +171,7 @@ def _outputs(net: Any, graph: Graph, weights: list[np.ndarray]) -> str:
     value = _scaled(net, graph)
     if not network.spec.steps[0].kernel:  # an axis for the draws
         value = graph.add("Unsqueeze", value, graph.hold(np.array([0])))
-    return forward(network.spec, read, value, Nodes(network, graph, weights))
+    return forward(network.spec, read, value, GraphNodes(network, graph, weights))
 
 
 def _scaled(net: Any, graph: Graph) -> str:

@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._optional import require
 from soubayes._types import Axes
+from soubayes.confidence import check_choice
 from soubayes.networks import files, storage
-from soubayes.networks.compaction import size_of
+from soubayes.networks.compaction import network_size
 from soubayes.networks.layers import active_counts, weight_counts
 from soubayes.networks.prediction import Arrays, Network, draw_groups, outputs_by_chunk
-from soubayes.networks.settings import check_choice
 from soubayes.networks.state import StageEnd
 from soubayes.networks.structure import Architecture, Spec
 
@@ -232,7 +232,7 @@ class FittedNet(SelectorMixin, BaseEstimator):
         self._kept_draws: dict[int | None, list[Arrays]] = {}
         self._use_calibration(number)
         self._network = Network(spec, end.params["layers"], end.kept)
-        self.architecture_ = Architecture.of(spec, *size_of(spec, end.kept))
+        self.architecture_ = Architecture.of(spec, *network_size(spec, end.kept))
         self.active_units_ = np.array([int(count) for count in active_counts(self._network.layers)])
         columns = self._network.columns
         self.selected_inputs_ = np.arange(self.n_features_in_) if columns is None else columns

@@ -18,10 +18,10 @@ FEWEST_ROWS = 20  # held-out rows that can tell whether anything was learnt
 LINEAR_NUMBERS = 2e6  # rows times columns times outputs up to which a linear model is fitted beside
 
 
-def tempered(probability: np.ndarray, temperature: float) -> np.ndarray:
+def tempered_probability(probability: np.ndarray, temperature: float) -> np.ndarray:
     """p^(1/T), normalised.
 
-    >>> tempered(np.array([[0.8, 0.2]]), 0.5).round(3)
+    >>> tempered_probability(np.array([[0.8, 0.2]]), 0.5).round(3)
     array([[0.941, 0.059]])
     """
     logs = np.log(np.maximum(probability, 1e-30)) / temperature
@@ -36,13 +36,13 @@ def fitted_temperature(probability: np.ndarray, codes: np.ndarray, weight: np.nd
 
     >>> p = np.repeat([[0.9, 0.1]], 1000, axis=0)  # of which 70 % have the first label
     >>> T = fitted_temperature(p, np.arange(1000) % 10 // 7, np.ones(1000))
-    >>> round(float(tempered(p, T)[0, 0]), 2)
+    >>> round(float(tempered_probability(p, T)[0, 0]), 2)
     0.71
     """
     rows = np.arange(len(codes))
 
     def loss(log_temperature: float) -> float:
-        p = tempered(probability, np.exp(log_temperature))[rows, codes]
+        p = tempered_probability(probability, np.exp(log_temperature))[rows, codes]
         prior = (log_temperature / TEMPERATURE_SD) ** 2 / 2
         return float(-(weight * np.log(np.maximum(p, 1e-30))).sum() + prior)
 

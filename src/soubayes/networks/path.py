@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.networks.compaction import size_of
+from soubayes.networks.compaction import network_size
 from soubayes.networks.state import PathStage, StageEnd
 from soubayes.networks.structure import Spec
 
-CONFIDENCES = (0.03, 0.1, 0.3, 1.0)  # of confidence_weights="auto"
+DIAL_CONFIDENCES = (0.03, 0.1, 0.3, 1.0)  # of confidence_weights="auto"
 LATER, ALL_LATER = 0.5, 1.5  # epochs of a later stage, and of all of them, over the first one's
 AUTO_LATER, REFIT = 1.0, 0.5  # of all later stages of "auto", and of the training on all rows after
 SEPARATE_ROWS, SEPARATE = (
@@ -34,7 +34,7 @@ def confidences(setting: Any) -> tuple[float, ...]:
     ((0.5,), (1.0, 0.1), 4)
     """
     if isinstance(setting, str):
-        return CONFIDENCES
+        return DIAL_CONFIDENCES
     return tuple(float(value) for value in np.atleast_1d(setting))
 
 
@@ -72,11 +72,11 @@ def stages(
     return tuple(map(PathStage, [0, *stops[:-1]], stops, values))
 
 
-def describe(spec: Spec, ends: Sequence[StageEnd]) -> dict[str, list[Any]]:
+def path_columns(spec: Spec, ends: Sequence[StageEnd]) -> dict[str, list[Any]]:
     """Columns of a path's table that the networks themselves tell."""
     rows = []
     for end in ends:
-        units, reads = size_of(spec, end.kept)
+        units, reads = network_size(spec, end.kept)
         adds, parameters = spec.cost(units, reads)
         counts = {f"units_{i}": count for i, count in enumerate(units[:-1], start=1)}
         inputs = {"inputs": reads} if spec.gate is not None else {}

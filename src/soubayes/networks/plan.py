@@ -41,13 +41,14 @@ from soubayes.networks.structure import Spec
 FEW_ROWS = 300
 EPOCHS, LEAST_EPOCHS = 100, 20  # epochs=None is EPOCHS, but LEAST_STEPS to MOST_STEPS
 LEAST_STEPS, MOST_STEPS = 4_000, 20_000
-RATES, RATE_STEPS = (0.002, 0.01), 20.0  # learning_rate=None is RATE_STEPS / steps, within RATES
+LEARNING_RATES = 0.002, 0.01  # learning_rate=None is RATE_STEPS / steps, within these
+RATE_STEPS = 20.0
 SKIP_CONFIDENCE = 0.3  # in the weights of the linear part: 1 and 0.1 predict worse on small tables
 
 Validator = Callable[[dict[str, Any], Kept], dict[str, float]]
 
 
-class Data(NamedTuple):
+class TrainingData(NamedTuple):
     """What `fit` was given, after one walk over it."""
 
     source: ArraySource | BatchSource  # the rows to train on
@@ -83,7 +84,7 @@ class TrainingPlan(NamedTuple):
 
 def make_plan(
     net: Any,
-    data: Data,
+    data: TrainingData,
     values: Sequence[float],
     *,
     before: Before | None = None,
@@ -124,7 +125,7 @@ def make_plan(
 
 
 def _stages(
-    net: Any, data: Data, values: Sequence[float], part: float, auto: bool
+    net: Any, data: TrainingData, values: Sequence[float], part: float, auto: bool
 ) -> tuple[tuple[PathStage, ...], bool]:
     """The epochs of every confidence, and whether each is a training of its own."""
     epochs = _n_epochs(net, data.rows)
@@ -162,7 +163,7 @@ def _problem(net: Any, n: float, steps: int) -> TrainingProblem:
     warmup, speed = _pace(net, n)
     rate = net.learning_rate
     if rate is None:  # a short run takes larger steps
-        rate = float(np.clip(RATE_STEPS / steps, *RATES))
+        rate = float(np.clip(RATE_STEPS / steps, *LEARNING_RATES))
     numbers = (rate, speed, max(warmup, 1e-9))
     optimiser = (np.asarray(value, np.float32) for value in numbers)
     return TrainingProblem(np.asarray(n, np.float32), confidence, net._noise(n), *optimiser)
@@ -231,7 +232,7 @@ def _resumed(net: Any, run: Run, found: dict[str, Any], info: dict[str, Any]) ->
     return run
 
 
-def _prepared(net: Any, data: Data, copies: Any) -> Callable[[int], Iterator[Chunk]]:
+def _prepared(net: Any, data: TrainingData, copies: Any) -> Callable[[int], Iterator[Chunk]]:
     """The scaled chunks of an epoch, on all devices; weights of rows have the mean 1."""
     mean_weight = data.weight / data.rows
 

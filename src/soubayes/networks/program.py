@@ -60,7 +60,7 @@ def _scan(
         rows, next_key, t = now
         if batch % mesh.size == 0:
             rows = jax.lax.with_sharding_constraint(rows, placement(mesh, "rows"))
-        loss_and_slope = jax.value_and_grad(partial(objective, spec), has_aux=True)
+        loss_and_slope = jax.value_and_grad(partial(batch_objective, spec), has_aux=True)
         (_, loss), slope = loss_and_slope(
             params, inputs, Chunk(*(part[rows] for part in chunk)), noise, t, problem
         )
@@ -109,7 +109,7 @@ def scan_together(
     return jax.vmap(jax.vmap(one, in_axes=(0, 0, 0, None, None, None)))(*members)
 
 
-def objective(
+def batch_objective(
     spec: Spec,
     params: dict[str, Any],
     inputs: jax.Array,

@@ -54,7 +54,7 @@ def progress(verbose: int, epochs: int) -> Iterator[Callable[[Run], None]]:
         yield _plain_lines(epochs)
 
 
-def describe(run: Run) -> str:
+def progress_line(run: Run) -> str:
     """One line on the last epoch."""
     row = run.rows[-1]
     active = "–".join(str(row[name]) for name in row if name.startswith("active_"))
@@ -83,7 +83,7 @@ def _rich_bar(epochs: int) -> Iterator[Callable[[Run], None]]:
     )
     with bar:
         task = bar.add_task("compiling", total=epochs)
-        yield lambda run: bar.update(task, completed=run.epoch, description=describe(run))
+        yield lambda run: bar.update(task, completed=run.epoch, description=progress_line(run))
 
 
 def _plain_lines(epochs: int) -> Callable[[Run], None]:
@@ -93,6 +93,6 @@ def _plain_lines(epochs: int) -> Callable[[Run], None]:
         now = time.monotonic()
         if now - last[0] >= 2 or run.epoch == epochs:
             last[0] = now
-            print(f"epoch {run.epoch}/{epochs}  {describe(run)}", file=sys.stderr, flush=True)
+            print(f"epoch {run.epoch}/{epochs}  {progress_line(run)}", file=sys.stderr, flush=True)
 
     return show

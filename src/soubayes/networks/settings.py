@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.confidence import check_gamma
+from soubayes.confidence import check_choice, check_gamma
 from soubayes.networks.layers import ACTIVATIONS
 from soubayes.networks.path import confidences
 from soubayes.networks.structure import Conv, Pool, Residual
@@ -73,12 +73,6 @@ def _check_path(value: Any) -> None:
             f"confidence_weights is {value!r}, but a path must hold different numbers, at least "
             "one."
         )
-
-
-def check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
-    """Raise unless the value is one of the allowed ones."""
-    if value not in allowed:
-        raise ValueError(f"{name} is {value!r}, but it must be one of {allowed}.")
 
 
 def check_seed(value: Any) -> int:

@@ -54,7 +54,7 @@ def held_out(
     return zip(*by_fold, strict=True)
 
 
-def class_weights(
+def stacked_weights(
     kinds: Iterable[Sequence[np.ndarray]], codes: np.ndarray, weight: np.ndarray
 ) -> tuple[np.ndarray, float]:
     """Weights of the kinds and the temperature of the mixture, from held-out probabilities."""

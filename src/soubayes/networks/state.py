@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import optax
 
-from soubayes.networks.compaction import Kept, all_kept, remove, size_of
+from soubayes.networks.compaction import Kept, all_kept, network_size, remove
 from soubayes.networks.feeding import minibatches
 from soubayes.networks.layers import init_layers
 from soubayes.networks.likelihoods import PrecisionPrior, init_noise
@@ -142,7 +142,7 @@ def starts_afresh(spec: Spec, problem: TrainingProblem, schedule: Schedule, run:
     stage = schedule.stages[number := schedule.stage(run.epoch)]
     if not number:
         return False
-    _, parameters = spec.cost(*size_of(spec, run.ends[number - 1].kept))
+    _, parameters = spec.cost(*network_size(spec, run.ends[number - 1].kept))
     last = run.rows[stage.start - 1]
     confidence = problem.confidence | spec.weight_confidences(stage.confidence)
     penalty = sum(float(value) * last[f"kl_{name}"] for name, value in confidence.items())

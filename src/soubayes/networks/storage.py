@@ -17,7 +17,7 @@ import pandas as pd
 
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.networks.compaction import Kept, size_of, streams
+from soubayes.networks.compaction import Kept, network_size, streams
 from soubayes.networks.layers import layer_shapes
 from soubayes.networks.state import Run, StageEnd
 from soubayes.networks.structure import Spec
@@ -158,7 +158,7 @@ def check_ends(spec: Spec, ends: list[StageEnd], epochs: int) -> None:
                 not np.array_equal(end.kept.units[stream.start], u) for u in end.kept.units[stream]
             ):
                 raise ValueError("residual layers have other units than the layer they add to")
-        wanted = layer_shapes(spec, *size_of(spec, end.kept))
+        wanted = layer_shapes(spec, *network_size(spec, end.kept))
         for layer, shapes in zip(end.params["layers"], wanted, strict=True):
             found = {name: value.shape for name, value in layer.items()}
             if found != shapes or any(value.dtype != np.float32 for value in layer.values()):

@@ -16,8 +16,8 @@ from soubayes.networks.compaction import (
     information,
     information_read,
     information_skipped,
+    network_size,
     remove,
-    size_of,
     survivors,
 )
 from soubayes.networks.feeding import Chunk, minibatches, placement
@@ -268,8 +268,8 @@ def compact(
         scales = [unit_scales(layer) for layer in layers[:-1]]
         units, inputs = survivors(spec, run.kept, scales, read, ACTIVE_SCALE)
     kept = Kept([a[b] for a, b in zip(run.kept.units, units, strict=True)], run.kept.inputs[inputs])
-    before, _ = spec.cost(*size_of(spec, run.kept))
-    after, _ = spec.cost(*size_of(spec, kept))
+    before, _ = spec.cost(*network_size(spec, run.kept))
+    after, _ = spec.cost(*network_size(spec, kept))
     # two products forward and four back, each a multiplication and an addition a weight and row
     spared = 12.0 * (before - after) * rows_left
     if after == before or (rows_left and (after > COMPACT_GAIN * before or spared < COMPILE_FLOPS)):

@@ -17,7 +17,7 @@ from soubayes.sparse.posterior import Component
 Array = np.ndarray
 
 MOST_POINTS = 1500  # held-out rows that are drawn
-BINS = 10  # of predicted probabilities
+PROBABILITY_BINS = 10  # of predicted probabilities
 LEVELS = np.arange(5, 100, 5) / 100.0
 
 
@@ -266,7 +266,7 @@ def _coverage(y: Array, mean: Array, sd: Array) -> dict[str, Any]:
 
 def _reliability(y: Array, chance: Array) -> dict[str, Any]:
     """Bins of equal size by predicted probability: what was predicted, and how often it was so."""
-    bins = np.array_split(np.argsort(chance, kind="stable"), min(BINS, len(y)))
+    bins = np.array_split(np.argsort(chance, kind="stable"), min(PROBABILITY_BINS, len(y)))
     count = np.array([len(b) for b in bins])
     hits = np.array([y[b].sum() for b in bins])
     low, high = (stats.beta.ppf(q, hits + 0.5, count - hits + 0.5) for q in (0.05, 0.95))

@@ -94,16 +94,16 @@ def fit_l1(X: Array, y: Array, C: float, start: L1, tol: float = 1e-3) -> L1:
         new = _descend(H, gradient, old, penalty, 0.1 * tol)
         step = new - old
         move = Z.astype(float, copy=False) @ step[1:] + step[0]
-        value = objective(eta, y, old[1:], penalty)
+        value = l1_objective(eta, y, old[1:], penalty)
         t = 1.0
-        while objective(eta + t * move, y, (old + t * step)[1:], penalty) > value and t > 1e-4:
+        while l1_objective(eta + t * move, y, (old + t * step)[1:], penalty) > value and t > 1e-4:
             t /= 2.0
         point = new if t == 1.0 else old + t * step
         intercept, coef[work], eta = float(point[0]), point[1:], eta + t * move
     return L1(coef, intercept, C)
 
 
-def objective(eta: Array, y: Array, coef: Array, penalty: float) -> float:
+def l1_objective(eta: Array, y: Array, coef: Array, penalty: float) -> float:
     """What `fit_l1` minimises."""
     return float(np.sum(np.logaddexp(0.0, eta) - y * eta) + penalty * np.abs(coef).sum())
 

@@ -7,8 +7,8 @@ from soubayes.sparse.glm.poisson import Poisson
 from soubayes.sparse.glm.shifted import (
     Shifted,
     about,
-    apart,
     beside,
+    offset_apart,
     plain,
     row_offsets,
     shifted,
@@ -30,7 +30,7 @@ def test_an_offset_is_added_to_the_predictor():
         Poisson().derivatives(mean + offset + 0.7, y)[0],
     )
     assert isinstance(plain(wrapped), Poisson)
-    np.testing.assert_array_equal(apart(beside(y, offset))[1], offset)
+    np.testing.assert_array_equal(offset_apart(beside(y, offset))[1], offset)
 
 
 def test_the_centre_is_that_of_the_mean_without_the_offsets():

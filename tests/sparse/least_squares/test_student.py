@@ -17,7 +17,7 @@ from soubayes import (
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.scoring import HeldOut, score_numbers, score_student
 from soubayes.sparse.least_squares.student import (
-    NODES,
+    DEGREES_NODES,
     Around,
     RowUnits,
     StudentPrior,
@@ -86,7 +86,7 @@ def test_sums_are_derivatives_of_the_loss():
 
 def test_the_degrees_of_freedom_are_a_block():
     """q minimises E[loss] + gamma KL, whose derivative in gamma is the KL."""
-    loss = 0.1 * (NODES - 6.0) ** 2 / (1.0 + NODES)
+    loss = 0.1 * (DEGREES_NODES - 6.0) ** 2 / (1.0 + DEGREES_NODES)
 
     def value(gamma):
         q, kl = StudentPrior(None, gamma).posterior(loss)
@@ -96,7 +96,7 @@ def test_the_degrees_of_freedom_are_a_block():
     assert (high - low) / 0.002 == pytest.approx(kl, rel=1e-5)
     prior = np.exp(StudentPrior().log_prior)
     assert prior.sum() == pytest.approx(1.0)
-    own = stats.gamma(2.0, scale=10.0).pdf(NODES - 2.0) * (NODES - 2.0)
+    own = stats.gamma(2.0, scale=10.0).pdf(DEGREES_NODES - 2.0) * (DEGREES_NODES - 2.0)
     np.testing.assert_allclose(prior, own / own.sum(), rtol=1e-12)
     sure = StudentPrior(None, 1e-6).posterior(loss)[0]
     assert sure[np.argmin(loss)] == pytest.approx(1.0)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Seed
-from soubayes.confidence import check_gamma, shown
+from soubayes.confidence import check_choice, check_gamma, shown
 from soubayes.results import LEVEL, check_level, to_inference_data
 from soubayes.sparse.choice.folds import check_folds
 from soubayes.sparse.choice.mixture import Mixture, centred
@@ -479,14 +479,6 @@ def check_positive(estimator: Any, *names: str) -> None:
             raise TypeError(f"{name} is {shown(value)}, but it must be a number greater than 0.")
         if not 0.0 < float(value) < np.inf:
             raise ValueError(f"{name} is {value}, but it must be a number greater than 0.")
-
-
-def check_choice(name: str, value: Any, allowed: tuple[str | None, ...]) -> None:
-    """A parameter that is one of a few words."""
-    if value not in allowed:
-        raise ValueError(
-            f"{name} is {shown(value)}, but it must be one of {', '.join(map(repr, allowed))}."
-        )
 
 
 def shared_settings(estimator: Any, sparse_local: float) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Label, Matrix
+from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, check_level
 from soubayes.sparse.choice.folds import check_groups
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
-    check_choice,
     check_choosing,
     check_confidences,
     check_shared,

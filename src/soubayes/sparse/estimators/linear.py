@@ -11,7 +11,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Matrix, Rows, Targets
-from soubayes.confidence import shown
+from soubayes.confidence import check_choice, shown
 from soubayes.data.streams import (
     RowBlock,
     RowSource,
@@ -49,7 +49,6 @@ from soubayes.sparse.designs.moments import (
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
     SparseEstimator,
-    check_choice,
     check_choosing,
     check_confidences,
     check_intercept,

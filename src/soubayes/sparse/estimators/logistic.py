@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes.confidence import check_choice
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -26,7 +27,6 @@ from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
-    check_choice,
     intercept_prior,
     set_columns,
 )

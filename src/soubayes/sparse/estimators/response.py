@@ -32,7 +32,7 @@ from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, constant_weigh
 from soubayes.sparse.glm.likelihood import CoupledLikelihood, Likelihood, RowLikelihood
 from soubayes.sparse.glm.predictive import Predictive
 from soubayes.sparse.glm.rows import StreamedTarget
-from soubayes.sparse.glm.shifted import about, apart, beside, plain, row_offsets, shifted
+from soubayes.sparse.glm.shifted import about, beside, offset_apart, plain, row_offsets, shifted
 from soubayes.sparse.posterior import SparsePoint
 from soubayes.sparse.scales.base import ScalePrior
 
@@ -158,7 +158,9 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         elif offset is not None:
             name = type(family.likelihood).__name__
             raise ValueError(f"{name} is not a sum over rows and takes no offset; leave it out.")
-        return self._fit_candidates(self._candidates(family), X, apart(y)[0], [y], weight, groups)
+        return self._fit_candidates(
+            self._candidates(family), X, offset_apart(y)[0], [y], weight, groups
+        )
 
     def _fit_rows(self, rows: RowSource) -> Self:
         """From blocks of rows, in memory if they are few."""

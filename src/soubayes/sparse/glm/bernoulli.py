@@ -11,7 +11,7 @@ from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms
 Array = np.ndarray
 
 # Monahan and Stefanski (1992): sigma(x) = sum_k p_k Phi(s_k x), with an error below 3e-9
-WEIGHTS = np.array(
+PROBIT_WEIGHTS = np.array(
     [
         0.003246343272134,
         0.051517477033972,
@@ -23,7 +23,7 @@ WEIGHTS = np.array(
         0.001449567805354,
     ]
 )
-SCALES = np.array(
+PROBIT_SCALES = np.array(
     [
         1.365340806296348,
         1.059523971016916,
@@ -46,7 +46,7 @@ def mean_probability(mean: Array, variance: Array) -> Array:
     >>> mean_probability(np.array([0.0, 2.0]), np.array([9.0, 0.0])).round(6)
     array([0.5     , 0.880797])
     """
-    return ndtr(_arguments(mean, variance)) @ WEIGHTS
+    return ndtr(_arguments(mean, variance)) @ PROBIT_WEIGHTS
 
 
 def log_mean_probability(mean: Array, variance: Array) -> Array:
@@ -58,7 +58,7 @@ def log_mean_probability(mean: Array, variance: Array) -> Array:
     >>> log_mean_probability(np.array([-40.0]), np.array([2.0]))
     array([-39.])
     """
-    near = logsumexp(log_ndtr(_arguments(mean, variance)), b=WEIGHTS, axis=-1)
+    near = logsumexp(log_ndtr(_arguments(mean, variance)), b=PROBIT_WEIGHTS, axis=-1)
     return np.where(mean + 1.5 * variance < -14.0, mean + 0.5 * variance, near)
 
 
@@ -67,16 +67,16 @@ def probability_sd(mean: Array, variance: Array) -> Array:
 
     From sigma^2 = sigma - sigma' and E[sigma'] = dE[sigma]/dmean.
     """
-    scale = SCALES / np.sqrt(1.0 + np.multiply.outer(variance, SCALES**2))
+    scale = PROBIT_SCALES / np.sqrt(1.0 + np.multiply.outer(variance, PROBIT_SCALES**2))
     density = np.exp(-0.5 * _arguments(mean, variance) ** 2) / np.sqrt(2.0 * np.pi)
     p = mean_probability(mean, variance)
-    return np.sqrt(np.maximum(p * (1.0 - p) - (scale * density) @ WEIGHTS, 0.0))
+    return np.sqrt(np.maximum(p * (1.0 - p) - (scale * density) @ PROBIT_WEIGHTS, 0.0))
 
 
 def _arguments(mean: Array, variance: Array) -> Array:
     """s_k mean / sqrt(1 + s_k^2 variance), with k as the last axis."""
     mean, variance = np.asarray(mean, float)[..., None], np.asarray(variance, float)[..., None]
-    return mean * SCALES / np.sqrt(1.0 + variance * SCALES**2)
+    return mean * PROBIT_SCALES / np.sqrt(1.0 + variance * PROBIT_SCALES**2)
 
 
 class Bernoulli(RowLikelihood):
@@ -103,13 +103,13 @@ class Bernoulli(RowLikelihood):
         >>> Bernoulli().terms(np.zeros(1), np.zeros(1), np.ones(1)).information.round(6)
         array([0.25])
         """
-        a = SCALES / np.sqrt(1.0 + np.multiply.outer(variance, SCALES**2))
+        a = PROBIT_SCALES / np.sqrt(1.0 + np.multiply.outer(variance, PROBIT_SCALES**2))
         at = a * mean[:, None]
         density = np.exp(-0.5 * at * at) * _ROOT
         below = ndtr(at)
-        p = below @ WEIGHTS
-        loss = mean * (p - y) + (density / a) @ WEIGHTS
-        curvature = (density * a) @ WEIGHTS
+        p = below @ PROBIT_WEIGHTS
+        loss = mean * (p - y) + (density / a) @ PROBIT_WEIGHTS
+        curvature = (density * a) @ PROBIT_WEIGHTS
         return RowTerms(loss, y - p, curvature, curvature)
 
     def predict(self, mean: Array, variance: Array) -> Array:

@@ -12,7 +12,7 @@ STEP = 1e-4  # of a central difference: truncation 1e-8, rounding 1e-12 of the l
 TOLERANCE = 0.02  # relative: a wrong formula is off by more, a steep loss by less
 ROUNDING = 1e-10  # of the loss: what its last digits leave of a difference
 KINKS = 0.1  # share of the places that may disagree: a loss may have kinks
-CHECKED_ROWS = 40  # read alone, from the smallest y to the largest
+DIFFERENCED_ROWS = 40  # read alone, from the smallest y to the largest
 LOOSEST = 10.0  # by which the diagonal of a coupled likelihood may exceed the second derivative
 PREDICTORS = (-0.5, 0.1, 0.8)  # predictors, in no special position
 VARIANCE = 0.3  # of the predictors, where `terms` is checked
@@ -28,7 +28,7 @@ def check_derivatives(likelihood: Likelihood, y: Array, weight: Array) -> None:
 
 
 def _check_rows(likelihood: RowLikelihood, y: Array) -> None:
-    some = np.sort(y)[np.linspace(0, len(y) - 1, min(len(y), CHECKED_ROWS)).astype(int)]
+    some = np.sort(y)[np.linspace(0, len(y) - 1, min(len(y), DIFFERENCED_ROWS)).astype(int)]
     y, eta = np.tile(some, len(PREDICTORS)), np.repeat(PREDICTORS, len(some))
     own = f"{type(likelihood).__name__}.derivatives"
 

@@ -39,7 +39,7 @@ from soubayes.sparse.glm.path import (
 from soubayes.sparse.glm.predictive import Predictive
 from soubayes.sparse.glm.report import row_sparse_point
 from soubayes.sparse.glm.rows import StreamedRows, rows_in_memory
-from soubayes.sparse.glm.shifted import apart, plain
+from soubayes.sparse.glm.shifted import offset_apart, plain
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -252,7 +252,7 @@ class RowCandidates(Candidates):
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """The log density of y, its mean and variance."""
         means, variances = mixture.predict_each(rows)
-        y, offset = apart(y)
+        y, offset = offset_apart(y)
         each = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
         said = Predictive(each, mixture.weights, means + offset, variances)  # type: ignore[arg-type]
         return HeldOut(said.log_density(y), said.variance(), np.zeros(len(y)), said.mean())

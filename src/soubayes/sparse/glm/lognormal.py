@@ -16,7 +16,7 @@ def _rule(count: int) -> tuple[Array, Array]:
 
 
 NARROW = 0.2  # standard deviation of t below which 3 nodes are exact to 1e-6
-FEW, SOME, FINE = _rule(3), _rule(5), _rule(15)
+NODES_3, NODES_5, NODES_15 = _rule(3), _rule(5), _rule(15)
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LogNormal:
         """Values of t and their weights: 3 or 5 of them, or the known one."""
         if self.sd == 0.0:
             return np.array([self.mean]), np.ones(1)
-        nodes, weights = FEW if self.sd < NARROW else SOME
+        nodes, weights = NODES_3 if self.sd < NARROW else NODES_5
         return self.mean + self.sd * nodes, weights
 
     def moment(self, power: float) -> float:
@@ -68,7 +68,7 @@ class LogNormal:
 
         def objective(x: Array) -> float:
             q = replace(self, mean=float(x[0]), sd=float(np.exp(x[1])))
-            expected = FINE[1] @ loss(q.mean + q.sd * FINE[0])
+            expected = NODES_15[1] @ loss(q.mean + q.sd * NODES_15[0])
             return float(expected) + confidence * q.kl
 
         start = np.array([self.mean, np.log(self.sd)])

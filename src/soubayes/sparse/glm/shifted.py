@@ -55,7 +55,7 @@ class Shifted(RowLikelihood):
         return type(self)(self.base.updated(totals), self.shift, self.start_curvature)
 
     def _apart(self, y: Array) -> tuple[Array, Array | float]:
-        y, offset = apart(y)
+        y, offset = offset_apart(y)
         return y, offset + self.shift
 
 
@@ -64,7 +64,7 @@ def plain(likelihood: Likelihood) -> Likelihood:
     return likelihood.base if isinstance(likelihood, Shifted) else likelihood
 
 
-def apart(y: Array) -> tuple[Array, Array | float]:
+def offset_apart(y: Array) -> tuple[Array, Array | float]:
     """The targets and their offsets; 0 if none stand beside them."""
     return (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
 

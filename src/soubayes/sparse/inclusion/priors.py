@@ -58,7 +58,7 @@ def log_normal_slab(n: float, counts: Array) -> Slab:
     return Slab(SLAB_GRID[: len(counts)] / n, weight / weight.sum())
 
 
-NODES = 64
+SHARE_NODES = 64
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class SizePrior:
 
 def _nodes(p: int) -> tuple[Array, Array]:
     """log pi and log(1 - pi), evenly spaced in log(pi/(1 - pi))."""
-    logit = np.linspace(-np.log(p) - 7.0, 12.0, NODES)
+    logit = np.linspace(-np.log(p) - 7.0, 12.0, SHARE_NODES)
     return -np.logaddexp(0.0, -logit), -np.logaddexp(0.0, logit)
 
 

@@ -33,7 +33,7 @@ from soubayes.sparse.least_squares.student import (
     MemoryTail,
     StudentPrior,
     TailRows,
-    settle,
+    settle_tails,
 )
 from soubayes.sparse.model import FitSettings, sources
 from soubayes.sparse.posterior import (
@@ -147,7 +147,7 @@ def settle_targets(
         if not dense or len(design.norms) >= design.n:
             solve = partial(_sparse_fit, model=model, free=free, settings=settings)
         intercept = settings.intercept is not None
-        own.append(settle(design, rows(t), priors[t], solve, intercept, still))
+        own.append(settle_tails(design, rows(t), priors[t], solve, intercept, still))
     designs, noise = [list(each) for each in zip(*own, strict=True)]
     shift = units.y_scale * [each.centre for each in noise]
     units = units._replace(y_mean=units.y_mean + shift, students=tuple(noise))

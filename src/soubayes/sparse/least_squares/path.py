@@ -33,8 +33,8 @@ from soubayes.sparse.least_squares.state import (
     expand,
     fill,
     goal_of,
-    settle,
     settle_together,
+    with_scales,
 )
 from soubayes.sparse.scales.base import Scale
 
@@ -271,7 +271,7 @@ def _reach(
         return PathPoint(gamma, state, coef, np.nan, spent, done, guarded, sd, degrees, filled)
     for _ in range(20):
         whole = expand(design, model, state, outside or dropped_columns(design, state))
-        before, state = state.nu.ratio, settle(state, model, whole)
+        before, state = state.nu.ratio, with_scales(state, model, whole)
         if reach * abs(np.log(state.nu.ratio / before)) < 0.1 * tol:
             break
         state, n_iter, done, outside = descend(design, model, state, tol, budget, guarded)
@@ -290,7 +290,7 @@ def _polish(
     active = state.active
     part, here = design.take(active), model.take(active)
     whole = expand(design, model, state, outside)
-    state = settle(state, model, whole)
+    state = with_scales(state, model, whole)
     history = [whole.evaluate(model, design.n).value]
     for _ in range(budget):
         if not len(active):
@@ -312,7 +312,7 @@ def _polish(
                 break
         else:
             return state, history, True  # at the floor of rounding
-        state = settle(state, model, whole)
+        state = with_scales(state, model, whole)
         if value == best:
             return state, history, True
         history.append(value)

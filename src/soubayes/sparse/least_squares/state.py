@@ -160,7 +160,7 @@ def settle_together(
     first = Scale(*(np.stack(values) for values in zip(*(s.nu for s in states), strict=True)))
     tau, nu = scales.split(np.stack([each.precision for each in filled]), first)
     each = zip(states, models, filled, map(Scale, *tau), map(Scale, *nu), strict=True)
-    found = [settle(state, m, WholeState(part, *own)) for state, m, part, *own in each]
+    found = [with_scales(state, m, WholeState(part, *own)) for state, m, part, *own in each]
     return found, scales.costs_of_each(tau, nu)
 
 
@@ -197,7 +197,7 @@ def fill(
     return Filled(ridge, w, noise, log_dets, model.groups.first(precision))
 
 
-def settle(state: PathState, model: LeastSquaresModel, whole: WholeState) -> PathState:
+def with_scales(state: PathState, model: LeastSquaresModel, whole: WholeState) -> PathState:
     """The state with the scales that belong to it."""
     shape = state.shape.copy()
     shape[model.sparse] = model.groups.each(whole.tau.shape)

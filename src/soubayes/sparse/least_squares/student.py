@@ -20,8 +20,8 @@ mean (d + 1)/(d + 3), so that standard deviations would be too small by its squa
 E[z^2] adds the variance of eta, v k/n on average. Without it, a fit of many columns interpolates
 rows: the t density has its peak there.
 
-The degrees of freedom are given, or a block with d - 2 ~ Gamma(2, 0.1) on `NODES`: above 2, so that
-the noise has a variance. For every d, sigma^2 is at its best.
+The degrees of freedom are given, or a block with d - 2 ~ Gamma(2, 0.1) on
+`DEGREES_NODES`: above 2, so that the noise has a variance. For every d, sigma^2 is at its best.
 """
 
 from collections.abc import Callable
@@ -38,14 +38,14 @@ from soubayes.sparse.least_squares.state import LeastSquaresFit
 
 Array = np.ndarray
 
-NODES = 2.0 + np.geomspace(0.05, 300.0, 33)
+DEGREES_NODES = 2.0 + np.geomspace(0.05, 300.0, 33)
 SHAPE, RATE = 2.0, 0.1  # of the gamma prior of d - 2 (Juarez and Steel 2010, there of d)
 INSIDE = 100  # rounds at one support
 OUTSIDE = 12  # supports
 STILL = 1e-9  # relative change at which the rounds at one support end
-SAME = 1e-3  # change of the predictor by a new support, in units of sigma, that counts as none
+SAME_PREDICTOR = 1e-3  # change by a new support, in units of sigma, that counts as none
 EDGE = 5.0  # the same times sqrt(n) where two supports take turns: a column at its threshold
-LEAST = 0.5  # of the expected curvature (d + 1)/(d + 3): far from the solution c may be negative
+LEAST_SHARE = 0.5  # of the expected (d + 1)/(d + 3): far from the solution c may be negative
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class StudentPrior:
     @property
     def nodes(self) -> Array:
         """The values that the degrees of freedom may take."""
-        return NODES if self.degrees is None else np.array([self.degrees])
+        return DEGREES_NODES if self.degrees is None else np.array([self.degrees])
 
     @property
     def log_prior(self) -> Array:
         """Of the nodes, which are evenly spaced in log(d - 2)."""
         if self.degrees is not None:
             return np.zeros(1)
-        log_prior = SHAPE * np.log(NODES - 2.0) - RATE * (NODES - 2.0)
+        log_prior = SHAPE * np.log(DEGREES_NODES - 2.0) - RATE * (DEGREES_NODES - 2.0)
         return log_prior - np.logaddexp.reduce(log_prior)
 
     def posterior(self, loss: Array) -> tuple[Array, float]:
@@ -155,11 +155,11 @@ class StudentNoise(NamedTuple):
         """y* of rows in the user's units."""
         at = self.around
         residual = self.units.residual(X, y, at.coef, at.centre)
-        u = row_weights(residual, at)[0] * residual
+        u = student_weights(residual, at)[0] * residual
         return y + self.units.y_scale * (u / self.curvature - residual)
 
 
-def row_weights(residual: Array, at: Around) -> tuple[Array, Array]:
+def student_weights(residual: Array, at: Around) -> tuple[Array, Array]:
     """lambda and d + E[z^2] of every row."""
     total = at.tail.degrees + (residual**2 + at.spread) / at.tail.scale
     return (at.tail.degrees + 1.0) / total, total
@@ -175,7 +175,7 @@ def read_block(units: RowUnits, t: int, at: Around, block: RowBlock) -> Sums:
 def read_rows(X: Any, y: Array, weight: Array, units: RowUnits, at: Around) -> tuple[Sums, Array]:
     """The sums of some rows, and their u."""
     residual = units.residual(X, y, at.coef, at.centre)
-    lam, total = row_weights(residual, at)
+    lam, total = student_weights(residual, at)
     u = lam * residual
     bend = lam * (1.0 - 2.0 * residual**2 / (at.tail.scale * total))
     square = residual**2 + at.spread
@@ -233,7 +233,7 @@ class StreamTail:
         return self.rows.reduce(partial(read_block, self.units, self.t, at), _both), None
 
 
-def settle(
+def settle_tails(
     design: LeastSquares,
     rows: TailRows,
     prior: StudentPrior,
@@ -262,7 +262,7 @@ def settle(
             sums, u = rows.read(at)
             new = updated(tail, sums, n, prior)
             expected = (tail.degrees + 1.0) / (tail.degrees + 3.0)
-            curvature = max(sums.curvature / n, LEAST * expected)
+            curvature = max(sums.curvature / n, LEAST_SHARE * expected)
             here, shift = _respond(design, coef, sums, u, curvature, intercept)
             coef, centre = again(here), centre + shift
             moved = (_size(design, coef - at.coef) + abs(shift)) / np.sqrt(new.scale)
@@ -276,7 +276,7 @@ def settle(
             fit.selected.tobytes(),
         )
         repeated = name in seen and name != before
-        done = moved < SAME or (repeated and moved < EDGE / np.sqrt(n))
+        done = moved < SAME_PREDICTOR or (repeated and moved < EDGE / np.sqrt(n))
         if done:
             break
         seen.add(name)
