@@ -132,6 +132,11 @@ class ColumnModel:
         """Values of all columns, replaced by their sum where columns share a tau."""
         return self._within_groups(self.groups.sum, values)
 
+    @cached_property
+    def group_size(self) -> Array:
+        """How many columns share the tau of each column; 1 where the prior is plain."""
+        return self.group_total(np.ones(len(self.confidence)))
+
     def group_mean(self, values: Array) -> Array:
         """Values of all columns, replaced by their mean where columns share a tau."""
         return self._within_groups(self.groups.mean, values)
@@ -195,6 +200,7 @@ class FitSettings:
     max_iter: int
     verbose: int = 0
     blocks: tuple["FeatureBlock", ...] = ()
+    groups: "GroupLabels | None" = None  # columns of a group share a tau
 
 
 _KEYS = {
@@ -274,6 +280,79 @@ def parse_blocks(
     return blocks
 
 
+class GroupLabels(NamedTuple):
+    """Which group every column belongs to; groups are numbered in the order of their columns."""
+
+    number: Array  # (p,)
+    names: list[str]  # of the groups
+
+    @property
+    def single(self) -> bool:
+        """Whether every column is a group of its own."""
+        return len(self.names) == len(self.number)
+
+
+def parse_groups(feature_groups: Any, n_features: int, names: Any = None) -> GroupLabels | None:
+    """Check ``feature_groups``: one label for each column, or a mapping of names to columns.
+
+    In a mapping, columns that no group names are groups of their own.
+
+    >>> parse_groups({"shelf": ["good", "bad"]}, 3, ["price", "good", "bad"])
+    GroupLabels(number=array([0, 1, 1]), names=['price', 'shelf'])
+    """
+    if feature_groups is None:
+        return None
+    if isinstance(feature_groups, str) or not hasattr(feature_groups, "__len__"):
+        raise TypeError(
+            f"feature_groups is {shown(feature_groups)}, but it must be a sequence with one label "
+            'for each column, or a dict such as {"shelf": ["good", "bad"]}.'
+        )
+    if isinstance(feature_groups, Mapping):
+        labels = [f"x{j}" for j in range(n_features)] if names is None else list(map(str, names))
+        whose: dict[int, str] = {}
+        for name, given in feature_groups.items():
+            for j in _columns(str(name), given, n_features, names, "group").tolist():
+                if j in whose:
+                    raise ValueError(
+                        f"column {labels[j]!r} is in the groups {whose[j]!r} and {str(name)!r} of "
+                        "feature_groups; every column may be in one group only."
+                    )
+                whose[j] = str(name)
+        # a group and a column outside of it may have the same name
+        keys: list[Any] = [(whose[j],) if j in whose else j for j in range(n_features)]
+        shown_as = [whose.get(j, labels[j]) for j in range(n_features)]
+    else:
+        keys = list(feature_groups)
+        shown_as = list(map(str, keys))
+        if len(keys) != n_features:
+            raise ValueError(
+                f"feature_groups has {len(keys)} labels, but X has {n_features} columns: give "
+                "every column the label of its group."
+            )
+    place: dict[Any, int] = {}
+    number = np.array([place.setdefault(key, len(place)) for key in keys], int)
+    first = np.unique(number, return_index=True)[1]
+    return GroupLabels(number, [shown_as[j] for j in first])
+
+
+def tau_groups(labels: GroupLabels | None, given: Sources, order: Array | None = None) -> Groups:
+    """Which sparse columns share a tau, in the order of a solver."""
+    order = np.arange(len(given.variance)) if order is None else order
+    sparse = np.isnan(given.variance[order])
+    if labels is None or labels.single:
+        return Groups.single(int(sparse.sum()))
+    source = np.zeros(len(order), int)
+    for k, (_, columns) in enumerate(given.groups):
+        source[columns] = k
+    for g, name in enumerate(labels.names):
+        if len(np.unique(source[labels.number == g])) > 1:
+            raise ValueError(
+                f"the columns of the group {name!r} lie in more than one feature block; a group "
+                "must lie in one."
+            )
+    return Groups.of(labels.number[order][sparse])
+
+
 def _parse(name: str, given: Any, n_features: int, names: Any) -> FeatureBlock:
     if name in {"coef", "local", "global", "noise", "intercept"}:
         raise ValueError(
@@ -309,35 +388,32 @@ def _parse(name: str, given: Any, n_features: int, names: Any) -> FeatureBlock:
     return FeatureBlock(name, columns, variance, confidence, local)
 
 
-def _columns(block: str, given: Any, n_features: int, names: Any) -> np.ndarray:
+def _columns(name: str, given: Any, n_features: int, names: Any, kind: str = "block") -> np.ndarray:
     """Indices of columns given by name, index, slice or mask."""
+    block = f"feature {kind} {name!r}"
     if isinstance(given, slice):
-        return np.arange(n_features)[given]
+        given = np.arange(n_features)[given]
     if isinstance(given, str | int | np.integer):
         given = [given]
     items: Sequence[Any] = list(given)
     if items and all(isinstance(item, bool | np.bool_) for item in items):
         if len(items) != n_features:
-            raise ValueError(
-                f"feature block {block!r} has a mask of {len(items)}, X has {n_features} columns."
-            )
-        return np.flatnonzero(items)
+            raise ValueError(f"{block} has a mask of {len(items)}, X has {n_features} columns.")
+        given = items = np.flatnonzero(items).tolist()
     known = {} if names is None else {str(name): i for i, name in enumerate(names)}
     found = []
     for item in items:
         if isinstance(item, str):
             if item not in known:
                 where = "X has no column names" if names is None else "the columns of X do not"
-                raise ValueError(f"feature block {block!r} names the column {item!r}, but {where}.")
+                raise ValueError(f"{block} names the column {item!r}, but {where}.")
             found.append(known[item])
         elif -n_features <= int(item) < n_features:
             found.append(int(item) % n_features)
         else:
-            raise ValueError(
-                f"feature block {block!r} asks for column {item}, but X has {n_features} columns."
-            )
+            raise ValueError(f"{block} asks for column {item}, but X has {n_features} columns.")
     if not found:
-        raise ValueError(f"feature block {block!r} has no columns.")
+        raise ValueError(f"{block} has no columns.")
     if len(set(found)) < len(found):
-        raise ValueError(f"feature block {block!r} lists a column twice.")
+        raise ValueError(f"{block} lists a column twice.")
     return np.array(found)

@@ -1,6 +1,5 @@
 """Sparse Cox regression of survival times."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, Folds, Label, Matrix
+from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Matrix
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, check_level
 from soubayes.sparse.choice.folds import check_groups
@@ -78,9 +77,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     feature_blocks : mapping of str to mapping, optional
         Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`. Columns
         with a normal prior, such as clinical ones beside genes, are never dropped.
-    feature_groups : sequence of labels, optional
-        One label for each column. Columns with equal labels share a local scale and are kept or
-        dropped together.
+    feature_groups : sequence of labels or mapping, optional
+        Columns that are kept or dropped together, such as the dummies of a category: one label for
+        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
     inclusion : bool, default=False
         Also compute the posterior over supports, as in :class:`SoULogisticRegression`.
     max_iter : int, default=500
@@ -214,7 +213,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         rate_local: float = 10.0,
         rate_global: float = 10.0,
         feature_blocks: FeatureBlocks | None = None,
-        feature_groups: Sequence[Label] | None = None,
+        feature_groups: FeatureGroups | None = None,
         inclusion: bool = False,
         max_iter: int = 500,
         tol: float = 1e-7,

@@ -1,10 +1,8 @@
 """Sparse Bayesian gamma regression as a scikit-learn estimator."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from soubayes._types import FeatureBlocks, Folds, Label
+from soubayes._types import FeatureBlocks, FeatureGroups, Folds
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.estimators.base import check_confidences, check_positive
 from soubayes.sparse.estimators.response import ResponseRegression
@@ -58,9 +56,9 @@ class SoUGammaRegression(ResponseRegression):
         logarithm of the mean of y.
     feature_blocks : mapping of str to mapping, optional
         Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`.
-    feature_groups : sequence of labels, optional
-        One label for each column. Columns with equal labels share a local scale and are kept or
-        dropped together.
+    feature_groups : sequence of labels or mapping, optional
+        Columns that are kept or dropped together, such as the dummies of a category: one label for
+        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     inclusion : bool, default=False
@@ -159,7 +157,7 @@ class SoUGammaRegression(ResponseRegression):
         rate_global: float = 10.0,
         intercept_variance: float = 10.0,
         feature_blocks: FeatureBlocks | None = None,
-        feature_groups: Sequence[Label] | None = None,
+        feature_groups: FeatureGroups | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         max_iter: int = 500,

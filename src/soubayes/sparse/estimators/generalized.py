@@ -1,10 +1,8 @@
 """Sparse regression with a likelihood of your own."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from soubayes._types import FeatureBlocks, Folds, Label
+from soubayes._types import FeatureBlocks, FeatureGroups, Folds
 from soubayes.sparse.estimators.response import ResponseRegression
 from soubayes.sparse.glm.checking import check_derivatives
 from soubayes.sparse.glm.likelihood import (
@@ -52,9 +50,9 @@ class SoUGeneralizedRegression(ResponseRegression):
         Variance of the normal prior of the intercept at the mean of X.
     feature_blocks : mapping of str to mapping, optional
         Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`.
-    feature_groups : sequence of labels, optional
-        One label for each column. Columns with equal labels share a local scale and are kept or
-        dropped together.
+    feature_groups : sequence of labels or mapping, optional
+        Columns that are kept or dropped together, such as the dummies of a category: one label for
+        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
     fit_intercept : bool, default=True
         Whether the model has an intercept. For a likelihood without one, such as Cox's, the columns
         are only centred.
@@ -182,7 +180,7 @@ class SoUGeneralizedRegression(ResponseRegression):
         rate_global: float = 10.0,
         intercept_variance: float = 10.0,
         feature_blocks: FeatureBlocks | None = None,
-        feature_groups: Sequence[Label] | None = None,
+        feature_groups: FeatureGroups | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         max_iter: int = 500,

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from soubayes._types import FeatureBlocks, Folds, Matrix, Rows, Targets
+from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Matrix, Rows, Targets
 from soubayes.confidence import check_choice, shown
 from soubayes.data.streams import (
     RowBlock,
@@ -76,7 +76,7 @@ from soubayes.sparse.least_squares.student import (
     StudentNoise,
     StudentPrior,
 )
-from soubayes.sparse.model import parse_blocks
+from soubayes.sparse.model import parse_blocks, parse_groups
 from soubayes.sparse.posterior import SparsePoint
 from soubayes.threads import solver_threads
 
@@ -153,6 +153,9 @@ class SoULinearRegression(
         "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
         prior are never dropped; their variance is in units of var(y) / var(x). ``"prior":
         "sparse"`` gives a block its own ``confidence`` and ``confidence_local``.
+    feature_groups : sequence of labels or mapping, optional
+        Columns that are kept or dropped together, such as the dummies of a category: one label for
+        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     inclusion : bool, default=False
@@ -307,6 +310,7 @@ class SoULinearRegression(
         noise_scale: float | None = None,
         intercept_variance: float = 10.0,
         feature_blocks: FeatureBlocks | None = None,
+        feature_groups: FeatureGroups | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         solver: str = "path",
@@ -334,6 +338,7 @@ class SoULinearRegression(
         self.noise_scale = noise_scale
         self.intercept_variance = intercept_variance
         self.feature_blocks = feature_blocks
+        self.feature_groups = feature_groups
         self.fit_intercept = fit_intercept
         self.inclusion = inclusion
         self.solver = solver
@@ -682,6 +687,7 @@ class SoULinearRegression(
             student=self._student(),
             intercept=intercept_prior(self),
             blocks=tuple(parse_blocks(self.feature_blocks, self.n_features_in_, names)),
+            groups=parse_groups(self.feature_groups, self.n_features_in_, names),
         )
 
     def _student(self) -> StudentPrior | None:

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Label, Matrix, Rows, Targets
 from soubayes.confidence import check_choice
 from soubayes.data.streams import (
     RowSource,
@@ -98,6 +98,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
         prior are never dropped; their variance is in units of 1 / var(x). ``"prior": "sparse"``
         gives a block its own ``confidence`` and ``confidence_local``.
+    feature_groups : sequence of labels or mapping, optional
+        Columns that are kept or dropped together, such as the dummies of a category: one label for
+        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     inclusion : bool, default=False
@@ -239,6 +242,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         rate_global: float = 10.0,
         intercept_variance: float = 10.0,
         feature_blocks: FeatureBlocks | None = None,
+        feature_groups: FeatureGroups | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         bound: str | None = None,
@@ -262,6 +266,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         self.rate_global = rate_global
         self.intercept_variance = intercept_variance
         self.feature_blocks = feature_blocks
+        self.feature_groups = feature_groups
         self.fit_intercept = fit_intercept
         self.inclusion = inclusion
         self.bound = bound

@@ -47,9 +47,9 @@ class SoUPoissonRegression(CountRegression):
         logarithm of the mean of y.
     feature_blocks : mapping of str to mapping, optional
         Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`.
-    feature_groups : sequence of labels, optional
-        One label for each column. Columns with equal labels share a local scale and are kept or
-        dropped together.
+    feature_groups : sequence of labels or mapping, optional
+        Columns that are kept or dropped together, such as the dummies of a category: one label for
+        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
     inclusion : bool, default=False

@@ -5,7 +5,6 @@ the quantiles, is the likelihood's.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -15,7 +14,7 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Matrix, Rows, Targets
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -59,7 +58,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         rate_global: float = 10.0,
         intercept_variance: float = 10.0,
         feature_blocks: FeatureBlocks | None = None,
-        feature_groups: Sequence[Label] | None = None,
+        feature_groups: FeatureGroups | None = None,
         fit_intercept: bool = True,
         inclusion: bool = False,
         max_iter: int = 500,

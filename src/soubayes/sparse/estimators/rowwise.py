@@ -21,7 +21,7 @@ from soubayes.sparse.estimators.base import (
     shared_settings,
 )
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings, choose_ends
-from soubayes.sparse.model import parse_blocks
+from soubayes.sparse.model import parse_blocks, parse_groups
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -149,5 +149,5 @@ def row_settings(estimator: Any, intercept: tuple[float, float] | None) -> RowSe
         centre=bool(estimator.fit_intercept),
         intercept=intercept,
         blocks=tuple(blocks),
-        groups=estimator.feature_groups,
+        groups=parse_groups(estimator.feature_groups, estimator.n_features_in_, names),
     )

@@ -43,9 +43,8 @@ from soubayes.sparse.glm.shifted import offset_apart, plain
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.model import FitSettings, Sources, sources
+from soubayes.sparse.model import FitSettings, sources, tau_groups
 from soubayes.sparse.posterior import Component, SparsePoint
-from soubayes.sparse.scales.balance import Groups
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -59,7 +58,6 @@ class RowSettings(FitSettings):
     """Those of a likelihood of rows."""
 
     centre: bool  # whether the columns are centred
-    groups: Any = None  # a label for each column; equal labels share a tau
 
     def plan(self, p: int) -> "RowPlan":
         """The columns' model; the sources stand in reverse order, the intercept last."""
@@ -77,7 +75,7 @@ class RowSettings(FitSettings):
             local_prior=self.local_prior,
             global_prior=self.top_prior,
             sources=tuple((name, np.sort(place[columns])) for name, columns in given.groups),
-            groups=_tau_groups(self.groups, order, given),
+            groups=tau_groups(self.groups, given, order),
             intercept=self.intercept is not None,
         )
         free = np.append(given.free[order], np.zeros(len(extra), bool)) & np.isnan(variance)
@@ -309,27 +307,6 @@ def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
             first.effective,
         ),
     ]
-
-
-def _tau_groups(labels: Any, order: Array, given: Sources) -> Groups:
-    """Which sparse columns share a tau, in the solver's order; equal labels share one."""
-    sparse = np.isnan(given.variance[order])
-    if labels is None:
-        return Groups.single(int(sparse.sum()))
-    labels = np.asarray(labels)
-    if labels.shape != order.shape:
-        raise ValueError(
-            f"feature_groups has {labels.size} labels, but X has {len(order)} columns: give every "
-            "column the label of its group."
-        )
-    for label in np.unique(labels):
-        inside = labels == label
-        if sum(bool(inside[columns].any()) for _, columns in given.groups) > 1:
-            raise ValueError(
-                f"the columns of the group {str(label)!r} lie in more than one feature block; a "
-                "group must lie in one."
-            )
-    return Groups.of(labels[order][sparse])
 
 
 def constant_weights(block: RowBlock) -> Array:

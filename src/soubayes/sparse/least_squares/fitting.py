@@ -35,7 +35,7 @@ from soubayes.sparse.least_squares.student import (
     TailRows,
     settle_tails,
 )
-from soubayes.sparse.model import FitSettings, sources
+from soubayes.sparse.model import FitSettings, sources, tau_groups
 from soubayes.sparse.posterior import (
     Component,
     LowRankPosterior,
@@ -44,7 +44,6 @@ from soubayes.sparse.posterior import (
     SparsePoint,
     chosen_row,
 )
-from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.functions import log_minus_psi
 from soubayes.threads import solver_threads
 
@@ -78,7 +77,7 @@ class LinearSettings(FitSettings):
             local_prior=self.local_prior,
             global_prior=self.top_prior,
             sources=columns.groups,
-            groups=Groups.single(int(np.isnan(columns.variance).sum())),
+            groups=tau_groups(self.groups, columns),
             noise=NoisePrior(self.noise_shape, scale, self.noise_confidence),
             scaled=self.scaled,
             intercept_variance=variance,
@@ -381,7 +380,8 @@ def clearly_sparse(
     for t, (design, point) in enumerate(zip(intake.designs, points, strict=True)):
         model, free = settings.model(len(point.selected), float(intake.units.y_scale[t]))
         support, intercept = np.flatnonzero(point.selected), model.intercept_variance is not None
-        sparse = support_evidence(design, support, model.sparse, free, intercept)
+        places = free / model.group_size
+        sparse = support_evidence(design, support, model.sparse, places, intercept)
         if sparse < LeastSquaresDial(design, model).evidence() + CLEARLY_SPARSE:
             return False
     return True

@@ -168,12 +168,16 @@ def _follow(
     if confidence is None:
         supports = [point.state.active for point in points]
         intercept = model.intercept_variance is not None
-        chosen, threshold = choose_support(design, supports, model.sparse, counted, intercept)
+        places = counted / model.group_size  # a group is one place for a signal
+        chosen, threshold = choose_support(design, supports, model.sparse, places, intercept)
         state = points[chosen].state
-        searched = search_degrees(threshold, int(counted.sum() - counted[state.active].sum()))
+        left_out = counted.copy()
+        left_out[state.active] = False
+        searched = _search_degrees(model, left_out, threshold)
         here = replace(model.at(1.0, free), searched=searched)
         w = np.where(free, state.w / points[chosen].gamma, state.w)
-        state = put_out(design, state._replace(w=w, refit=True))
+        state = state._replace(w=w, refit=True)
+        state = put_out(design, state) if model.groups.alone else state
     return _End(points, chosen, state, here, spent)
 
 
@@ -182,9 +186,18 @@ def _at(model: LeastSquaresModel, free: Array, n: float, gamma: float) -> LeastS
 
     With p >= n nulls above the threshold take degrees of freedom from the noise (`search_degrees`).
     """
-    p = int(model.searched_among(free).sum())
-    searched = search_degrees(gamma, p) if p >= n else 0.0
+    counted = model.searched_among(free)
+    searched = _search_degrees(model, counted, gamma) if counted.sum() >= n else 0.0
     return replace(model, confidence=np.where(free, gamma, model.confidence), searched=searched)
+
+
+def _search_degrees(model: LeastSquaresModel, nulls: Array, threshold: float) -> float:
+    """`search_degrees` of columns that may be in groups."""
+    if model.groups.alone:
+        return search_degrees(threshold, int(nulls.sum()))
+    sizes, count = np.unique(model.group_size[nulls], return_counts=True)
+    each = zip(sizes, count, strict=True)
+    return sum(search_degrees(threshold, float(c / size), float(size)) for size, c in each)
 
 
 def _with_values(

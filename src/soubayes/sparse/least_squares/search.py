@@ -40,7 +40,7 @@ def choose_support(
     best = int(np.argmin([score.value for score in scores]))
     if not np.isfinite(scores[best].value):
         best = len(scores) - 1
-    k, p = int(free[supports[best]].sum()), int(free.sum())
+    k, p = float(free[supports[best]].sum()), float(free.sum())
     return best, _threshold(scores[best], PRICE * np.log(max(p - k, 1) / (k + 1.0)))
 
 
@@ -59,17 +59,19 @@ def dense_evidence(n: float, quadratic: float, log_det: float) -> float:
     return -0.5 * (n * np.log(np.pi * quadratic) - 2.0 * float(gammaln(n / 2.0)) + log_det)
 
 
-def search_degrees(threshold: float, n_nulls: int) -> float:
+def search_degrees(threshold: float, n_nulls: float, size: float = 1.0) -> float:
     """Degrees of freedom that choosing among ``n_nulls`` null columns takes from the noise.
 
     A null passes the threshold t with probability P(chi2_1 > t) and then explains
     E[z^2; z^2 > t] = P(chi2_3 > t) of RSS, where counting it in k allows for 1. Without this the
-    noise is too small and intervals too short.
+    noise is too small and intervals too short. A group of m columns passes where the mean of its
+    z^2 exceeds t, and explains m P(chi2_(m+2) > m t).
 
     >>> round(search_degrees(8.0, 90), 1)
     3.7
     """
-    return n_nulls * float(chdtrc(3, threshold) - chdtrc(1, threshold))
+    passed = chdtrc(size + 2.0, size * threshold) - chdtrc(size, size * threshold)
+    return n_nulls * size * float(passed)
 
 
 class _Score(NamedTuple):
@@ -81,7 +83,7 @@ class _Score(NamedTuple):
 def _score(
     design: LeastSquares, support: Array, sparse: Array, free: Array, intercept: bool
 ) -> _Score:
-    n, p, k = design.n, int(free.sum()), int(free[support].sum())
+    n, p, k = design.n, float(free.sum()), float(free[support].sum())
     left = n - intercept - len(support)
     if left <= 2:
         return _Score(np.inf, np.zeros(0), 1.0)

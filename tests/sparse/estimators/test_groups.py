@@ -1,0 +1,124 @@
+"""Columns that come and go together: feature_groups in every estimator, and grouped supports."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
+from soubayes.sparse.glm.bernoulli import Bernoulli
+from soubayes.sparse.least_squares.search import search_degrees
+from soubayes.sparse.model import parse_groups
+from soubayes.sparse.scales.balance import Groups, stationary_precision
+from soubayes.sparse.scales.priors import Exponential
+
+RNG = np.random.default_rng(0)
+N, P = 120, 20
+X = RNG.normal(size=(N, P))
+COEF = np.zeros(P)
+COEF[:4], COEF[8:12] = [0.8, -0.5, 0.3, 0.6], [0.5, 0.5, -0.5, 0.5]
+Y = X @ COEF + RNG.normal(size=N)
+LABELS = np.arange(P) // 4
+ESTIMATORS = {
+    "linear": lambda **given: SoULinearRegression(**given).fit(X, Y),
+    "student": lambda **given: SoULinearRegression(noise="student", **given).fit(X, Y),
+    "logistic": lambda **given: SoULogisticRegression(**given).fit(X, Y > 0),
+    "generalized": lambda **given: SoUGeneralizedRegression(Bernoulli(), **given).fit(X, Y > 0),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_one_column_a_group_is_no_group(name):
+    fit = ESTIMATORS[name]
+    plain, own = fit(choice="path"), fit(choice="path", feature_groups=[f"g{j}" for j in range(P)])
+    np.testing.assert_allclose(own.coef_, plain.coef_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(own.coef_sd_, plain.coef_sd_, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_group_comes_or_goes_whole(name):
+    model = ESTIMATORS[name](choice="path", feature_groups=LABELS)
+    selected = np.ravel(model.selected_).reshape(-1, 4)
+    np.testing.assert_array_equal(selected.all(axis=1), selected.any(axis=1))
+    assert selected[[0, 2]].all()
+    assert not selected[[1, 3, 4]].any()
+    scale = np.ravel(model.local_scale_).reshape(-1, 4)
+    np.testing.assert_allclose(scale, np.repeat(scale[:, :1], 4, axis=1), rtol=1e-9)
+    mapped = ESTIMATORS[name](
+        choice="path", feature_groups={str(g): np.flatnonzero(g == LABELS) for g in range(5)}
+    )
+    np.testing.assert_allclose(mapped.coef_, model.coef_, rtol=1e-10, atol=1e-12)
+
+
+def test_groups_help_where_they_are_true():
+    """Also with more columns than rows, and in a mixture of candidates."""
+    wide = np.random.default_rng(1).normal(size=(60, 80))
+    y = wide[:, :8] @ np.append(COEF[:4], COEF[8:12]) + np.random.default_rng(2).normal(size=60)
+    error = []
+    for groups in (None, np.arange(80) // 4):
+        model = SoULinearRegression(feature_groups=groups).fit(wide, y)
+        error.append(np.linalg.norm(model.coef_[:8] - np.append(COEF[:4], COEF[8:12])))
+        error[-1] += np.linalg.norm(model.coef_[8:])
+    assert error[1] < error[0]
+
+
+def test_the_order_of_columns_and_a_block_in_a_group():
+    turned = SoULinearRegression(choice="path", feature_groups=LABELS[::-1]).fit(X[:, ::-1], Y)
+    model = SoULinearRegression(choice="path", feature_groups=LABELS).fit(X, Y)
+    np.testing.assert_allclose(turned.coef_[::-1], model.coef_, rtol=1e-8, atol=1e-10)
+    blocks = {"b": {"columns": [0, 1, 2, 3], "prior": "normal"}}
+    assert SoULinearRegression(feature_groups=LABELS, feature_blocks=blocks).fit(X, Y).selected_[0]
+    with pytest.raises(ValueError, match="group '0' lie in more than one feature block"):
+        SoULinearRegression(
+            feature_groups=LABELS, feature_blocks={"b": {"columns": [0], "confidence": 2.0}}
+        ).fit(X, Y)
+
+
+def test_grouped_steps_are_those_of_single_columns():
+    s, signal = RNG.uniform(1.0, 9.0, 6), RNG.uniform(0.1, 90.0, 6)
+    given = Exponential(10.0), s, signal, np.full(6, 0.05), np.full(6, 2.0), np.full(6, 10.0)
+    alone = stationary_precision(*given)
+    grouped = stationary_precision(*given, Groups(np.arange(6), 6, False))
+    np.testing.assert_allclose(grouped, alone, rtol=1e-8)
+
+
+def test_degrees_that_a_search_takes():
+    """By simulation: what null groups explain above one degree a column."""
+    z = np.random.default_rng(0).normal(size=(200_000, 3)) ** 2
+    passed = z.mean(axis=1) > 2.0
+    expected = (z.sum(axis=1)[passed].sum() - 3.0 * passed.sum()) / len(z)
+    assert search_degrees(2.0, 1.0, 3.0) == pytest.approx(expected, rel=0.03)
+    assert search_degrees(8.0, 90) == pytest.approx(
+        90 * (stats.chi2.sf(8.0, 3) - stats.chi2.sf(8.0, 1))
+    )
+
+
+def test_labels_and_names():
+    names = ["price", "good", "bad"]
+    found = parse_groups({"shelf": ["good", "bad"]}, 3, names)
+    assert found.names == ["price", "shelf"]
+    assert parse_groups({"shelf": [False, True, True]}, 3, names).number.tolist() == [0, 1, 1]
+    assert parse_groups({"shelf": slice(1, None)}, 3, None).names == ["x0", "shelf"]
+    assert parse_groups({"price": ["good", "bad"]}, 3, names).number.tolist() == [0, 1, 1]
+    assert parse_groups([1, "a", 1], 3).names == ["1", "a"]
+    assert parse_groups(pd.Series(list("aab")), 3).number.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"),
+    [
+        ([1, 2, 3], "3 labels, but X has 20 columns"),
+        ({"a": []}, "feature group 'a' has no columns"),
+        ({"a": slice(30, 40)}, "feature group 'a' has no columns"),
+        ({"a": [0, 1], "b": [1]}, "column 'x1' is in the groups 'a' and 'b'"),
+        ({"a": [0, 0]}, "lists a column twice"),
+        ({"a": [99]}, "asks for column 99, but X has 20 columns"),
+        ({"a": ["shelf"]}, "names the column 'shelf', but X has no column names"),
+        ("shelf", "one label for each column"),
+        (7, "one label for each column"),
+    ],
+)
+@pytest.mark.parametrize("name", ["linear", "generalized"])
+def test_bad_groups(name, groups, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        ESTIMATORS[name](feature_groups=groups)
