@@ -25,8 +25,8 @@ Splits = list[tuple[Array, Array]]
 LARGE = 10_000  # rows from which moments, or losses and degrees of freedom, take the place of rows
 ONE_PART = 2_000  # rows from which a classifier holds out one fold only
 FEWEST_ROWS = 20  # rows below which folds would say nothing
-SPARSE_BYTES = 2**25  # of a dense copy of scipy-sparse X up to which dense candidates are fitted
-DENSE_BYTES = 2**28  # the same of a dense X
+DENSE_BYTES = 2**28  # of a dense X up to which dense candidates are fitted
+SPARSE_BYTES = 2**25  # the same of a dense copy of a scipy-sparse X, where one would be made
 FOLDS = 5
 MORE_FOLDS = ((100, 20), (200, 10))  # with fewer rows than this, but not fewer than columns
 STREAM_FOLDS = 5  # of rows of which only the statistics are kept
@@ -55,14 +55,23 @@ def auto_folds(n: int, p: int, stratified: bool = False) -> int:
 
 
 def folds_of(
-    cv: Any, X: Any, y: Array, groups: Array | None, *, seed: Any, owner: str, stratified: bool
+    cv: Any,
+    X: Any,
+    y: Array,
+    groups: Array | None,
+    *,
+    seed: Any,
+    owner: str,
+    stratified: bool,
+    products: bool = False,
 ) -> Splits | None:
     """The folds of X; None, with a word, where there can be none.
 
-    ``cv="auto"`` holds out one part of large data.
+    ``cv="auto"`` holds out one part of large data. ``products``: no scipy-sparse X is made dense.
     """
     n, p = X.shape
-    if 8 * n * p > (SPARSE_BYTES if sp.issparse(X) else DENSE_BYTES):
+    most = (np.inf if products else SPARSE_BYTES) if sp.issparse(X) else DENSE_BYTES
+    if 8 * n * p > most:
         say_path(owner, f"dense candidates would each need {n:,} x {p:,} numbers in memory")
         return None
     auto = isinstance(cv, str)

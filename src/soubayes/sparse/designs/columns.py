@@ -114,7 +114,8 @@ class StandardColumns(NamedTuple):
 
     def projected(self, T: Array, v: Array) -> tuple[Array, Array]:
         """The squared length of every column of T X, and v' T X."""
-        if sp.issparse(self.raw):
+        # from T'T, n x n, where the columns have more nonzeros than that has entries
+        if sp.issparse(self.raw) and self.raw.nnz > len(self.root) ** 2:
             return self._sparse_squares(T), self.left(v @ T)
         squares, products = np.empty(self.shape[1]), np.empty(self.shape[1])
         for chunk, part in self.through(T):

@@ -75,7 +75,8 @@ class RowwiseEstimator(SparseEstimator):
         some = bool(intake.plan.model.sparse.any())  # normal priors leave nothing to choose
         if some and self._chooses() and enough_rows(len(weight), type(self).__name__):
             many = len(weight) >= max(LARGE, FAR_MORE * X.shape[1])
-            if many and self.cv == "auto" and groups is None:
+            ends = many and self.cv == "auto" and not intake.shared.products
+            if ends and groups is None:
                 choices = choose_ends(intake, targets, solved)
             else:
                 choices = self._choose_rows(candidates, X, labels, targets, weight, groups)
@@ -93,13 +94,13 @@ class RowwiseEstimator(SparseEstimator):
         jobs = effective_n_jobs(self.n_jobs)
         folds = folds_of(
             self.cv, X, labels, groups, seed=self.random_state, stratified=self._stratified,
-            owner=type(self).__name__,
+            owner=type(self).__name__, products=candidates.products,
         )  # fmt: skip
         if folds is None:
             return None
         task = InMemory(candidates, X, list(targets), weight)
         with solver_threads(int(min(X.shape)), jobs):
-            return choose(task, candidates.rows, folds, candidates.scoring, jobs)
+            return choose(task, candidates.among(X), folds, candidates.scoring, jobs)
 
     def _fit_streamed(
         self,

@@ -151,7 +151,7 @@ def leave_one_out(
     With B the information of the rows, s_j = x_j' B x_j - x_j' B X (H + gamma_b D)^-1 X' B x_j over
     the columns of beta, and q_j = x_j' score.
     """
-    X = problem.design.by_columns()
+    X = problem.design.by_products() or problem.design.by_columns()
     if X is not None:
         s, q = _left_out_by_columns(X, problem, model, state)
         return s[columns], q[columns]

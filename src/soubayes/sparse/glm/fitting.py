@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.sparse import issparse
 
 from soubayes.data.streams import RowBlock, RowSource
 from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
-from soubayes.sparse.choice.folds import LARGE
+from soubayes.sparse.choice.folds import LARGE, SPARSE_BYTES
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Choice, Fits
 from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, HeldOut
@@ -156,7 +157,9 @@ class RowFamily:
 
         def one(target: Any, name: Any) -> RowSolved:
             limits = Limits(settings.max_iter, settings.tol, self._reporter(name))
-            if shared.design.n_rows >= LARGE:
+            if shared.products:
+                limits = limits._replace(stride=STRIDE // 2, loose=FOLD_TOL)
+            elif shared.design.n_rows >= LARGE:
                 limits = limits._replace(stride=STRIDE, refine=True)
             rows = shared, target, plan.model, plan.free
             outcome = solve_rows(*rows, settings.coef, settings.solver, limits)
@@ -209,6 +212,17 @@ class RowCandidates(Candidates):
 
     def __init__(self, family: RowFamily, points: Sequence[SparsePoint] = ()) -> None:
         self.family, self.points = family, points
+
+    @property
+    def products(self) -> bool:
+        """Whether a scipy-sparse X of any size is read by products."""
+        return isinstance(self.family.likelihood, RowLikelihood)
+
+    def among(self, X: Any) -> tuple[Candidate, ...]:
+        """The candidates for these rows: of a large scipy-sparse X those that products give."""
+        if not self.products or not issparse(X) or 8 * X.shape[0] * X.shape[1] <= SPARSE_BYTES:
+            return self.rows
+        return (PATH, *(Candidate.of(point) for point in ROW_DIAL if point.held is not None))
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool

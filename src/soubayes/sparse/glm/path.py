@@ -21,8 +21,9 @@ from soubayes.sparse.designs.standardise import first_in_gram
 from soubayes.sparse.dial import DialPoint, confidence_grid
 from soubayes.sparse.glm.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
-from soubayes.sparse.glm.likelihood import Likelihood
+from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
 from soubayes.sparse.glm.newton import solve
+from soubayes.sparse.glm.products import fit_held_by_products, screened_start
 from soubayes.sparse.glm.rows import RowDesign, RowProblem, weighted_gram
 from soubayes.sparse.glm.state import RowFit, RowModel, RowState, copies_out, make_state
 from soubayes.sparse.glm.wide import predictors, solve_wide
@@ -73,11 +74,15 @@ class SharedRows(NamedTuple):
     weight: Any  # (n,); None: known to the design
     gram: Array | None  # X'X; None: more columns than rows, never formed
     n: float  # sum of the weights
+    products: bool = False  # whether all columns are read by products with a sparse X alone
 
     @property
     def grid_rows(self) -> float:
-        """Expected losses keep separated data finite."""
-        return np.inf
+        """Expected losses keep separated data finite; a large sparse X begins at about 8.
+
+        There a handful of a thousand null columns pass, fewer than such a path ends with.
+        """
+        return 0.1 * self.design.n_columns if self.products else np.inf
 
     def problem(self, y: Any, fit: RowFit | None = None) -> RowProblem:
         """With one target, and the nuisance parameters of a fit."""
@@ -92,6 +97,8 @@ class SharedRows(NamedTuple):
 
     def fit_at(self, y: Any, model: RowModel, point: DialPoint) -> RowFitAt:
         """The fit at a point of the dial."""
+        if self.products:
+            return fit_held_by_products(self.problem(y), model, point)
         return fit_rows_at(self.problem(y), model, point)
 
     def loss(self, y: Any, fit: RowFit) -> float:
@@ -102,7 +109,7 @@ class SharedRows(NamedTuple):
         """From X'X, or from the columns of wide data."""
         if self.gram is not None:
             return first_in_rows(self.design, self.gram, y, self.weight)
-        X = self.design.by_columns()
+        X = self.design.by_products() or self.design.by_columns()
         assert X is not None
         return first_in_columns(X)
 
@@ -115,6 +122,7 @@ class Limits(NamedTuple):
     report: StepReport = lambda *_: None
     stride: int = 1  # every how many-th point of a path that chooses is visited
     refine: bool = False  # whether then those beside the best
+    loose: float = _LOOSE  # relative change of J at which a point on the way counts as reached
 
     def solver(self) -> dict[str, Any]:
         """What a solver of one point is told."""
@@ -157,8 +165,10 @@ class _Visit(NamedTuple):
 def share_rows(likelihood: Likelihood, design: RowDesign, weight: Array, solver: str) -> SharedRows:
     """Decide whether k x k or n x n matrices are formed, and form what all problems share."""
     wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
-    gram = None if wide else gram_of(design, weight, weight)
-    return SharedRows(likelihood, design, weight, gram, float(weight.sum()))
+    rowwise = isinstance(likelihood, RowLikelihood) and solver == "newton"
+    products = rowwise and design.by_products() is not None
+    gram = None if wide or products else gram_of(design, weight, weight)
+    return SharedRows(likelihood, design, weight, gram, float(weight.sum()), products)
 
 
 def solve_rows(
@@ -193,7 +203,7 @@ def solve_rows(
     if selects:
         goal = None if auto else asked
         grid = confidence_grid(int(counted.sum()), goal, shared.grid_rows)
-    loose = limits._replace(tol=max(_LOOSE, limits.tol))
+    loose = limits._replace(tol=max(limits.loose, limits.tol))
     if auto:
         return _choose(shared, y, model, free, np.asarray(grid), limits, loose)
     points: list[RowPoint] = []
@@ -322,6 +332,8 @@ def solve_from(
     elif shared.gram is not None:
         typical = shared.likelihood.start_curvature * shared.gram
         start = ridge_start(problem, model, start_precision(model), typical)
+    elif shared.products and model.selects.any():
+        start = screened_start(problem, model, start_precision(model), _FEW)
     else:
         X = problem.design.by_columns()
         assert X is not None

@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.linalg import blas
 
 from soubayes.data.streams import RowBlock, RowSource
+from soubayes.sparse.choice.folds import SPARSE_BYTES
 from soubayes.sparse.designs.columns import StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
 from soubayes.sparse.glm.likelihood import (
@@ -46,6 +47,9 @@ class RowDesign(Protocol):
         Solvers see the rows through this alone, so that they may be anywhere.
         """
 
+    def by_products(self) -> StandardColumns | None:
+        """The same of a scipy-sparse X so large that no dense copy is made of it; else None."""
+
     def by_columns(self) -> StandardColumns | None:
         """The same data read column by column, where they are in memory and wide; else None."""
 
@@ -78,6 +82,17 @@ class RowsInMemory(NamedTuple):
     def dtype(self) -> np.dtype:
         return self.matrix.dtype
 
+    def by_products(self) -> StandardColumns | None:
+        large = self._bytes > SPARSE_BYTES and self.columns is None
+        if not large or self.mean is None or self.divisor is None:
+            return None
+        root = np.ones(self.n_rows)
+        return standard_columns(self.matrix, self.mean, self.divisor, root, self.intercept)
+
+    @property
+    def _bytes(self) -> int:
+        return 8 * self.n_rows * self.n_columns
+
     def take(self, columns: Array) -> "RowsInMemory":
         """Some columns (ascending), copied only when they are few."""
         p = self.n_columns - self.intercept
@@ -91,9 +106,12 @@ class RowsInMemory(NamedTuple):
         if self.mean is None:
             return RowsInMemory(np.take(self.matrix, inside, axis=1), intercept)
         assert self.divisor is not None
-        return RowsInMemory(
-            self.matrix[:, inside], intercept, self.mean[inside], self.divisor[inside]
-        )
+        units = self.mean[inside], self.divisor[inside]
+        part = RowsInMemory(self.matrix[:, inside], intercept, *units)
+        if part._bytes > SPARSE_BYTES or self.dtype != np.float64:
+            return part
+        # solvers pass over a few columns many times
+        return RowsInMemory(standardise_block(part.matrix, *units, ones=intercept), False)
 
     def total(self, work: Callable[..., tuple[Any, ...]], y: Array, weight: Array) -> Any:
         return add_up(work(Z, y[rows], weight[rows]) for rows, Z in self._blocks())
@@ -178,6 +196,9 @@ class StreamedRows(NamedTuple):
             divisor=self.divisor[data],
             intercept=bool(self.intercept and len(data) < len(columns)),
         )
+
+    def by_products(self) -> None:
+        return None
 
     def by_columns(self) -> None:
         return None

@@ -1,0 +1,118 @@
+"""Large scipy-sparse rows: penalised fits by products with X, and where a path begins from them.
+
+A dense copy of X, or X'X over all columns, would take longer than everything else. A product with
+X takes as long as it has nonzeros, so means are found by L-BFGS, and the path begins with the few
+columns that explain most; the others are dropped and tested as all dropped columns are.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from soubayes.sparse.designs.columns import StandardColumns
+from soubayes.sparse.dial import DialPoint, at_point
+from soubayes.sparse.glm.dial import NUISANCE_ROUNDS, RowFitAt
+from soubayes.sparse.glm.dropped import own_precision
+from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms, weighted_terms
+from soubayes.sparse.glm.rows import RowProblem, weighted_gram
+from soubayes.sparse.glm.state import (
+    RowModel,
+    RowState,
+    dropped_terms,
+    make_state,
+    tau_precision,
+)
+from soubayes.sparse.posterior import Posterior
+
+Array = np.ndarray
+
+PRODUCTS_TOL = 1e-9  # relative fall of the penalised loss at which L-BFGS stops
+PRODUCTS_STEPS = 300
+
+
+class Penalised(NamedTuple):
+    """The minimum of the loss plus w_j mean_j^2/2."""
+
+    mean: Array
+    terms: RowTerms  # of the rows there, weighted
+    converged: bool
+    n_iter: int
+
+
+def penalised(problem: RowProblem, X: StandardColumns, w: Array) -> Penalised:
+    """By L-BFGS in coordinates scaled by the diagonal of the Hessian at 0."""
+    likelihood, y, weight = problem.likelihood, problem.y, problem.weight
+    assert isinstance(likelihood, RowLikelihood)
+    unit = 1.0 / np.sqrt(w + likelihood.start_curvature * X.norms(weight))
+
+    def value(scaled: Array) -> tuple[float, Array]:
+        mean = unit * scaled
+        with np.errstate(over="ignore"):
+            loss, slope = likelihood.plug_in(X.times(mean), y)
+        total = float(weight @ loss) + 0.5 * float(mean @ (w * mean))
+        return total, unit * (X.left(weight * slope) + w * mean)
+
+    options: Any = {"maxiter": PRODUCTS_STEPS, "ftol": PRODUCTS_TOL, "gtol": 0.0, "maxcor": 20}
+    found = minimize(value, np.zeros(len(w)), jac=True, method="L-BFGS-B", options=options)
+    mean = unit * found.x
+    eta = X.times(mean)
+    terms = weighted_terms(likelihood, eta, np.zeros(len(eta)), y, weight)
+    return Penalised(mean, terms, bool(found.success), int(found.nit))
+
+
+def fit_held_by_products(problem: RowProblem, model: RowModel, point: DialPoint) -> RowFitAt:
+    """A point with held scales; its covariance is that of each column alone."""
+    assert point.held is not None
+    X, sparse = _columns(problem), model.sparse
+    plain = at_point(model, point).variance[~sparse]
+    w = np.empty(len(sparse))
+    w[sparse], w[~sparse] = 1.0 / point.held, point.coef / plain
+    nuisance = problem.likelihood.nuisance is not None
+    for turn in range(NUISANCE_ROUNDS if nuisance else 1):
+        found = penalised(problem, X, w)
+        if nuisance and turn < NUISANCE_ROUNDS - 1:
+            problem = _updated(problem, X.times(found.mean))
+    s = X.norms(np.maximum(found.terms.information, 0.0))
+    none = np.zeros(0, int)
+    posterior = Posterior(found.mean, 1.0 / (s + w), none, np.zeros((0, 0)))
+    effective = float(np.sum((s / (s + w))[sparse]))
+    likelihood = problem.likelihood if nuisance else None
+    return RowFitAt(posterior, effective, found.n_iter, found.converged, likelihood, point.coef)
+
+
+def screened_start(problem: RowProblem, model: RowModel, precision: Array, room: int) -> RowState:
+    """From ridge regression: at most ``room`` columns by their z^2 alone, whole groups of them."""
+    X = _columns(problem)
+    found = penalised(problem, X, model.confidence * precision)
+    information = np.maximum(found.terms.information, 0.0)
+    s = X.norms(information)
+    stay, sparse = ~model.selects, model.sparse
+    gain = model.groups.sum((s * found.mean**2)[sparse])
+    if model.copies is not None:
+        gain = np.where(model.copies[sparse], 0.0, gain)
+    stay[sparse] |= model.groups.largest(gain, room)
+    j, precision, rest = np.flatnonzero(~stay), precision.copy(), np.zeros(len(s))
+    local, top = model.scales.split(tau_precision(model, precision))
+    precision[j] = own_precision(model, local, top, j, s[j], 0.0 * s[j])
+    rest[j] = dropped_terms(model, j, s[j], 0.0 * s[j], precision[j])
+    active = np.flatnonzero(stay)
+    H = problem.take(active).design.total(_gram, information, information)[0]
+    return make_state(model, active, found.mean[active], H, precision, rest)
+
+
+def _gram(Z: Array, _: Array, weight: Array) -> tuple[Array]:
+    return (weighted_gram(Z, weight),)
+
+
+def _columns(problem: RowProblem) -> StandardColumns:
+    X = problem.design.by_products()
+    assert X is not None
+    return X
+
+
+def _updated(problem: RowProblem, eta: Array) -> RowProblem:
+    """With the best q of the nuisance parameters at known predictors."""
+    each = problem.likelihood.statistics(eta, np.zeros(len(eta)), problem.y)
+    totals = tuple(float(problem.weight @ np.broadcast_to(part, len(eta))) for part in each)
+    return problem._replace(likelihood=problem.likelihood.updated(totals))
