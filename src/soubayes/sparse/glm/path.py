@@ -51,6 +51,10 @@ class PathRows(Protocol):
     def grid_rows(self) -> float:
         """The same, for where the path begins; infinite: at confidence 1, however wide."""
 
+    @property
+    def products(self) -> bool:
+        """Whether all columns are read by products with a sparse X alone."""
+
     def minimise(
         self, y: Any, model: RowModel, warm: RowFit | None, limits: "Limits", readmit: bool = True
     ) -> RowFit:

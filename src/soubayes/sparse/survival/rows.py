@@ -206,6 +206,11 @@ class SurvivalRows:
         return self.n
 
     @property
+    def products(self) -> bool:
+        """Expansions are of columns that are dense."""
+        return False
+
+    @property
     def _wide(self) -> bool:
         return self.X.shape[1] > max(self.X.shape[0], _FEW)
 
