@@ -64,6 +64,7 @@ class StandardColumns(NamedTuple):
             d = 1.0 / (w[:p] * scale**2)
             inside = (self.raw @ sp.diags_array(d) @ self.raw.T).toarray()
             shift = self.raw @ (d * mean)
+            # (X - 1m') D (X - 1m')' without forming X - 1m'
             inside -= shift[:, None] + shift - d @ mean**2
             return total + inside * np.outer(self.root, self.root)
         for chunk in self._chunks():
@@ -151,6 +152,7 @@ class StandardColumns(NamedTuple):
         row = M.sum(axis=1)
         found = np.full(self.shape[1], row.sum())
         filled = np.diff(csc.indptr)
+        # (x - m1)'M(x - m1) = x'Mx - 2m x'M1 + m^2 1'M1; what follows adds x'Mx
         found[:p] = mean**2 * row.sum() - 2.0 * mean * (csc.T @ row)
         for count in np.unique(filled[filled > 0]):
             columns = np.flatnonzero(filled == count)

@@ -16,6 +16,7 @@ def cholesky(matrix: Array, diagonal: Array | float = 0.0) -> Array:
     """The lower factor of matrix + diag(diagonal), with a hint of jitter if rounding demands."""
     if not len(matrix):
         return matrix
+    # a relative jitter leaves the units of the columns alone
     for jitter in JITTERS:
         full = matrix.T.copy(order="F")  # symmetric, and so a plain copy of C-ordered memory
         points = full.reshape(-1, order="F")[:: len(full) + 1]
@@ -45,6 +46,7 @@ def invert_triangle(lower: Array) -> Array:
     top, corner, bottom = lower[:half, :half], lower[half:, :half], lower[half:, half:]
     invert_triangle(top)
     invert_triangle(bottom)
+    # [[A, 0], [C, B]]^-1 = [[A^-1, 0], [-B^-1 C A^-1, B^-1]]
     right = blas.dtrmm(1.0, top, corner, lower=1, side=1)
     corner[:] = blas.dtrmm(-1.0, bottom, right, lower=1, overwrite_b=1)
     return lower
@@ -103,6 +105,7 @@ class Woodbury(NamedTuple):
 
     def row_variance(self) -> Array:
         """x_i' (.)^-1 x_i for the rows of X."""
+        # X (.)^-1 X' = G - G T'T G with G = X W^-1 X'
         inside = self.half @ self.gram
         return np.maximum(np.diag(self.gram) - np.einsum("ij,ij->j", inside, inside), 0.0)
 

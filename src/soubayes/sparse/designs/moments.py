@@ -47,6 +47,7 @@ class Moments:
         """The statistics of both sets of rows together."""
         n = self.n + other.n
         share = other.n / n
+        # Chan, Golub and LeVeque (1983): no difference of large sums
         dx, dy = other.x_mean - self.x_mean, other.y_mean - self.y_mean
         weight = self.n * share
         return Moments(

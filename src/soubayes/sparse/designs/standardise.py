@@ -87,6 +87,7 @@ def column_scales(mean: ArrayLike, variance: ArrayLike, n: float) -> tuple[Array
     """
     mean, variance = np.asarray(mean, float), np.asarray(variance, float)
     eps = np.finfo(float).eps
+    # rounding of a mean of n rows is at most n eps |mean|
     rows = np.clip(n, 100.0, 1e6)  # n is a sum of weights; longer sums are made in parts
     with np.errstate(over="ignore"):
         constant = variance <= (rows * mean * eps) ** 2 + np.finfo(float).tiny
@@ -171,6 +172,7 @@ def first_in_gram(gram: Array, equal: float = EQUAL) -> Array:
     array([0, 1, 0, 3])
     """
     root = np.sqrt(np.diag(gram))
+    # Cauchy and Schwarz: equality holds for multiples of a column only
     same = np.abs(gram) >= (1.0 - equal) * root[:, None] * root
     first = np.argmax(same, axis=0)
     return np.where(root > 0.0, first, np.arange(len(root)))

@@ -56,6 +56,7 @@ def _update(model: RowModel, state: RowState, information: Array, score: Array) 
     pull = model.confidence * d
     linear = score + information @ mean
     last = model.coefficients
+    # m_alpha, then m, each with the other held: the mean-field updates of supplement C.4.3
     for own in (slice(last, None), slice(0, last)):  # alpha, then beta
         A = information[own, own] + np.diag(pull[own])
         rest = information[own] @ mean - information[own, own] @ mean[own]

@@ -151,6 +151,7 @@ def _wide_step(
     terms = terms_at(eta, variance)
     goal = np.maximum(terms.information, 1e-10)
     for part in PARTS:
+        # a geometric mean of two informations is positive; the part 0 would be the present q
         B = information ** (1.0 - part) * goal**part
         root = np.sqrt(B)
         lower = cholesky(root[:, None] * gram * root, 1.0)
@@ -160,6 +161,7 @@ def _wide_step(
         left = linear - kernel.half.T @ (kernel.half @ (gram @ linear))
         new = mean + part * (X.left(left) / w - mean)
         new_eta = eta + part * (gram @ left - eta)
+        # x_i'A^-1 x_i = (1 - (K^-1)_ii)/B_i: no product with X
         kept = np.einsum("ij,ij->j", kernel.inverse, kernel.inverse)  # the diagonal of K^-1
         new_variance = gamma * (1.0 - kept) / B
         loss = float(terms_at(new_eta, new_variance).loss.sum())
@@ -213,6 +215,7 @@ def _tall_step(
         mean, score, goal = before.mean, before.score, before.goal
         information = before.information
     for part in PARTS:
+        # the part 0 is the present q, at which J has a descent direction towards part 1
         H = information + part * (goal - information)
         lower = cholesky(H, w)
         log_det = log_determinant(lower) - float(np.log(w).sum())

@@ -113,6 +113,7 @@ def _most_gain(
     square = here.group_mean(q**2)
     ratio = square / np.maximum(gamma * here.group_mean(s), 1e-100 * square + 1e-300)
     ratio = np.where(back, ratio, 1.0)
+    # J of one column at its best w minus at w = infinity, with ratio = z^2/gamma
     gain = np.where(ratio > 1.0 + 1e-4, gamma * (ratio - 1.0 - np.log(ratio)) / 2.0, 0.0)
     # only sparse columns are ever dropped, so that the groups are those of all dropped ones
     return here.groups.largest(gain, int(RETURNS_PER_ROW * problem.design.n_rows))
@@ -173,6 +174,7 @@ def _left_out_by_columns(
     spread = Z @ state.mean, np.square(Z @ state.root).sum(axis=1)
     terms = weighted_terms(problem.likelihood, *spread, problem.y, problem.weight)
     information = terms.information
+    # the factor of alpha is its own (mean field): it takes nothing from the other columns
     cross = (Z * information[:, None]).T
     if model.intercept:
         cross[-1] = 0.0
@@ -218,6 +220,7 @@ def _admit(
     part = problem.take(active)
     data = part.sweep(mean, root)
     pull = model.confidence[active] * precision[active]
+    # Newton in the mean at the new precisions; the covariance follows from H
     step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * mean)[1]
     near = state.local, state.top
     trial = make_state(model, active, mean + step, data.information, precision, rest, near)

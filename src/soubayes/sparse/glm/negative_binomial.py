@@ -15,7 +15,7 @@ PRIOR = -1.0, 2.0  # mean and sd of the logarithm of the dispersion: about 0.007
 UPDATE_GRID = np.linspace(-4.0, 4.0, 9)  # standard deviations of q(log dispersion) in an update
 LEAST = 0.02  # of such a standard deviation: the spacing of the grid stays above rounding
 # how many nodes average log(1 + exp(u)) over a normal u with at most this variance, to 1e-9
-ENOUGH_NATS = ((1e-12, 1), (0.02, 5), (0.2, 9), (1.0, 14), (np.inf, 24))
+NODE_COUNTS = ((1e-12, 1), (0.02, 5), (0.2, 9), (1.0, 14), (np.inf, 24))
 MOST = 2**14  # counts up to which log Gamma is looked up
 
 
@@ -115,7 +115,7 @@ class NegativeBinomial(Counts):
 def _softplus(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
     """E[log(1 + exp(u))] for u ~ N(mean, variance), and its first two derivatives in the mean."""
     most = float(np.max(variance, initial=0.0))
-    nodes, weights = _rule(next(count for bound, count in ENOUGH_NATS if most <= bound))
+    nodes, weights = _rule(next(count for bound, count in NODE_COUNTS if most <= bound))
     u = mean[..., None] + np.sqrt(variance)[..., None] * nodes
     odds = np.exp(np.minimum(u, 700.0))
     rest = 1.0 / (1.0 + odds)

@@ -275,6 +275,8 @@ def _newton_move(
     all_two = scales.local_confidence * two
     one, two = (scales.local_confidence * one)[here], all_two[here]
     nu_two = scales.global_confidence * scales.global_prior.kl_slope(point.top)[1]
+    # dJ/dtheta_j = [w_j E[beta_j^2] - gamma_b]/2 minus the slope of the KL of tau, for mean and
+    # covariance are at their best: the envelope theorem leaves only the explicit dependence
     half = w * (point.variance[sparse] + m * m) / 2.0
     slope = half - gamma / 2.0
     hessian = -(
@@ -286,8 +288,10 @@ def _newton_move(
         sums = np.eye(groups.n_groups)[groups.number]
         hessian, slope, half = sums.T @ hessian @ sums, groups.total(slope), groups.total(half)
     slope = slope - one
+    # nu profiled out: a Schur complement of rank one
     hessian -= np.outer(two, two) / (all_two.sum() + nu_two)
     hessian[np.diag_indices_from(hessian)] += two
+    # J is not convex in theta: more of the positive diagonal until the Hessian is
     damping = 0.0
     while True:
         factor, info = lapack.dpotrf(hessian + np.diag(damping * (half + two)), lower=1)

@@ -382,6 +382,7 @@ def _score(shared: PathRows, y: Any, refit: RowFit, free: Array) -> float:
     """What `solve_rows` minimises along the path."""
     active, n = refit.state.active, shared.n
     k = len(active)
+    # 2 k log(p/e), the price of the search (`solve_rows`)
     price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
     risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
     return 2.0 * shared.loss(y, refit) + risk + price

@@ -93,6 +93,8 @@ def tau_precision(model: RowModel, precision: Array) -> Array:
 def covariance_root(model: RowModel, active: Array, information: Array, precision: Array) -> Array:
     """The upper triangular R with S = R R' = gamma_b (H + gamma_b D)^-1, alpha apart."""
     gamma = model.confidence[active]
+    # dJ/dS = 0: S^-1 = H/gamma_b + D (supplement C.4.3); for unequal confidences S = L^-T Gamma
+    # L^-1
     lower = cholesky(apart(model, information), gamma * precision[active])
     return invert_triangle(lower).T * np.sqrt(gamma)
 

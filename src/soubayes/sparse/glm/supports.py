@@ -96,6 +96,7 @@ def _quadratic(
     """
     _, slope, curvature = likelihood.derivatives(eta, rows.y)
     information = np.maximum(rows.weight * curvature, 1e-12 * rows.weight)
+    # the working response of iteratively reweighted least squares
     response = eta - rows.weight * slope / information
     total = float(information.sum())
     share = information / total

@@ -206,6 +206,7 @@ def _own_steps(model: RowModel, state: _Wide) -> Array:
     w = gamma * best
     two = scales.local_confidence * scales.local_prior.kl_slope(state.local)[1]
     t = two[taus_of(model, columns)]
+    # d2/dtheta2 of gamma/2 log(1 + s/w) - q^2/(2 (s + w)) at w = gamma e^theta
     f = w / (s + w) ** 2 * (gamma * s + q**2 * (s - w) / (s + w)) / 2.0
     f = np.maximum(groups.total(f), 0.0)
     nu = scales.global_confidence * scales.global_prior.kl_slope(state.top)[1]
@@ -284,6 +285,7 @@ def _posterior(
         variance, rows_variance = np.append(variance, own), rows_variance + own
         log_variance = np.append(log_variance, np.log(own))
     kernel = Woodbury.of(X, w, curve)
+    # one Newton step of the mean: (X'BX + W)^-1 X'(B eta + score)
     mean = kernel.solve(X, w, curve * before.eta + rows.score)
     if part < 1.0:
         mean = (1.0 - part) * before.mean[np.isin(before.active, active)] + part * mean
@@ -293,6 +295,7 @@ def _posterior(
     local, top = model.scales.refresh(tau_precision(model, d), (before.local, before.top))
     value = data.loss(terms) + rest.sum() + model.scales.value(local, top)
     value += active_value(model, active, d[active], variance + mean**2, log_variance)
+    # s_j = gamma/S_jj - w_j; q_j from the curvature's inverse, which gave the mean
     s = np.maximum(gamma / variance - w, 0.0)
     q = mean / kernel.diagonal(X, w)
     return _Wide(

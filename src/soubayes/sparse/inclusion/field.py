@@ -120,6 +120,7 @@ class Field:
         at = self._place[active]
         C = self._cross[:, at]
         root = np.sqrt(d[active])
+        # Woodbury with D^1/2 X'X D^1/2 + I, which is well conditioned for any d
         B = root[:, None] * C[active] * root + np.eye(len(active))
         inverse = np.linalg.inv(np.linalg.cholesky(B)) * root
         self._P[np.ix_(at, at)] = inverse.T @ inverse
@@ -146,6 +147,7 @@ class Field:
         N = _capacity(S[columns], delta)
         self._now = self._changed(columns, S, N)
         at = self._place[columns]
+        # Omega^-1 changes by -Omega^-1 X_r N X_r' Omega^-1, hence P by U N U'
         U = -self._P @ self._cross[columns][:, : len(self._known)].T
         U[at, np.arange(len(columns))] += 1.0
         self._P = self._P + U @ N @ U.T

@@ -37,6 +37,7 @@ class Slab:
         occam = np.log(self.weight) - 0.5 * np.log(spread)
         if np.isinf(degrees):
             return occam + 0.5 * fall
+        # Student's t in the place of the normal: (1 - fall/rest)^(-degrees/2)
         share = np.minimum(fall / evidence.rest, 1.0 - 1e-12)
         return occam - 0.5 * degrees * np.log1p(-share)
 
@@ -52,6 +53,7 @@ def log_normal_slab(n: float, counts: Array) -> Slab:
     A slab of one peak: a second one at small variances would take null columns for effects.
     """
     at, total = np.log(SLAB_GRID[: len(counts)]), PULL + counts.sum()
+    # an EM step for log V ~ N(m, v) with PULL effects' worth of prior
     m = (PULL * CENTRE + counts @ at) / total
     v = (PULL * (WIDTH**2 + (CENTRE - m) ** 2) + counts @ (at - m) ** 2) / total
     weight = np.exp(-0.5 * (at - m) ** 2 / v) + 1e-12
@@ -223,6 +225,7 @@ def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> A
     for round_, step in enumerate(DAMPING):
         S = np.linalg.inv(G + np.diag(precision))
         mean, variance = S @ (around.scores + shift), np.diag(S)
+        # the cavity: what is known of a coefficient without its own site
         s = np.maximum(1.0 / variance - precision, 1e-9 * n)
         q = mean / variance - shift
         V = slab.variance
@@ -247,6 +250,8 @@ def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> A
         first = alpha * np.einsum("jm,jm->j", inside, centre)
         second = alpha * np.einsum("jm,jm->j", inside, squares)
         fall = np.einsum("jm,jm->j", inside, falls)
+        # the site that gives the cavity these two moments; a negative precision is held at FLATTEST
+        # s
         wanted = noise / np.maximum(second - first**2, 1e-12 * noise / n) - s
         wanted = np.maximum(wanted, FLATTEST * s)
         precision = precision + step * (wanted - precision)

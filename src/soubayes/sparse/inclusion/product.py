@@ -320,6 +320,7 @@ class _Sweeper:
         alpha = odds / (1.0 + odds)
         near = np.flatnonzero(odds > FAINT)
         if len(near):
+            # r^2 of the odds of k are explained by j: they are shared, not added
             more = np.maximum(odds[near] - np.exp(log_odds - columns.log_bayes)[near], 0.0)
             alike = self.field.correlations(near) ** 2
             np.fill_diagonal(alike, 0.0)

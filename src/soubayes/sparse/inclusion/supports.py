@@ -190,6 +190,7 @@ def largest_set(probability: Array, p_value: Array, fdr: float) -> Array:
     """
     order = np.argsort(-probability, kind="stable")
     number = np.arange(1, len(order) + 1)
+    # Bayesian false discovery rate of the first k, then that of Benjamini and Hochberg
     expected = np.cumsum(1.0 - probability[order]) / number
     by_chance = len(order) * np.maximum.accumulate(p_value[order]) / number
     held = np.flatnonzero(np.maximum(expected, by_chance) <= fdr)

@@ -59,6 +59,7 @@ def solve_coordinate(
         second = gamma * v * ridge.variance + ridge.mean**2  # E[beta_j^2]
         energy = (gamma * second / v if model.scaled else gamma * second)[sparse]
         tau, nu = scales.coordinate_step(tau, nu, model.groups.total(energy))
+        # supplement C.4.2, b_sigma: E|y - X beta|^2 and the intercept's n s_alpha^2
         rest = ridge.rss + v * float(gamma @ (1.0 - w * ridge.variance))
         rest += n * model.intercept_spread(n, v)
         if model.scaled:

@@ -49,6 +49,7 @@ def descend(
             there = model.take(dropped)
             own, signal = there.group_mean(s), there.group_mean(signal)
         signal = signal / own
+        # at most those half as strong as the strongest: when it is in, others may not ask any more
         back = signal > max(RETURNS, 0.5 * float(signal.max()))
         if model.copies is not None:
             back &= ~model.copies[dropped]
@@ -101,11 +102,13 @@ def _iterate(
             s, q = left_out(part, here, old, ridge, design.n)
         goal = goal_of(here, s, q, noise, top, shape)
         step = np.log(goal / old)
+        # a step that changes its sign went too far: halve; else grow, as in Rprop
         turned = step * last < 0
         gain = np.where(turned, 0.5 * np.minimum(gain, 1.0), np.minimum(1.3 * gain, 4.0))
         last = step
         new = old * np.exp(np.minimum(np.maximum(gain * step, -reach), reach))
         reach = 3.0
+        # kappa_j = w/(s + w) is what predictions depend on; w itself may run off to infinity
         change = np.abs(new / (s + new) - old / (s + old)).max()
         w[active] = old = new
         far = here.group_most(s)

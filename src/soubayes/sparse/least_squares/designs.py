@@ -93,6 +93,7 @@ class Gram:
         lower = cholesky(self.gram, w)
         log_det = log_determinant(lower)
         inverse = invert_triangle(lower)
+        # A = LL': the diagonal of A^-1 is that of L^-T L^-1
         variance = np.einsum("ij,ij->j", inverse, inverse)
         mean = inverse.T @ (inverse @ self.scores)
         return Ridge(
@@ -110,6 +111,7 @@ class Gram:
         lower = cholesky(rows[:, index], w)
         cross = np.empty((len(index), len(others) + 1), order="F")
         cross[:, :-1], cross[:, -1] = rows[:, others], self.scores[index]
+        # s_j = x_j'x_j - x_j'X_A A^-1 X_A'x_j, q_j likewise with y in the place of the second x_j
         half = lapack.dtrtrs(lower, cross, lower=1, overwrite_b=1)[0] if len(index) else cross
         half, fitted = half[:, :-1], half[:, -1]
         s = self.norms[others] - np.einsum("ij,ij->j", half, half)
@@ -166,6 +168,7 @@ class Wide:
     def ridge(self, w: Array) -> Ridge:
         kernel = Woodbury.of(self.columns, w)
         t, score = kernel.projected(self.columns, self.y)
+        # s = t/(1 - t/w) and q = score/(1 - t/w): 1/(A^-1)_jj - w_j by Sherman and Morrison
         left = np.maximum(1.0 - t / w, 1e-12)
         mean = score / w
         return Ridge(

@@ -51,6 +51,8 @@ class LeastSquaresEvidence(Evidence):
     def curvature(self) -> float:
         total, squares, shrunk = self.design.shrinkage_sums(self.w, self.ridge)
         energy = self._energy
+        # with D = W^1/2 A^-1 W^1/2: d2/dt2 log|K| = tr D - tr D^2; of y'K^-1 y m'W m - 2 m'W A^-1 W
+        # m
         bend = self.confidence * (total - squares) + (energy - 2.0 * shrunk) / self.noise
         return 0.5 * (bend - energy**2 / self.noise * self.free_noise)
 
@@ -68,6 +70,7 @@ def least_squares_evidence(
         w = np.empty(len(sparse))
         w[sparse], w[~sparse] = 1.0 / P, gamma * v / model.variance[~sparse]
         ridge = design.ridge(w)
+        # y'K^-1 y = RSS + m'W m, so that K is never formed
         quadratic = ridge.rss + float(ridge.mean @ (w * ridge.mean)) + 2.0 * prior.scale
         v = quadratic / n if noise is None else noise
         log_det = ridge.log_det - float(np.log(w).sum())

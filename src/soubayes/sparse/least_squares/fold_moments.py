@@ -70,6 +70,7 @@ class FoldMoments(ChoiceTask):
         for t, each in enumerate(fits.components):
             means = [_mean(parts) for parts in each.values()]
             products = residual_products(fold, t, np.array(means), fits.x_mean)
+            # rows whose products are those of the residuals: a square root of the L x L matrix
             spread, vectors = np.linalg.eigh(products / fold.n)
             root = np.zeros((self.size, len(means)))
             root[: len(means)] = np.sqrt(self.size * np.maximum(spread, 0.0))[:, None] * vectors.T

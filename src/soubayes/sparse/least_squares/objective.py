@@ -106,11 +106,13 @@ def objective_value(
     """
     gamma, v = model.confidence, noise.variance
     kappa = w * ridge.variance
+    # E|y - X beta|^2 = RSS + tr(X'X S), and tr(X'X S) = v sum_j gamma_j (1 - kappa_j)
     loss = 0.5 * n * (np.log(2.0 * np.pi) + noise.mean_log)
     loss += 0.5 * (ridge.rss / v + float(gamma @ (1.0 - kappa)))
     log_prior = log_prior_variance(model, scales)
     if model.scaled:
         log_prior = log_prior + np.where(model.sparse, noise.mean_log, 0.0)
+    # E[beta_j^2]; supplement C.4.2 with the prior precision w/(gamma v)
     second = gamma * v * ridge.variance + ridge.mean**2
     nats = coefficient_kl(w / (gamma * v), second, log_prior, np.log(gamma * v))
     costs = source_costs(model, nats)
@@ -126,6 +128,7 @@ def objective_value(
     if model.intercept_variance is not None:
         spread = model.intercept_spread(n, v)
         loss += 0.5 * n * spread / v
+        # KL(N(0, s^2) || N(0, s_0^2)): its mean is that of y, where the prior is centred
         ratio = spread / model.intercept_variance
         costs["intercept"] = float(0.5 * (ratio - np.log(ratio) - 1.0))
         total += model.intercept_confidence * costs["intercept"]

@@ -154,6 +154,7 @@ def _follow(
         state, spent = points[-1].state, spent + points[-1].n_iter
         if confidence is None and not free[state.active].any():
             break
+    # n/3 columns leave two thirds of the rows to the noise: below that the estimate collapses
     while confidence is None and points[0].gamma > 1.0:  # wide data: back towards 1
         gamma = max(points[0].gamma * grid[0] / grid[1], 1.0)
         there = _at(model, free, design.n, gamma)
@@ -175,6 +176,7 @@ def _follow(
         left_out[state.active] = False
         searched = _search_degrees(model, left_out, threshold)
         here = replace(model.at(1.0, free), searched=searched)
+        # w = gamma_b u: the prior precisions u stay, the confidence becomes 1
         w = np.where(free, state.w / points[chosen].gamma, state.w)
         state = state._replace(w=w, refit=True)
         state = put_out(design, state) if model.groups.alone else state

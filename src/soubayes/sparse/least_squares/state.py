@@ -187,6 +187,7 @@ def fill(
         if not state.refit:
             goal = goal_of(there, s, q, state.noise, state.nu.mean_inverse, state.shape[dropped])
             w[dropped] = goal if there.copies is None else np.where(there.copies, w[dropped], goal)
+        # a dropped column alone beside the active ones: J is exact up to (s/w)^2, here below 1e-8
         mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
         rss -= float(np.sum(q * mean[dropped]))
         log_dets = log_dets + [np.log(s + w[dropped])[own].sum() for _, own in there.sources]

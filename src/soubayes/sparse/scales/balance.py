@@ -244,6 +244,7 @@ def stationary_precision(
     if groups is not None:
         s, Q, g, M, a = as_floats(s, Q, g, M, a)
         return _stationary_of_groups(prior, s, Q, g, M, a, groups)
+    # (1) of docs/development/solver.md in units of s: x = w/s is the unknown
     z, top, twice = Q / s, M / s, 2.0 * g
 
     def balance(t: Array) -> tuple[Array, Array]:
@@ -260,6 +261,7 @@ def stationary_precision(
 
 def _without_pull(prior: ScalePrior, z: Array, g: Array, a: Array) -> Array:
     """log(w/s) without the prior's pull on large scales: exact for small g, a start otherwise."""
+    # at small ratios KL' is a constant c: (1) is quadratic in x, with low = -2 g c
     low = np.minimum(-2.0 * g * prior.kl_slope(Scale(a, np.asarray(1e-300)))[0], 0.9)
     up, excess = 2.0 * (1.0 - low), z + (2.0 * low - 1.0)
     return np.log(up / (excess + np.sqrt(excess * excess + 2.0 * low * up)))

@@ -263,6 +263,7 @@ class ScalePrior(ABC):
             pull = E * np.exp(-t)
             return A - pull + gamma * one, pull + gamma * two
 
+        # without the KL the root is E/A; exp(+-690) are the ends of float64
         start = np.log(np.maximum(E, 1e-300) / np.maximum(A, 1e-300))
         return np.exp(find_root(slope, start, np.full_like(a, -690.0), np.full_like(a, 690.0)))
 
@@ -288,6 +289,7 @@ class ScalePrior(ABC):
         def value(t: Array) -> Array:
             return self.objective(Scale(self.least_shape + np.exp(t), rho), A, 0.0, gamma)
 
+        # the best shape is near A/gamma (exact as gamma -> 0), so 12 on a log scale brackets it
         centre = np.log(np.maximum(A / gamma, 1.0))
         low, high = centre - 12.0, centre + 12.0
         for _ in range(45):  # to 1e-8, where J is flat
@@ -354,6 +356,7 @@ def as_floats(*values: ArrayLike) -> list[Array]:
 
 def positive_root(square: Array, linear: Array, constant: Array) -> Array:
     """The positive root of square x^2 + linear x = constant, all but linear >= 0."""
+    # of the two forms of the root the one that adds terms of one sign: nothing cancels
     root = np.sqrt(linear * linear + 4.0 * square * constant)
     with np.errstate(divide="ignore", invalid="ignore"):
         falling = 2.0 * constant / (linear + root)

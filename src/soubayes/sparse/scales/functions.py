@@ -18,6 +18,7 @@ def log_minus_psi(a: ArrayLike) -> Array:
     return _two_branches(
         a,
         lambda a: np.log(a) - psi(a),
+        # log a - psi(a) ~ 1/(2a) + sum_k B_2k/(2k a^2k), Abramowitz and Stegun 6.3.18
         lambda x, y: x * (1 / 2 + x * _series(y, 1 / 12, 1 / 120, 1 / 252, 1 / 240, 1 / 132)),
     )
 
@@ -27,6 +28,7 @@ def delta1(a: ArrayLike) -> Array:
     return _two_branches(
         a,
         lambda a: 1.0 / a - _shifted(a, 2) - 1.0 / (a + _SHIFT) + delta1(a + _SHIFT),
+        # the same series differentiated, 6.4.12
         lambda x, y: -y * (1 / 2 + x * _series(y, 1 / 6, 1 / 30, 1 / 42, 1 / 30, 5 / 66)),
     )
 
@@ -45,6 +47,7 @@ def negative_entropy(a: ArrayLike) -> Array:
     return _two_branches(
         a,
         lambda a: (a + 1.0) * psi(a) - np.log(a) - gammaln(a) - a,
+        # Stirling for log Gamma(a), 6.1.40: a log a, which cancels, is never formed
         lambda x, y: (
             -0.5 * np.log(2.0 * np.pi * x)
             - x * _series(y, 1 / 12, 1 / 360, 1 / 1260, 1 / 1680, 1 / 1188)
@@ -131,6 +134,8 @@ def find_root(
             newton = t - value / slope
         # at the rounding floor values stop shrinking: stay there, do not bisect the old bracket
         near = (value == 0.0) | (np.abs(newton - t) <= 1e-13 * (1.0 + np.abs(t)))
+        # a value that does not fall to 0.7 of the last may mean that Newton cycles: halve the
+        # bracket
         good = (newton > low) & (newton < high) & (size < 0.7 * last)
         step = np.where(good, newton, np.where(near, t, 0.5 * (low + high)))
         t, last = step, size

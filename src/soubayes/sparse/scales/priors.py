@@ -65,10 +65,13 @@ class Exponential(ScalePrior):
     def best_shape(self, ratio: ArrayLike, log_weight: ArrayLike, confidence: ArrayLike) -> Array:
         """The root of dJ/da at this ratio, found in log(a - 1)."""
         rho, A, gamma = as_floats(ratio, log_weight, confidence)
+        # dJ/da = 0 with psi'(a) = 1/a + 1/(2a^2) + ...: for large a only these terms are left
         asymptote = A / gamma - 1.0 + 2.0 * self.rate * rho  # off by O(1): exact for such shapes
         if np.min(A / gamma, initial=np.inf) > 1e7 and np.max(rho, initial=0.0) < np.inf:
             return asymptote
 
+        # dJ/da = gamma [delta1(a) (A/gamma - a - 1) - rate rho/(a - 1)^2] (supplement C.4 at fixed
+        # b/a): the first term must be positive, so that a > A/gamma - 1
         low = np.maximum(A / gamma - 1.0, 1.0)
 
         def slope(t: Array) -> tuple[Array, Array]:
@@ -137,6 +140,7 @@ class Exponential(ScalePrior):
                 d * (2.0 * d * force + d * d * change),
             )
 
+        # with b held the root lies about 1/2 above the old shape where the confidence is small
         growth = np.where(gamma < 0.1 * A, 0.5, 0.0)
         start = np.log(old - 1.0 + growth)
         a = 1.0 + np.exp(newton_root(slope, start, 40.0))
@@ -193,6 +197,7 @@ class HalfCauchy(ScalePrior):
     ) -> Array:
         """The positive root of a quadratic, the auxiliary factor profiled out."""
         _, A, E, gamma = as_floats(shape, log_weight, inverse_weight, confidence)
+        # A - E/rho + gamma (rho/(1 + rho) - 1/2) = 0, which is dJ/dlog(rho), times rho (1 + rho)
         return positive_root(A + gamma / 2.0, A - gamma / 2.0 - E, E)
 
     def best_shape(self, ratio: ArrayLike, log_weight: ArrayLike, confidence: ArrayLike) -> Array:
