@@ -56,8 +56,8 @@ if __name__ == "__main__":
 
 RUN = {
     "default": "main()",
-    "threads": "with dask.config.set(scheduler='threads'):\n        main()",
-    "synchronous": "with dask.config.set(scheduler='synchronous'):\n        main()",
+    "threads": "with dask.config.set(scheduler='threads'):\n        main(few=True)",
+    "synchronous": "with dask.config.set(scheduler='synchronous'):\n        main(few=True)",
     "processes": (
         "from concurrent.futures import ProcessPoolExecutor\n"
         "    from multiprocessing import get_context\n"

@@ -20,7 +20,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_dict_unchanged,
+    check_sample_weight_equivalence_on_dense_data,
+    parametrize_with_checks,
+)
 
 import soubayes
 from soubayes import SoULogisticRegression
@@ -36,11 +40,25 @@ from soubayes.sparse.glm.state import make_state
     [
         SoULogisticRegression(confidence_coef=1.0),
         SoULogisticRegression(confidence_coef=1.0, confidence_local=1.0),
-        SoULogisticRegression(choice="path", confidence_coef="auto"),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:No features were selected")
+@parametrize_with_checks([SoULogisticRegression(choice="path")])
+def test_scikit_learn_checks_of_the_path(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:No features were selected")
+def test_a_few_scikit_learn_checks_of_the_path():
+    """Those that look at what the path alone decides; the others are slow."""
+    estimator = SoULogisticRegression(choice="path")
+    check_sample_weight_equivalence_on_dense_data("SoULogisticRegression", estimator)
+    check_dict_unchanged("SoULogisticRegression", estimator)
 
 
 def data(n=200, p=12, seed=0, classes=2):
