@@ -1,10 +1,10 @@
 """What the linear estimators are held to, as the tables of docs/development/linear.md.
 
-    soubayes reproduce table1 tableS1 tableS2 --full --out results
+    soubayes paper reproduce table1 tableS1 tableS2 --full --out results
     python benchmarks/acceptance_linear.py rows.jsonl results         # compute the rest, report
     python benchmarks/acceptance_linear.py rows.jsonl results report  # only the tables
 
-The paper's 31 designs come from the stored rows of `soubayes reproduce`. The rest is computed
+The paper's 31 designs come from the stored rows of `soubayes paper reproduce`. The rest is computed
 here: three designs that no setting was chosen on, and predictive intervals in Table 1's designs.
 Every data set is a line of the file, so a run can be stopped and resumed. Settings were chosen on
 seeds 0-99; seeds from 1000 on were used for reporting only.

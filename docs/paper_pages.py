@@ -58,7 +58,7 @@ def _page(experiment: Experiment, rows: int, content: Content, folder: Path) -> 
         if part.note:
             yield escape(part.note)
         yield _picture(part, folder) if isinstance(part, Picture) else _table(part)
-    yield f"Compute these rows again with\n\n    soubayes reproduce {experiment.name} --full"
+    yield f"Compute these rows again with\n\n    soubayes paper reproduce {experiment.name} --full"
 
 
 def _picture(picture: Picture, folder: Path) -> str:

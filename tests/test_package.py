@@ -59,11 +59,11 @@ def test_type_checkers_see_the_same_names():
 
 
 def test_the_library_does_not_import_the_papers_experiments():
-    """They use the library; of the rest only the program, `__main__`, knows them."""
+    """They use the library; of the rest only the program, `cli`, knows their commands."""
     home = Path(soubayes.__file__).parent
     files = [f for f in home.rglob("*.py") if "paper" not in f.relative_to(home).parts]
     users = [f.name for f in files if re.search(r"soubayes(\.| import )paper\b", f.read_text())]
-    assert users == ["__main__.py"]
+    assert users == ["cli.py"]
 
 
 def test_private_names_of_scikit_learn_are_not_imported():
@@ -178,6 +178,7 @@ def cli(there: Environment) -> None:
     rows.to_parquet(there.folder / "data.parquet")
     for name in ("data.csv", "data.parquet"):
         assert "summary.html" in there("soubayes", "fit", name, "--target", "y")
+    assert "30 predictions" in there("soubayes", "predict", "fit/model.soubayes", "data.csv")
     assert (there.folder / "fit" / "summary.html").stat().st_size > 10_000
     assert "Wrote" in there("soubayes", "explore", "data.csv", "--target", "y")
     assert (there.folder / "explorer.html").stat().st_size > 10_000

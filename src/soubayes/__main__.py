@@ -9,7 +9,7 @@ def main() -> None:
     """Run the command line."""
     try:
         with explain_missing_extra("the soubayes command"):
-            from soubayes.paper.commands import app
+            from soubayes.cli import app
     except ImportError as error:
         sys.exit(f"soubayes: {error}")
     app(prog_name="soubayes")

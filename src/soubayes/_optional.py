@@ -24,6 +24,7 @@ _EXTRA_OF = {
     "rich": "cli",
     "jinja2": "cli",
     "markupsafe": "cli",
+    "openpyxl": "excel",
 }
 
 

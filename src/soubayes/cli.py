@@ -4,6 +4,7 @@ import errno
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -15,10 +16,14 @@ from rich.progress import (
     Progress,
     SpinnerColumn,
     TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
+
+from soubayes._optional import explain_missing_extra
+from soubayes.levels import LEVEL, check_level
 
 FAILED, USAGE = 1, 2
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -28,13 +33,12 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="Bayesian inference with sources of uncertainty: your own data, and the paper's results.",
 )
 console = Console()
 
 
 TableFile = Annotated[
-    Path, typer.Argument(help="A .csv, .tsv, .txt or .parquet file with a header.")
+    Path, typer.Argument(help="A .csv, .tsv, .txt, .parquet or .xlsx file with a header.")
 ]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
 TaskOption = Annotated[str, typer.Option(help="auto, regression or classification.")]
@@ -42,6 +46,24 @@ Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
 Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]
 Decimal = Annotated[str, typer.Option(help="The decimal mark of a text file: auto, . or ,")]
+Separator = Annotated[
+    str, typer.Option("--sep", help="Between the columns of a text file: auto, tab or a character.")
+]
+Level = Annotated[float, typer.Option(help="The probability of the intervals.")]
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and end.", is_eager=True)
+    ] = False,
+) -> None:
+    """Bayesian inference with sources of uncertainty: your own data, and the paper's results."""
+    if version:
+        from soubayes import __version__
+
+        say(f"soubayes {__version__}")
+        raise typer.Exit
 
 
 @app.command()
@@ -53,18 +75,21 @@ def fit(
     drop: Drop = None,
     date: Date = None,
     decimal: Decimal = "auto",
-    out: Annotated[Path, typer.Option(help="Where the model and its page go.")] = Path("fit"),
+    separator: Separator = "auto",
+    level: Level = LEVEL,
+    out: Annotated[Path, typer.Option(help="The folder for the model and its page.")] = Path("fit"),
 ) -> None:
     """Sparse regression or classification of a table: which columns matter, and how much.
 
-    Writes model.soubayes (the whole pipeline, read with soubayes.load_model) and summary.html.
+    Writes model.soubayes (for soubayes predict, or soubayes.load_model in Python), summary.csv
+    (all coefficients) and summary.html.
     """
-    from soubayes.data.tabular import TableError
-    from soubayes.fitting import caution, summary_cells, write_fit
-
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
-    with one_line_errors(TableError, OSError, ImportError):
-        problem, fitted = _fitted(file, target, decimal, settings)
+    reading = {"decimal": decimal, "separator": separator}
+    with table_errors():
+        from soubayes.fitting import caution, summary_cells, write_fit
+
+        problem, fitted = _fitted(file, target, reading, settings, level)
         columns, rows = summary_cells(fitted)
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows[:MOST_PRINTED]:
@@ -72,10 +97,48 @@ def fit(
         say(f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}")
         console.print(table)
         say(caution(fitted))
-        written = write_fit(fitted, problem, target, out)
+        with step("writing"):
+            written = write_fit(fitted, problem, target, out)
     if len(rows) > MOST_PRINTED:
         say(f"... and {len(rows) - MOST_PRINTED} more in {written[-1]}")
-    say(f"Wrote {' and '.join(map(str, written))}")
+    say(f"Wrote {', '.join(map(str, written[:-1]))} and {written[-1]}")
+    say(f"Predictions of new rows: soubayes predict {written[0]} NEW.csv")
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Argument(help="A model.soubayes that `soubayes fit` wrote.")],
+    file: TableFile,
+    keep: Annotated[
+        list[str] | None, typer.Option(help="A column of the file to copy beside the predictions.")
+    ] = None,
+    decimal: Decimal = "auto",
+    separator: Separator = "auto",
+    level: Level = LEVEL,
+    out: Annotated[
+        Path, typer.Option(help="The table to write: .csv, .tsv, .parquet or .xlsx.")
+    ] = Path("predictions.csv"),
+) -> None:
+    """Predict the rows of a table with a model of `soubayes fit`.
+
+    Writes a row for each row of the file: mean, sd and the ends of an interval, or the class and
+    the probability of every class. Columns that the model does not read are ignored.
+    """
+    with table_errors():
+        from soubayes.model_files import load_model
+        from soubayes.predicting import predict_table, read_new_rows, remarks, write_predictions
+
+        with one_line_errors(ValueError):
+            check_level("--level", level)
+            loaded = load_model(model)
+        with step("reading"):
+            frame = read_new_rows(loaded, file, decimal, separator)
+        with step("predicting"):
+            predictions = predict_table(loaded, frame, level, keep=keep or ())
+        for note in [*frame.attrs.get("notes", ()), *remarks(loaded, frame)]:
+            say(note)
+        write_predictions(predictions, out)
+    say(f"Wrote {len(predictions)} predictions to {out}")
 
 
 @app.command()
@@ -87,6 +150,7 @@ def explore(
     drop: Drop = None,
     date: Date = None,
     decimal: Decimal = "auto",
+    separator: Separator = "auto",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("explorer.html"),
 ) -> None:
     """Fit a table and write a page to explore the fit: one file, no server, no network.
@@ -94,30 +158,57 @@ def explore(
     Sliders move along the path of the confidence and between dense and sparse; the page shows
     coefficients with intervals, predictions of held-out rows, and the Python of every point.
     """
-    from soubayes.data.tabular import TableError
-    from soubayes.fitting import write_explorer
-
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
-    with one_line_errors(TableError, OSError, ImportError):
-        problem, fitted = _fitted(file, target, decimal, settings)
+    reading = {"decimal": decimal, "separator": separator}
+    with table_errors():
+        from soubayes.fitting import write_explorer
+
+        problem, fitted = _fitted(file, target, reading, settings, LEVEL)
         given = {"task": problem.task, **{k: v for k, v in settings.items() if k != "task"}}
         read = ", ".join([repr(target), *(f"{name}={value!r}" for name, value in given.items())])
         say(f"{len(fitted.summary)} of {fitted.n_features} coefficients selected. {fitted.score}")
-        written = write_explorer(fitted, problem, file, target, decimal, read, out)
+        with step("writing"):
+            written = write_explorer(fitted, problem, file, target, reading, read, out)
     say(f"Wrote {written}. Open it in a browser.")
 
 
-def _fitted(file: Path, target: str, decimal: str, settings: dict[str, Any]) -> tuple[Any, Any]:
+@app.command(
+    "paper",
+    add_help_option=False,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)
+def paper(context: typer.Context) -> None:
+    """The paper's tables and figures: list, reproduce, report, archive, restore."""
+    with one_line_errors(ImportError), explain_missing_extra("soubayes paper"):
+        commands = import_module("soubayes.paper.commands")  # nothing else imports the experiments
+    commands.app(context.args, prog_name="soubayes paper")
+
+
+def _fitted(
+    file: Path, target: str, reading: dict[str, str], settings: dict[str, Any], level: float
+) -> tuple[Any, Any]:
     """The problem that a file and the options pose, and its fit; decisions are said."""
     from soubayes.data.tabular import pose_problem, read_table
     from soubayes.fitting import fit_table
 
-    problem = pose_problem(read_table(file, decimal), target, **settings)
+    with one_line_errors(ValueError):
+        check_level("--level", level)
+    with step("reading"):
+        problem = pose_problem(read_table(file, **reading), target, **settings)
     for note in problem.notes:
         say(note)
-    with progress_bar() as progress:
-        progress.add_task("fitting", total=None)
-        return problem, fit_table(problem)
+    with step(f"fitting {len(problem.y)} rows"):
+        return problem, fit_table(problem, level)
+
+
+@contextmanager
+def step(name: str) -> Iterator[None]:
+    """Show what is being done and for how long, on a terminal only."""
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+    terminal = console.is_terminal
+    with Progress(*columns, console=console, disable=not terminal, transient=True) as progress:
+        progress.add_task(name, total=None)
+        yield
 
 
 def progress_bar() -> Progress:
@@ -131,6 +222,15 @@ def progress_bar() -> Progress:
         TimeRemainingColumn(),
     ]
     return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+@contextmanager
+def table_errors() -> Iterator[None]:
+    """Errors of tables, files and missing libraries are one line."""
+    from soubayes.data.tabular import TableError
+
+    with one_line_errors(TableError, OSError, ImportError):
+        yield
 
 
 @contextmanager

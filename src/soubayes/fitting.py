@@ -12,15 +12,15 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from soubayes._files import atomic_path
 from soubayes._optional import require
 from soubayes.data.tabular import Problem, TableEncoder
+from soubayes.levels import LEVEL
 from soubayes.pages import png_address, render
-from soubayes.results import LEVEL
 
 MIXED = (
-    f"Medians and intervals ({LEVEL:.0%}) are those of the mixture of fits that predictions are "
+    "Medians and intervals ({level}) are those of the mixture of fits that predictions are "
     "made from, in the units of the data. The interval of a column with a weak effect may miss it."
 )
 ALONE = (
-    f"Medians and intervals ({LEVEL:.0%}) are those of the sparse fit, in the units of the data. "
+    "Medians and intervals ({level}) are those of the sparse fit, in the units of the data. "
     "They leave out the uncertainty of the selection."
 )
 MOST_CELLS = 2**24  # rows times columns up to which credible sets are found
@@ -30,9 +30,10 @@ class Fitted(NamedTuple):
     """A pipeline from raw columns to predictions, what it selected, and how well it predicts."""
 
     pipeline: Pipeline
-    summary: Any  # a row a selected coefficient: feature, class, median, lower, upper
+    summary: Any  # a row for each selected coefficient: feature, class, median, lower, upper
     n_features: int
     score: str
+    level: float
 
     @property
     def estimator(self) -> Any:
@@ -40,14 +41,20 @@ class Fitted(NamedTuple):
         return self.pipeline[-1]
 
 
-def fit_table(problem: Problem) -> Fitted:
-    """Fit the model of the problem's task; the folds that choose its confidences also score it."""
+def estimator_for(problem: Problem) -> Any:
+    """The estimator of a problem's task: the one place that knows which target has which."""
     import soubayes
-    from soubayes.sparse.choice.folds import ChoiceWarning
 
     names = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
     cells = len(problem.y) * problem.X.shape[1]
-    estimator = getattr(soubayes, names[problem.task])(inclusion=cells <= MOST_CELLS)
+    return getattr(soubayes, names[problem.task])(inclusion=cells <= MOST_CELLS)
+
+
+def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
+    """Fit the model of the problem's task; the folds that choose its confidences also score it."""
+    from soubayes.sparse.choice.folds import ChoiceWarning
+
+    estimator = estimator_for(problem)
     pipeline = make_pipeline(TableEncoder(problem.dates), estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ChoiceWarning)
@@ -57,7 +64,7 @@ def fit_table(problem: Problem) -> Fitted:
     classes = list(getattr(pipeline, "classes_", []))
     if len(classes) == 2:
         score = f"Estimates are for the log odds of {classes[1]}. {score}"
-    return Fitted(pipeline, *_selected(pipeline[-1]), score)
+    return Fitted(pipeline, *_selected(pipeline[-1], level), score, level)
 
 
 def _held_out_score(estimator: Any, problem: Problem) -> str:
@@ -84,21 +91,33 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
 
 
 def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[Path]:
-    """Write ``model.soubayes`` and ``summary.html`` into ``out``."""
+    """Write ``model.soubayes``, ``summary.csv`` and ``summary.html`` into ``out``."""
     from soubayes import save_model
 
-    model, summary = out / "model.soubayes", out / "summary.html"
+    model, table, page = (out / name for name in ("model.soubayes", "summary.csv", "summary.html"))
     save_model(fitted.pipeline, model)
-    with atomic_path(summary) as temporary:
+    with atomic_path(table) as temporary:
+        _all_coefficients(fitted.estimator, fitted.level).to_csv(temporary, index=False)
+    with atomic_path(page) as temporary:
         temporary.write_text(summary_page(fitted, problem, target), encoding="utf-8")
-    return [model, summary]
+    return [model, table, page]
 
 
 def write_explorer(
-    fitted: Fitted, problem: Problem, file: Path, target: str, decimal: str, read: str, out: Path
+    fitted: Fitted,
+    problem: Problem,
+    file: Path,
+    target: str,
+    reading: dict[str, str],
+    read: str,
+    out: Path,
 ) -> Path:
-    """Write the explorer of a table's fit; ``read`` is how `pose_problem` was called."""
-    given = repr(str(file)) + ")" + ("" if decimal == "auto" else f", decimal={decimal!r}")
+    """Write the explorer of a table's fit.
+
+    ``reading`` are the options of `read_table`, ``read`` is how `pose_problem` was called.
+    """
+    unusual = [f", {name}={value!r}" for name, value in reading.items() if value != "auto"]
+    given = repr(str(file)) + ")" + "".join(unusual)
     from soubayes.pages.explorer import explorer_page
 
     code = (
@@ -144,7 +163,8 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
 
 def caution(fitted: Fitted) -> str:
     """Which posterior the intervals are of."""
-    return MIXED if hasattr(fitted.estimator, "candidates_") else ALONE
+    text = MIXED if hasattr(fitted.estimator, "candidates_") else ALONE
+    return text.format(level=percent(fitted.level))
 
 
 def _picture(figure: Any, title: str, note: str) -> dict[str, str]:
@@ -223,7 +243,7 @@ def summary_cells(fitted: Fitted) -> tuple[list[str], list[list[str]]]:
     """The columns and rows of the table of selected coefficients, as text."""
     frame = fitted.summary
     names = [name for name in ("feature", "class") if name in frame]
-    columns = [*names, "median", f"{LEVEL:.0%} interval"]
+    columns = [*names, "median", f"{percent(fitted.level)} interval"]
     rows = [
         [
             *(str(row[name]) for name in names),
@@ -235,9 +255,22 @@ def summary_cells(fitted: Fitted) -> tuple[list[str], list[list[str]]]:
     return columns, rows
 
 
-def _selected(estimator: Any) -> tuple[Any, int]:
+def percent(level: float) -> str:
+    """A level as people write it.
+
+    >>> percent(0.9), percent(0.975)
+    ('90%', '97.5%')
+    """
+    return f"{100.0 * level:g}%"
+
+
+def _all_coefficients(estimator: Any, level: float) -> Any:
+    return estimator.summary(level=level).reset_index().rename(columns={"target": "class"})
+
+
+def _selected(estimator: Any, level: float) -> tuple[Any, int]:
     """Selected coefficients, the clearest first, and how many there were to select from."""
-    frame = estimator.summary(level=LEVEL).reset_index().rename(columns={"target": "class"})
+    frame = _all_coefficients(estimator, level)
     chosen = frame[frame["selected"]]
     clearest = np.argsort(-(chosen["estimate"].abs() / chosen["sd"]).to_numpy(), kind="stable")
     return chosen.iloc[clearest], len(frame)

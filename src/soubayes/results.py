@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike
 
 from soubayes._optional import require
 from soubayes._types import DataTree
+from soubayes.levels import LEVEL, check_level
 
-LEVEL = 0.9  # of intervals: one row in ten lies outside, few enough and often enough to check
+__all__ = ["LEVEL", "check_level", "coordinates", "printed", "to_inference_data"]
 
 
 def printed(table: pd.DataFrame) -> str:
@@ -36,12 +37,6 @@ def coordinates(name: str, shape: tuple[int, ...]) -> list[str]:
     """
     each = (",".join(map(str, index)) for index in np.ndindex(shape))
     return [f"{name}[{index}]" if index else name for index in each]
-
-
-def check_level(name: str, value: float) -> None:
-    """A probability between 0 and 1."""
-    if not 0.0 < value < 1.0:
-        raise ValueError(f"{name} is {value}, but it must lie between 0 and 1.")
 
 
 def to_inference_data(

@@ -9,7 +9,7 @@ from damage import KINDS, damaged
 from soubayes.paper.archive import Archive, archive_rows, restore_rows
 from soubayes.paper.report import write_report
 from soubayes.paper.storage import Outcome, RowsError, Store, Task
-from test_cli import one_line, soubayes
+from test_cli import one_line, paper
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -67,11 +67,11 @@ def test_damaged_tables_are_refused_or_equal(kind, store, tmp_path):
 
 def test_commands(store, tmp_path):
     run, kept, again = tmp_path / "run", tmp_path / "kept", tmp_path / "again"
-    assert "first: 3 rows" in soubayes("archive", run, kept).stdout
-    assert "second: 1 rows" in soubayes("restore", kept, again).stdout
+    assert "first: 3 rows" in paper("archive", run, kept).stdout
+    assert "second: 1 rows" in paper("restore", kept, again).stdout
     assert Store(again).rows("first") == store.rows("first")
-    assert "there are no rows in" in one_line(soubayes("archive", tmp_path / "no", kept))
-    assert "there are no tables" in one_line(soubayes("restore", tmp_path / "no", again))
+    assert "there are no rows in" in one_line(paper("archive", tmp_path / "no", kept))
+    assert "there are no tables" in one_line(paper("restore", tmp_path / "no", again))
     assert not (tmp_path / "no").exists()
 
 

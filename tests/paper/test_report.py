@@ -91,7 +91,7 @@ def test_page_shows_value_error_paper_and_verdict(page):
     assert "1 rows failed" in text
     assert "ValueError: &lt;script&gt;" in text
     assert "UserWarning: &lt;slow&gt;" in text
-    assert "soubayes reproduce fake" in text
+    assert "soubayes paper reproduce fake" in text
 
 
 def test_page_says_when_rows_of_two_versions_are_mixed(page, monkeypatch):
@@ -114,7 +114,7 @@ def test_figures_are_written_and_repeat(page):
 
 
 def test_no_rows(tmp_path):
-    with pytest.raises(FileNotFoundError, match="soubayes reproduce"):
+    with pytest.raises(FileNotFoundError, match="soubayes paper reproduce"):
         write_report(tmp_path)
 
 

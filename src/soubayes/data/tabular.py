@@ -13,10 +13,12 @@ import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from soubayes._optional import require
 from soubayes.data.text_tables import read_csv
 
 TASKS = ("auto", "regression", "classification")
 MISSING = ("impute", "drop")
+KINDS = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 MOST_LEVELS = 50
 
 
@@ -34,21 +36,28 @@ class Problem(NamedTuple):
     dates: list[str]
 
 
-def read_table(path: Path, decimal: str = "auto") -> Any:
-    """The data frame in a CSV or parquet file; ``decimal`` is the decimal mark of a CSV file."""
-    text = partial(read_csv, decimal=decimal)
-    readers = {".csv": text, ".tsv": text, ".txt": text, ".parquet": pd.read_parquet}
+def read_table(
+    path: Path, decimal: str = "auto", separator: str = "auto", text: Sequence[str] = ()
+) -> Any:
+    """The data frame in a file.
+
+    ``decimal`` and ``separator`` are those of a text file; the columns named in ``text`` are not
+    turned into numbers.
+    """
     if path.is_dir():
-        inside = sorted(part.name for part in path.iterdir() if part.suffix.lower() in readers)
+        inside = sorted(part.name for part in path.iterdir() if part.suffix.lower() in KINDS)
         hint = f"give one of its files, such as {inside[0]!r}" if inside else "give a file"
         raise TableError(f"{str(path)!r} is a folder{'' if inside else ' without tables'}: {hint}.")
     if not path.is_file():
         raise TableError(f"there is no file {str(path)!r}.")
-    if path.suffix.lower() not in readers:
-        allowed = ", ".join(readers)
-        raise TableError(f"{path.name} is not {allowed}: convert it to one of them.")
+    readers = {
+        ".parquet": pd.read_parquet,
+        ".xlsx": partial(_read_excel, text=text),
+    }
+    text_reader = partial(read_csv, decimal=decimal, separator=separator, text=text)
+    reader = readers.get(table_kind(path), text_reader)
     try:
-        frame = readers[path.suffix.lower()](path)
+        frame = reader(path)
     except ImportError:
         raise
     except Exception as error:  # each reader has its own kinds
@@ -56,6 +65,24 @@ def read_table(path: Path, decimal: str = "auto") -> Any:
     if frame.empty:
         raise TableError(f"{path.name} has no rows.")
     return frame
+
+
+def table_kind(path: Path) -> str:
+    """The ending of a file's name, one of `KINDS`.
+
+    >>> table_kind(Path("data.CSV"))
+    '.csv'
+    """
+    kind = path.suffix.lower()
+    if kind not in KINDS:
+        raise TableError(f"{path.name} is not {', '.join(KINDS)}: convert it to one of them.")
+    return kind
+
+
+def _read_excel(path: Path, text: Sequence[str]) -> Any:
+    """The first sheet of a workbook."""
+    require("openpyxl", "reading .xlsx")
+    return pd.read_excel(path, dtype=dict.fromkeys(text, str), engine="openpyxl")
 
 
 def pose_problem(
@@ -89,7 +116,7 @@ def pose_problem(
         raise TableError(f"several columns are called {_quoted(doubled)}: give each its own name.")
     for name in [target, *drop, *dates]:
         if name not in frame:
-            raise TableError(_no_column(name, list(frame)))
+            raise TableError(no_column(name, list(frame)))
     for name in dates:
         if name in (target, *drop):
             raise TableError(f"--date {name} names a column that is not a feature.")
@@ -148,9 +175,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def transform(self, X: Any) -> Any:
         """A data frame of floats without gaps."""
-        absent = [name for name in self.columns_ if name not in X]
-        if absent:
-            raise TableError(f"the data lack {_quoted(absent)}, which the model was fitted with.")
+        refuse_absent(self.columns_, X)
         coded = {}
         for feature, (name, level) in self.features_.items():
             if level is None:
@@ -158,6 +183,28 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             else:
                 coded[feature] = (_as_text(X[name]) == level).astype(float)
         return pd.DataFrame(coded, index=X.index)
+
+    def gaps(self, X: Any) -> dict[str, tuple[int, str]]:
+        """Columns with missing values: how many, and what takes their place."""
+        refuse_absent(self.columns_, X)
+        counts = {name: int(X[name].isna().sum()) for name in self.columns_}
+        return {name: (n, self._replacement(name)) for name, n in counts.items() if n}
+
+    def unseen(self, X: Any) -> dict[str, list[str]]:
+        """Values of categories that were not there when fitting."""
+        refuse_absent(self.columns_, X)
+        found = {
+            name: sorted(set(_as_text(X[name][X[name].notna()])) - set(levels))
+            for name, levels in self.levels_.items()
+        }
+        return {name: levels for name, levels in found.items() if levels}
+
+    def _replacement(self, name: str) -> str:
+        if name not in self.levels_:
+            return "by the median"
+        if "missing" in self.levels_[name]:
+            return 'by the category "missing"'
+        return f"by {self.levels_[name][0]!r}, the most frequent"
 
     def _numbers(self, column: Any) -> Any:
         if column.name in self.dates:
@@ -169,6 +216,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "columns_")
+
+
+def refuse_absent(names: Sequence[str], X: Any) -> None:
+    """An error if a table lacks columns that a model reads, with what they may be called there."""
+    absent = [name for name in names if name not in X]
+    if not absent:
+        return
+    spare = [name for name in map(str, X) if name not in names]
+    close = {name: near[0] for name in absent if (near := get_close_matches(name, spare, 1))}
+    hint = ", ".join(f"{there!r} may be {name!r}" for name, there in close.items())
+    raise TableError(
+        f"the data lack {_quoted(absent)}, which the model was fitted with"
+        + (f" ({hint})." if hint else f"; there are {_quoted(list(map(str, X))[:20])}.")
+    )
 
 
 def _plain(frame: Any) -> Any:
@@ -359,7 +420,8 @@ def _as_text(column: Any) -> Any:
     return column.map(str, na_action="ignore").astype(object).fillna("missing")
 
 
-def _no_column(name: str, columns: list[str]) -> str:
+def no_column(name: str, columns: list[str]) -> str:
+    """The message for a name that is no column, with the one that may be meant."""
     close = get_close_matches(name, columns, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {_quoted(columns[:20])}."
     return f"no column {name!r}: {hint}"

@@ -2,7 +2,7 @@
 
 import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +15,25 @@ _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf
 _GROUPS = ",. \u00a0\u202f'’"  # between thousands
 
 
-def read_csv(path: Path, decimal: str = "auto") -> pd.DataFrame:
-    """The table in a text file; ``attrs["notes"]`` says what was read in an unusual way."""
+def read_csv(
+    path: Path, decimal: str = "auto", separator: str = "auto", text: Sequence[str] = ()
+) -> pd.DataFrame:
+    """The table in a text file; ``attrs["notes"]`` says what was read in an unusual way.
+
+    ``separator`` is "auto", "tab" or one character; columns named in ``text`` stay text.
+    """
     if decimal not in DECIMALS:
         raise ValueError(f"decimal is {decimal!r}, but it must be one of {', '.join(DECIMALS)}")
     encoding = _encoding(path)
     rows = list(_rows(path, encoding))
-    separator = _separator(rows)
+    guessed = separator == "auto"
+    separator = (
+        _separator(rows) if guessed else {"tab": "\t", r"\t": "\t"}.get(separator, separator)
+    )
+    if len(separator) != 1:
+        raise ValueError(
+            f"the separator is {separator!r}, but it must be auto, tab or one character"
+        )
     header = next(csv.reader(rows, delimiter=separator), [])
     doubled = list(dict.fromkeys(name for name in header if name and header.count(name) > 1))
     if doubled:
@@ -29,14 +41,24 @@ def read_csv(path: Path, decimal: str = "auto") -> pd.DataFrame:
         raise ValueError(f"several columns are called {named}: give each its own name")
     body = list(csv.reader(rows, delimiter=separator))[1:]
     mark = _decimal(body, separator) if decimal == "auto" else decimal
-    frame = pd.read_csv(path, sep=separator, encoding=encoding, decimal=mark, low_memory=False)
+    frame = pd.read_csv(
+        path,
+        sep=separator,
+        encoding=encoding,
+        decimal=mark,
+        dtype=dict.fromkeys(text, str),
+        low_memory=False,
+    )
     notes = []
     if encoding == "cp1252":
         notes.append("the file is not UTF-8: read as Windows-1252 (Latin-1).")
-    if separator != ",":
+    if guessed and separator != ",":
         name = {"\t": "tabs", ";": "semicolons", "|": "bars"}[separator]
         notes.append(f"columns are separated by {name}.")
-    frame.attrs["notes"] = notes + _to_numbers(frame, mark, mark == "," and decimal == "auto")
+    numbers = [name for name in frame if name not in text]
+    frame.attrs["notes"] = notes + _to_numbers(
+        frame, numbers, mark, mark == "," and decimal == "auto"
+    )
     return frame
 
 
@@ -113,11 +135,11 @@ def _decimal(body: list[list[str]], separator: str) -> str:
     return "," if found == {"either"} else "."
 
 
-def _to_numbers(frame: pd.DataFrame, decimal: str, guessed: bool) -> list[str]:
+def _to_numbers(frame: pd.DataFrame, names: list[str], decimal: str, guessed: bool) -> list[str]:
     """Make numbers of text columns that hold nothing else, in place, and say so."""
     other = "," if decimal == "." else "."
     signs: dict[str, list[str]] = {}
-    for name in list(frame):
+    for name in names:
         if pd.api.types.is_numeric_dtype(frame[name]):
             continue
         known = frame[name].dropna()

@@ -1,4 +1,4 @@
-"""The paper's part of the command line: list, reproduce and report its experiments."""
+"""`soubayes paper`: list, reproduce and report the paper's experiments."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,13 +6,20 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from soubayes.cli import FAILED, app, console, fail, one_line_errors, progress_bar, say
+from soubayes.cli import FAILED, console, fail, one_line_errors, progress_bar, say
 from soubayes.paper import experiments
 from soubayes.paper.archive import Archive, archive_rows, restore_rows
 from soubayes.paper.runner import Experiment, Summary, WorkerDied, run, slowness
 from soubayes.paper.storage import FILE, Outcome, Store, Task, this_version
 
 INTERRUPTED = 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="The paper's tables and figures: compute their rows and write a report of them.",
+)
 
 
 @app.command("list")
@@ -75,7 +82,7 @@ def reproduce(
         except WorkerDied as error:
             say(f"Stopped: {error}")
             raise typer.Exit(FAILED) from None
-    say(f"Rows are in {store.path}. Next: soubayes report {out}")
+    say(f"Rows are in {store.path}. Next: soubayes paper report {out}")
     if failed:
         say(f"{failed} rows failed; the report shows why, the next run tries them again.")
         raise typer.Exit(FAILED)
@@ -98,13 +105,15 @@ def archive(
     folder: Annotated[Path, typer.Argument(help="Where the tables are, or will be.")],
     replace: Annotated[bool, typer.Option(help="Forget rows that the run lacks.")] = False,
 ) -> None:
-    """Put the rows of a run into compressed tables, one an experiment: rows/*.parquet.
+    """Put the rows of a run into compressed tables, one for each experiment: rows/*.parquet.
 
     Rows of the same tasks are replaced, others stay.
     """
     with one_line_errors(OSError, ImportError):
         if not (run / FILE).exists():
-            fail(f"there are no rows in {str(run)!r}: run soubayes reproduce --out {run} first.")
+            fail(
+                f"there are no rows in {str(run)!r}: run soubayes paper reproduce --out {run} first."
+            )
         _say_counts(archive_rows(Store(run), Archive(folder), replace=replace))
 
 

@@ -29,9 +29,11 @@ def write_report(folder: Path) -> Path:
     if not sections:
         raise FileNotFoundError(
             f"there are no rows in {str(folder)!r}. "
-            f"Compute some first: soubayes reproduce table1 --out {folder}"
+            f"Compute some first: soubayes paper reproduce table1 --out {folder}"
         )
-    text = render("report.html", "soubayes report", title=TITLE, marks=MARKS, sections=sections)
+    text = render(
+        "report.html", "soubayes paper report", title=TITLE, marks=MARKS, sections=sections
+    )
     target = folder / "report.html"
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -57,7 +59,7 @@ def _section(
         "versions": [f"{count} by {version}" for version, count in sorted(versions.items())]
         if len(versions) > 1
         else [],
-        "command": f"soubayes reproduce {experiment.name} --{_size(experiment, rows)}",
+        "command": f"soubayes paper reproduce {experiment.name} --{_size(experiment, rows)}",
         "rows": len(rows),
         "days": dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}",
         "minutes": f"{sum(row.seconds for row in rows) / 60:.1f}",

@@ -120,5 +120,5 @@ def line_style(method: str) -> dict[str, Any]:
 
 def new_figure(width: float, height: float) -> Any:
     """A matplotlib Figure outside pyplot's state, so that reports need no display."""
-    matplotlib = require("matplotlib.figure", "soubayes report")
+    matplotlib = require("matplotlib.figure", "soubayes paper report")
     return matplotlib.Figure(figsize=(width, height), layout="constrained")

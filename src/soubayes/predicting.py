@@ -1,0 +1,126 @@
+"""`soubayes predict`: a saved model, new rows of a table, and a table of predictions."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import is_classifier
+
+from soubayes._files import atomic_path
+from soubayes._optional import require
+from soubayes.data.tabular import (
+    TableEncoder,
+    TableError,
+    no_column,
+    read_table,
+    refuse_absent,
+    table_kind,
+)
+from soubayes.levels import LEVEL
+
+
+def read_new_rows(model: Any, path: Path, decimal: str = "auto", separator: str = "auto") -> Any:
+    """The rows of a file; columns that were categories at the fit are read as text."""
+    encoder = _encoder(model)
+    text = list(encoder.levels_) if encoder is not None else []
+    return read_table(path, decimal, separator, text=text).rename(columns=str)
+
+
+def predict_table(
+    model: Any, frame: pd.DataFrame, level: float = LEVEL, keep: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A row of predictions for each row: mean, sd and interval, or class and probabilities.
+
+    The columns named in ``keep`` are copied from the rows.
+
+    >>> from sklearn.datasets import load_diabetes
+    >>> from soubayes import SoULinearRegression
+    >>> X, y = load_diabetes(return_X_y=True, as_frame=True)
+    >>> model = SoULinearRegression(choice="path").fit(X[["bmi", "s5"]], y)
+    >>> list(predict_table(model, X.head(3)))
+    ['mean', 'sd', 'lower', 'upper']
+    """
+    copied = {name: frame[_known(name, frame)] for name in keep}
+    X = _features(model, frame)
+    found = _classes(model, X) if is_classifier(model) else _numbers(model, X, level)
+    return pd.DataFrame({**copied, **found}, index=frame.index)
+
+
+def _classes(model: Any, X: pd.DataFrame) -> dict[str, Any]:
+    chance = np.asarray(model.predict_proba(X))
+    each = {f"P({label})": chance[:, k] for k, label in enumerate(model.classes_)}
+    return {"class": model.predict(X), **each}
+
+
+def _numbers(model: Any, X: pd.DataFrame, level: float) -> dict[str, Any]:
+    mean, sd = model.predict(X, return_std=True)
+    if np.ndim(mean) != 1:
+        raise TableError(f"the model predicts {mean.shape[1]} targets: use its predict in Python.")
+    tail = (1.0 - level) / 2.0
+    lower, upper = np.asarray(model.predict(X, quantiles=[tail, 1.0 - tail])).T
+    return {"mean": mean, "sd": sd, "lower": lower, "upper": upper}
+
+
+def remarks(model: Any, frame: pd.DataFrame) -> list[str]:
+    """What is done with missing values and categories that the fit has not seen, in sentences."""
+    encoder = _encoder(model)
+    if encoder is None:
+        return []
+    gaps, unseen = encoder.gaps(frame), encoder.unseen(frame)
+    notes = []
+    if gaps:
+        told = ", ".join(f"{name!r} {count} ({by})" for name, (count, by) in gaps.items())
+        notes.append(f"missing values replaced as in the fit: {told}.")
+    for name, levels in unseen.items():
+        shown = ", ".join(map(repr, levels[:5])) + (" ..." if len(levels) > 5 else "")
+        reference = encoder.levels_[name][0]
+        notes.append(f"{name!r}: {shown} not seen in the fit, predicted as {reference!r}.")
+    return notes
+
+
+def write_predictions(predictions: pd.DataFrame, out: Path) -> Path:
+    """Write a table as the kind of file that its name says."""
+    kind = table_kind(out)
+    content = io.BytesIO()
+    if kind == ".parquet":
+        predictions.to_parquet(content, index=False)
+    elif kind == ".xlsx":
+        require("openpyxl", "writing .xlsx")
+        predictions.to_excel(content, index=False, engine="openpyxl")
+    else:
+        predictions.to_csv(content, index=False, sep="\t" if kind == ".tsv" else ",")
+    with atomic_path(out) as temporary:
+        temporary.write_bytes(content.getvalue())
+    return out
+
+
+def _known(name: str, frame: pd.DataFrame) -> str:
+    if name not in frame:
+        raise TableError(no_column(name, list(frame)))
+    return name
+
+
+def _encoder(model: Any) -> TableEncoder | None:
+    """The step that `soubayes fit` puts before the estimator."""
+    first = getattr(model, "steps", [("", None)])[0][1]
+    return first if isinstance(first, TableEncoder) else None
+
+
+def _features(model: Any, frame: pd.DataFrame) -> pd.DataFrame:
+    """The columns that the model reads, checked."""
+    encoder = _encoder(model)
+    names = encoder.columns_ if encoder is not None else getattr(model, "feature_names_in_", None)
+    if names is None:
+        raise TableError(
+            "the model was fitted without names of columns: use its predict in Python."
+        )
+    refuse_absent(names, frame)
+    X = frame[list(names)]
+    coded = X if encoder is None else encoder.transform(X)
+    for name in coded:
+        if not np.isfinite(coded[name].to_numpy(dtype=float)).all():
+            raise TableError(f"{name!r} holds infinite or missing values: replace them.")
+    return X
