@@ -3,6 +3,7 @@
 import importlib.util
 import signal
 import sys
+from functools import partial
 
 import pytest
 
@@ -13,8 +14,8 @@ sys.modules.setdefault("sparse", None)  # type: ignore[arg-type]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-COMPILING = {"networks", "blackbox", "draws", "test_stated_types.py"}  # folders and modules
-CONVOLVING = {"test_compaction.py", "test_layers.py", "test_path.py", "test_storage.py"}
+# folders and modules that have programs of JAX
+COMPILING = {"networks", "blackbox", "draws", "test_stated_types.py", "test_report.py"}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -25,5 +26,13 @@ def _compile_faster(request):
         return
     from compiling import compile_faster
 
-    with compile_faster(convolutions=request.path.name in CONVOLVING):
+    with compile_faster():
         yield
+
+
+@pytest.fixture(scope="module")
+def convolving():
+    """For tests that train convolutions."""
+    from compiling import compile_faster
+
+    return partial(compile_faster, convolutions=True)

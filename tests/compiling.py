@@ -8,14 +8,13 @@ import pytest
 from jax._src import compiler
 
 # one module instead of many, and the older code generator: half of the time of compiling
-ONE_MODULE = {"xla_cpu_parallel_codegen_split_count": "1"}
-OLDER_GENERATOR = {"xla_cpu_use_fusion_emitters": "False"}
+ONE_MODULE, NEWER_GENERATOR = "xla_cpu_parallel_codegen_split_count", "xla_cpu_use_fusion_emitters"
 
 
 @contextmanager
 def compile_faster(convolutions: bool = False) -> Iterator[None]:
     """Leave out XLA's slow passes; the older generator makes NaN of some convolutions."""
-    options = ONE_MODULE if convolutions else {**ONE_MODULE, **OLDER_GENERATOR}
+    options = {ONE_MODULE: "1", NEWER_GENERATOR: str(convolutions)}
     usual = compiler.get_compile_options
 
     def with_options(*args, env_options_overrides=None, **settings):

@@ -160,7 +160,7 @@ def test_a_full_disk_is_one_line_and_the_run_goes_on_later(jobs, tmp_path):
         "commands.experiments = lambda: {'small': small.experiment(small.compute_wide)}\n"
         "most = int(sys.argv.pop(1))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)) if most else None\n"
-        "commands.app()\n"
+        "commands.paper_app()\n"
     )
 
     def reproduce(most):

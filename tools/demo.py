@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from soubayes import SoULinearRegression
-from soubayes.paper.commands import app
+from soubayes.paper.commands import paper_app
 
 OUT = Path("results")
 
@@ -33,7 +33,7 @@ def main() -> None:
     print("\nTable 1 of the paper at quick size:")
     for words in (["reproduce", "table1", "--quick", "--jobs", "2"], ["report"]):
         folder = ["--out", str(OUT)] if words[0] == "reproduce" else [str(OUT)]
-        app([*words, *folder], standalone_mode=False)
+        paper_app([*words, *folder], standalone_mode=False)
     print("\nOpen these two files in a browser:")
     print(f"  {explorer.resolve()}   sliders for the confidences of this fit")
     print(f"  {(OUT / 'report.html').resolve()}   Table 1 beside the paper's numbers")

@@ -46,10 +46,10 @@ Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
 Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]
 Decimal = Annotated[str, typer.Option(help="The decimal mark of a text file: auto, . or ,")]
-Separator = Annotated[
+SeparatorOption = Annotated[
     str, typer.Option("--sep", help="Between the columns of a text file: auto, tab or a character.")
 ]
-Level = Annotated[float, typer.Option(help="The probability of the intervals.")]
+LevelOption = Annotated[float, typer.Option(help="The probability of the intervals.")]
 
 
 @app.callback()
@@ -75,8 +75,8 @@ def fit(
     drop: Drop = None,
     date: Date = None,
     decimal: Decimal = "auto",
-    separator: Separator = "auto",
-    level: Level = LEVEL,
+    separator: SeparatorOption = "auto",
+    level: LevelOption = LEVEL,
     out: Annotated[Path, typer.Option(help="The folder for the model and its page.")] = Path("fit"),
 ) -> None:
     """Sparse regression or classification of a table: which columns matter, and how much.
@@ -113,8 +113,8 @@ def predict(
         list[str] | None, typer.Option(help="A column of the file to copy beside the predictions.")
     ] = None,
     decimal: Decimal = "auto",
-    separator: Separator = "auto",
-    level: Level = LEVEL,
+    separator: SeparatorOption = "auto",
+    level: LevelOption = LEVEL,
     out: Annotated[
         Path, typer.Option(help="The table to write: .csv, .tsv, .parquet or .xlsx.")
     ] = Path("predictions.csv"),
@@ -150,7 +150,7 @@ def explore(
     drop: Drop = None,
     date: Date = None,
     decimal: Decimal = "auto",
-    separator: Separator = "auto",
+    separator: SeparatorOption = "auto",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("explorer.html"),
 ) -> None:
     """Fit a table and write a page to explore the fit: one file, no server, no network.
@@ -181,7 +181,7 @@ def paper(context: typer.Context) -> None:
     """The paper's tables and figures: list, reproduce, report, archive, restore."""
     with one_line_errors(ImportError), explain_missing_extra("soubayes paper"):
         commands = import_module("soubayes.paper.commands")  # nothing else imports the experiments
-    commands.app(context.args, prog_name="soubayes paper")
+    commands.paper_app(context.args, prog_name="soubayes paper")
 
 
 def _fitted(

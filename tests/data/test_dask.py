@@ -56,8 +56,10 @@ if __name__ == "__main__":
 
 RUN = {
     "default": "main()",
-    "threads": "with dask.config.set(scheduler='threads'):\n        main(few=True)",
-    "synchronous": "with dask.config.set(scheduler='synchronous'):\n        main(few=True)",
+    "threads, then synchronous": (
+        "for scheduler in ('threads', 'synchronous'):\n"
+        "        with dask.config.set(scheduler=scheduler):\n            main(few=True)"
+    ),
     "processes": (
         "from concurrent.futures import ProcessPoolExecutor\n"
         "    from multiprocessing import get_context\n"
@@ -77,8 +79,7 @@ RUN = {
     ("scheduler", "first"),
     [
         ("default", "array"),
-        ("threads", "table"),
-        ("synchronous", "table"),
+        ("threads, then synchronous", "table"),
         ("processes", "array"),
         ("cluster", "array"),
     ],

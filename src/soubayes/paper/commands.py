@@ -14,7 +14,7 @@ from soubayes.paper.storage import FILE, Outcome, Store, Task, this_version
 
 INTERRUPTED = 130
 
-app = typer.Typer(
+paper_app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 
-@app.command("list")
+@paper_app.command("list")
 def list_experiments() -> None:
     """Every experiment, what it shows, and about how long it takes on one core here."""
     factor = slowness()
@@ -36,7 +36,7 @@ def list_experiments() -> None:
     say(f"Times are of one core (this machine: {factor:.1f} times the reference).")
 
 
-@app.command()
+@paper_app.command()
 def reproduce(
     names: Annotated[list[str], typer.Argument(help="Experiments by name, or 'all'.")],
     quick: Annotated[bool, typer.Option("--quick", help="Minutes (the default).")] = False,
@@ -88,7 +88,7 @@ def reproduce(
         raise typer.Exit(FAILED)
 
 
-@app.command()
+@paper_app.command()
 def report(
     folder: Annotated[Path, typer.Argument(help="A folder that `reproduce` or `archive` wrote.")],
 ) -> None:
@@ -99,7 +99,7 @@ def report(
         say(f"Wrote {write_report(folder)}")
 
 
-@app.command()
+@paper_app.command()
 def archive(
     run: Annotated[Path, typer.Argument(help="The folder of a run (`reproduce --out`).")],
     folder: Annotated[Path, typer.Argument(help="Where the tables are, or will be.")],
@@ -111,13 +111,12 @@ def archive(
     """
     with one_line_errors(OSError, ImportError):
         if not (run / FILE).exists():
-            fail(
-                f"there are no rows in {str(run)!r}: run soubayes paper reproduce --out {run} first."
-            )
+            hint = f"run soubayes paper reproduce --out {run} first"
+            fail(f"there are no rows in {str(run)!r}: {hint}.")
         _say_counts(archive_rows(Store(run), Archive(folder), replace=replace))
 
 
-@app.command()
+@paper_app.command()
 def restore(
     folder: Annotated[Path, typer.Argument(help="A folder with tables of `archive`.")],
     run: Annotated[Path, typer.Argument(help="The folder to go on in (`reproduce --out`).")],
