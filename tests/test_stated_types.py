@@ -229,6 +229,7 @@ def made(name: str) -> list:
         ],
         "SoUPoissonRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
         "SoUNegativeBinomialRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
+        "SoUOrdinalRegression": lambda: [kind(inclusion=True).fit(X, THREE)],
         "SoUGammaRegression": lambda: [kind(inclusion=True).fit(X, np.exp(Y))],
         "SoUNetRegressor": lambda: [
             kind(**SMALL).fit(X, Y),

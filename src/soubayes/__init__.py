@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         SoUNegativeBinomialRegression as SoUNegativeBinomialRegression,
     )
     from soubayes.sparse.estimators.normal_means import SoUNormalMeans as SoUNormalMeans
+    from soubayes.sparse.estimators.ordinal import SoUOrdinalRegression as SoUOrdinalRegression
     from soubayes.sparse.estimators.poisson import SoUPoissonRegression as SoUPoissonRegression
     from soubayes.sparse.glm.likelihood import CoupledLikelihood as CoupledLikelihood
     from soubayes.sparse.glm.likelihood import RowLikelihood as RowLikelihood
@@ -130,6 +131,7 @@ _PUBLIC = {
     "sparse.estimators.normal_means": ["SoUNormalMeans"],
     "sparse.estimators.gamma": ["SoUGammaRegression"],
     "sparse.estimators.negative_binomial": ["SoUNegativeBinomialRegression"],
+    "sparse.estimators.ordinal": ["SoUOrdinalRegression"],
     "sparse.estimators.poisson": ["SoUPoissonRegression"],
     "model_files": ["load_model", "save_model"],
     "plots.estimators": ["plot_confidences", "plot_credible_sets", "plot_path", "plot_shrinkage"],

@@ -1,0 +1,368 @@
+"""Sparse Bayesian regression of ordered classes as a scikit-learn estimator."""
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+
+from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes.confidence import shown
+from soubayes.data.streams import RowSource, block_by_block, row_weights
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.estimators.base import check_confidences, check_positive
+from soubayes.sparse.estimators.response import ResponseEstimator
+from soubayes.sparse.glm.ordinal import Cuts, Ordinal
+from soubayes.sparse.scales.base import ScalePrior
+
+Array = np.ndarray
+
+
+class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
+    r"""Sparse Bayesian regression of classes in order.
+
+    Columns that do not matter are dropped, and probabilities average over the posterior. By default
+    the confidences are chosen by prediction. Columns are standardised inside; coefficients are
+    reported in the units of X. A positive coefficient makes higher classes more probable.
+
+    Parameters
+    ----------
+    levels : sequence of labels, optional
+        The classes in order, for example ``["low", "middle", "high"]``. Left out, the order is that
+        of an ordered pandas categorical, or else the sorted order of the labels.
+    confidence_cuts : float, default=1.0
+        Confidence in the prior of the cut points.
+    confidence_coef : "auto" or float, default="auto"
+        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
+        the selection. ``"auto"`` leaves it to ``choice``.
+    confidence_local : "auto" or float, default="auto"
+        Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes a
+        coefficient either free or zero. ``"auto"`` leaves it to ``choice``.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
+    choice : {"prediction", "path"}, default="prediction"
+        How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
+        log densities of held-out rows and predicts from their mixture. ``"path"`` follows
+        ``confidence_coef`` from 1 upwards and chooses a point by an information criterion.
+    cv : "auto", int, splitter, list of (train, test) or None, default="auto"
+        Folds of ``choice="prediction"``. ``"auto"`` is 5 folds or more. None means the path alone.
+    random_state : int or None, default=0
+        Seed of the shuffle of the folds.
+    prior : {"exponential", "horseshoe"} or ScalePrior, default="exponential"
+        Prior of the squared scales.
+    rate_local : float, default=10.0
+        Rate of the exponential prior of the local scales.
+    rate_global : float, default=10.0
+        Rate of the exponential prior of the global scale.
+    intercept_variance : float, default=10.0
+        Variance of the normal prior of the first cut point at the mean of X. The logarithms of
+        the gaps between cut points have the prior N(0, 2²).
+    feature_blocks : mapping of str to mapping, optional
+        Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`.
+    feature_groups : sequence of labels, optional
+        One label for each column. Columns with equal labels share a local scale and are kept or
+        dropped together.
+    inclusion : bool, default=False
+        Also compute the posterior over supports, ``supports_``.
+    max_iter : int, default=500
+        Largest number of steps for each confidence.
+    tol : float, default=1e-7
+        The solver stops when J falls by less than this in relative terms.
+    n_jobs : int or None, default=None
+        Number of threads over the folds.
+    verbose : int, default=0
+        1 prints a line for each point of the path.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        The labels in their order.
+    cuts_ : ndarray
+        The cut points, one less than classes: P(y <= class k) = expit(cut_k - x'coef), averaged
+        over the mixture. They take the place of an intercept.
+    coef_ : ndarray of shape (p,)
+        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
+    coef_sd_ : ndarray of shape (p,)
+        Posterior standard deviations.
+    intercept_ : float
+        Minus the predictor at the mean of X: the cut points are those of centred columns.
+    intercept_sd_ : float
+        Its posterior standard deviation.
+    selected_ : ndarray of bool of shape (p,)
+        Which columns the sparse point keeps.
+    sparse_ : SoUOrdinalRegression
+        The sparse point, which keeps only the selected columns and has ``kl_``, ``objective_``,
+        ``path_``, ``path_coef_``, ``shrinkage_``, the scales and ``likelihood_``; this estimator
+        itself if nothing was chosen by prediction.
+    supports_ : Supports
+        The posterior over supports (``inclusion=True``).
+    candidates_ : pandas.DataFrame
+        Candidates of a choice by prediction, with their held-out scores and weights.
+    out_of_fold_ : pandas.DataFrame
+        Held-out predictions of the training rows, as numbers of the classes from 0: ``y``,
+        ``mean``, ``sd`` and ``fold``.
+    sparsity_ : object
+        What it costs to keep only the selected columns; its text is a sentence.
+    mixtures_ : list
+        What predictions are made from.
+    covariance_ : ndarray of shape (p, p)
+        Posterior covariance of the coefficients, computed when it is asked for.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the solver stopped by ``tol``.
+
+    See Also
+    --------
+    SoULogisticRegression : Classes without an order.
+
+    Notes
+    -----
+    The model of section 4.3 of [1]_ with cumulative logits,
+
+    .. math::
+
+        P(y \le k) = \sigma(c_k - x'\beta), \quad c_0 < c_1 < \dots, \quad
+        \beta_j \sim N(0, \tau_j^2 \nu^2), \qquad
+        J(q) = E_q[-\log p(y \mid \cdot)] + \sum_k \gamma_k \mathrm{KL}_k .
+
+    The first cut point and the logarithms of the gaps are a source of uncertainty of their own
+    with a normal q. With two classes the model is that of :class:`SoULogisticRegression`.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 10))
+    >>> eta = 1.5 * X[:, 0] - X[:, 1] + rng.logistic(size=300)
+    >>> y = np.array(["low", "middle", "high"])[np.digitize(eta, [-1.0, 1.0])]
+    >>> model = SoUOrdinalRegression(levels=["low", "middle", "high"]).fit(X, y)
+    >>> np.flatnonzero(model.selected_), model.predict(X[:2])
+    (array([0, 1]), array(['middle', 'low'], dtype='<U6'))
+    """
+
+    fit_intercept = True  # the cut points are the intercept
+    confidence_intercept = 1.0
+
+    def __init__(
+        self,
+        *,
+        levels: Sequence[Label] | None = None,
+        confidence_cuts: float = 1.0,
+        confidence_coef: float | str = "auto",
+        confidence_local: float | str = "auto",
+        confidence_global: float = 1.0,
+        choice: str = "prediction",
+        cv: Folds | None = "auto",
+        random_state: int | None = 0,
+        prior: str | ScalePrior = "exponential",
+        rate_local: float = 10.0,
+        rate_global: float = 10.0,
+        intercept_variance: float = 10.0,
+        feature_blocks: FeatureBlocks | None = None,
+        feature_groups: Sequence[Label] | None = None,
+        inclusion: bool = False,
+        max_iter: int = 500,
+        tol: float = 1e-7,
+        n_jobs: int | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.levels = levels
+        self.confidence_cuts = confidence_cuts
+        self.confidence_coef = confidence_coef
+        self.confidence_local = confidence_local
+        self.confidence_global = confidence_global
+        self.choice = choice
+        self.cv = cv
+        self.random_state = random_state
+        self.prior = prior
+        self.rate_local = rate_local
+        self.rate_global = rate_global
+        self.intercept_variance = intercept_variance
+        self.feature_blocks = feature_blocks
+        self.feature_groups = feature_groups
+        self.inclusion = inclusion
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    def fit(
+        self,
+        X: Rows,
+        y: Targets | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
+            The rows. For rows that come in blocks, pass ``levels``.
+        y : array-like of shape (n,), or str, optional
+            Labels of any type, or the name of their column in a parquet file.
+        sample_weight : array-like of shape (n,), optional
+            A weight of 2 counts a row twice.
+        groups : array-like of shape (n,), optional
+            Which rows belong together, such as those of one patient. Folds hold out whole groups.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors, whose coefficient is 1.
+
+        Returns
+        -------
+        self : SoUOrdinalRegression
+            The fitted estimator.
+        """
+        self._order = _categories(y) if self.levels is None else list(self.levels)
+        return super().fit(X, y, sample_weight, groups, offset)
+
+    def _fit_memory(
+        self,
+        X: Any,
+        values: Array,
+        sample_weight: Any,
+        groups: Array | None = None,
+        offset: Array | None = None,
+    ) -> Self:
+        check_classification_targets(values)
+        there = np.unique(values[row_weights(sample_weight, X.shape[0]) > 0])
+        self._set_classes(there if self._order is None else self._order, there)
+        numbers = self._read(values[np.isin(values, self.classes_)]).astype(int)
+        self._shares = np.bincount(numbers, minlength=len(self.classes_)).astype(float)
+        return super()._fit_memory(X, values, sample_weight, groups, offset)
+
+    def _fit_rows(self, rows: RowSource) -> Self:
+        if self._order is None:
+            raise ValueError(
+                "X comes in blocks, of which none holds all classes: pass levels, the classes in "
+                "order."
+            )
+        self._set_classes(self._order, np.asarray(self._order))
+        self._shares = np.ones(len(self.classes_))
+        return super()._fit_rows(rows)
+
+    def _set_classes(self, order: Any, there: Array) -> None:
+        """The classes in order, without those that have no row."""
+        known = np.asarray(order)
+        if len(np.unique(known)) < len(known):
+            raise ValueError(f"levels are {shown(order)}, but a level is listed twice.")
+        new = sorted(set(there.tolist()) - set(known.tolist()), key=str)
+        if new:
+            raise ValueError(
+                f"y has the class {shown(new[0])}, which is not among the levels "
+                f"{shown(known.tolist())}: add it in its place."
+            )
+        if (
+            known.dtype.kind in "iuf"
+            and not (np.diff(known) > 0).all() | (np.diff(known) < 0).all()
+        ):
+            raise ValueError(
+                f"levels are {shown(known.tolist())}, which are numbers out of order: list them "
+                "from the lowest to the highest."
+            )
+        self.classes_ = known[np.isin(known, there)]
+        if len(self.classes_) < 2:
+            given = f"the one class {self.classes_[0]}" if len(self.classes_) else "no class"
+            raise ValueError(
+                f"y has {given}, but a classifier needs rows of at least two classes; "
+                "use stratified folds if this is a cross-validation."
+            )
+
+    def _read(self, values: Array) -> Array:
+        """Labels as the numbers of their classes."""
+        place = {label: i for i, label in enumerate(self.classes_.tolist())}
+        try:
+            return np.array([place[label] for label in np.asarray(values).tolist()], float)
+        except KeyError as error:
+            raise ValueError(
+                f"y has the class {error.args[0]!r}, but the model knows "
+                f"{shown(self.classes_.tolist())}."
+            ) from None
+
+    def _likelihood(self) -> Ordinal:
+        start = Cuts.of(self._shares, float(self.intercept_variance))
+        return Ordinal(start, float(self.confidence_cuts))
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_confidences(self, "confidence_cuts")
+        check_positive(self, "intercept_variance")
+
+    def _report_mixtures(self, mixtures: list[Mixture]) -> None:
+        super()._report_mixtures(mixtures)
+        each = [(q.weight, self._of(q.likelihood).cut_mean) for q in mixtures[0].components]
+        self.cuts_ = np.asarray(sum(weight * cut for weight, cut in each)) - self.intercept_
+
+    @block_by_block
+    def predict(self, X: Matrix, offset: ArrayLike | None = None) -> Array:
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), or Dask collection
+            The rows.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors; 0 if left out.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+            The predicted labels.
+        """
+        return self.classes_[np.argmax(self._probabilities(X, offset), axis=1)]
+
+    @block_by_block
+    def predict_proba(self, X: Matrix, offset: ArrayLike | None = None) -> Array:
+        """Probabilities of the classes, averaged over the posterior.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p), or Dask collection
+            The rows.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors; 0 if left out.
+
+        Returns
+        -------
+        probability : ndarray of shape (n, n_classes)
+            The columns are in the order of ``classes_``.
+        """
+        return self._probabilities(X, offset)
+
+    @block_by_block
+    def predict_log_proba(self, X: Matrix, offset: ArrayLike | None = None) -> Array:
+        """Logarithms of the probabilities.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, p)
+            The rows.
+        offset : array-like of shape (n,), optional
+            Known parts of the linear predictors; 0 if left out.
+
+        Returns
+        -------
+        log_probability : ndarray of shape (n, n_classes)
+            Logarithms of :meth:`predict_proba`.
+        """
+        return np.log(self._probabilities(X, offset))
+
+    def _probabilities(self, X: Matrix, offset: ArrayLike | None) -> Array:
+        said = self._predictive(X, offset)
+        parts = zip(said.likelihoods, said.means, said.variances, strict=True)
+        each = np.stack([one.probabilities(m, v) for one, m, v in parts])  # type: ignore[attr-defined]
+        return np.tensordot(said.weights, each, axes=1)
+
+
+def _categories(y: Any) -> list[Any] | None:
+    """The order of an ordered pandas categorical."""
+    kind: Any = getattr(y, "dtype", None)
+    return list(kind.categories) if getattr(kind, "ordered", False) else None
