@@ -1,4 +1,4 @@
-"""Columns that come and go together: feature_groups in every estimator, and grouped supports."""
+"""Columns that come and go together: feature_groups everywhere, and grouped supports."""
 
 import numpy as np
 import pandas as pd
@@ -7,6 +7,9 @@ from scipy import stats
 
 from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
 from soubayes.sparse.glm.bernoulli import Bernoulli
+from soubayes.sparse.inclusion.field import Field, GramQuadratic
+from soubayes.sparse.inclusion.grouped import _look_at_group
+from soubayes.sparse.inclusion.priors import Slab
 from soubayes.sparse.least_squares.search import search_degrees
 from soubayes.sparse.model import parse_groups
 from soubayes.sparse.scales.balance import Groups, stationary_precision
@@ -122,3 +125,86 @@ def test_labels_and_names():
 def test_bad_groups(name, groups, text):
     with pytest.raises((TypeError, ValueError), match=text):
         ESTIMATORS[name](feature_groups=groups)
+
+
+def test_a_group_is_judged_by_its_evidence():
+    """The Bayes factor of a group beside another one, from the normal density of y."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(30, 5))
+    y = Z @ [0.8, 0.5, 0.0, 0.0, 0.0] + rng.normal(size=30)
+    data = GramQuadratic(Z.T @ Z, Z.T @ y, float(y @ y), 30.0)
+    field, own = Field(data), np.array([0, 1])
+    d = np.array([0.3, 0.3, 0.0, 0.2, 0.2])
+    field.reset(d)
+    slab = Slab(np.array([0.1, 2.0]), np.array([0.4, 0.6]))
+    found = _look_at_group(field, own, data.within(own), 0.3, slab, np.inf)
+    others = np.eye(30) + Z[:, 2:] @ np.diag(d[2:]) @ Z[:, 2:].T
+
+    def density(cov):
+        return stats.multivariate_normal(np.zeros(30), cov).logpdf(y)
+
+    each = [density(others + V * Z[:, :2] @ Z[:, :2].T) for V in slab.variance]
+    total = np.logaddexp.reduce(np.log(slab.weight) + each)
+    assert found.log_bayes == pytest.approx(total - density(others))
+    weights = np.exp(np.log(slab.weight) + each - total)
+    mean = sum(
+        w * V * Z[:, :2].T @ np.linalg.solve(others + V * Z[:, :2] @ Z[:, :2].T, y)
+        for w, V in zip(weights, slab.variance, strict=True)
+    )
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-8)
+
+
+def test_groups_of_one_column_have_the_probabilities_of_columns():
+    """One pair of null columns makes the rest go through the groups too."""
+    labels = np.minimum(np.arange(P), P - 2)
+    alone = SoULinearRegression(choice="path", inclusion=True).fit(X, Y).supports_
+    grouped = SoULinearRegression(choice="path", inclusion=True, feature_groups=labels)
+    grouped = grouped.fit(X, Y).supports_
+    np.testing.assert_allclose(grouped.inclusion[:-2], alone.inclusion[:-2], atol=0.08)
+    np.testing.assert_allclose(
+        grouped.summary()["estimate"][:-2], alone.summary()["estimate"][:-2], atol=0.03
+    )
+
+
+def test_a_factor_has_one_probability():
+    """Five levels whose F-test has a p-value below 0.001, no level of which is clear alone."""
+    rng = np.random.default_rng(5)
+    level = rng.integers(0, 6, 240)
+    dummies = np.eye(6)[level][:, 1:]
+    rest = rng.normal(size=(240, 6))
+    y = np.array([0.0, 0.5, 0.4, -0.3, 0.55, -0.25])[level] + rng.normal(size=240)
+    table = pd.DataFrame(
+        np.hstack([dummies, rest]), columns=[*(f"level{k}" for k in range(1, 6)), *"abcdef"]
+    )
+    p_value = stats.f_oneway(*(y[level == k] for k in range(6))).pvalue
+    assert p_value < 1e-3
+    groups = {"level": [f"level{k}" for k in range(1, 6)]}
+    for make, target in (
+        (SoULinearRegression, y),
+        (SoULogisticRegression, y + 0.3 * rng.normal(size=240) > 0.1),
+    ):
+        fit = {"choice": "path", "inclusion": True}
+        found = make(feature_groups=groups, **fit).fit(table, target).supports_
+        alone = make(**fit).fit(table, target).supports_
+        assert found.groups == ["level", *"abcdef"]
+        chance = np.ravel(found.group_inclusion)
+        assert chance[0] > np.ravel(alone.inclusion)[:5].max() or chance[0] > 0.95
+        assert chance[0] > 0.6
+        assert chance[1:].max() < 0.5
+        np.testing.assert_array_equal(np.ravel(found.inclusion)[:5], chance[0])
+    linear = SoULinearRegression(feature_groups=groups, **fit).fit(table, y).supports_
+    assert linear.discoveries(0.1).tolist() == [True] * 5 + [False] * 6
+    sets = linear.credible_sets(presence=0.5)
+    assert sets.loc[1, "features"] == ["level"]
+    assert linear.summary().loc["level3", "set"] == linear.summary().loc["level1", "set"]
+    with pytest.raises(AttributeError, match="pass feature_groups"):
+        _ = alone.group_inclusion
+
+
+def test_normal_blocks_are_always_in():
+    blocks = {"b": {"columns": [0, 1, 2, 3], "prior": "normal"}}
+    model = SoULinearRegression(
+        choice="path", inclusion=True, feature_groups=LABELS, feature_blocks=blocks
+    ).fit(X, Y)
+    assert model.supports_.group_inclusion[0] == 1.0
+    assert model.supports_.group_inclusion[2] > 0.95

@@ -24,6 +24,7 @@ from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
+from soubayes.sparse.model import GroupLabels, parse_groups
 from soubayes.sparse.posterior import SparsePoint
 from soubayes.sparse.scales.priors import make_prior
 
@@ -247,7 +248,9 @@ class SparseEstimator(BaseEstimator):
         self.converged_ = all(point.converged for point in points)
         if supports is not None:
             names = self._feature_names(), self._target_names()
-            self.supports_ = Supports(supports, *names, single=self._flat)
+            labels = self._group_labels()
+            grouped = None if labels is None else labels.names
+            self.supports_ = Supports(supports, *names, single=self._flat, groups=grouped)
             if not self.supports_.converged:
                 warnings.warn(
                     f"{type(self).__name__}: the posterior over supports did not settle. Its "
@@ -269,6 +272,13 @@ class SparseEstimator(BaseEstimator):
         self._report(points, x_mean, choices, supports)
         self._warn_unconverged()
         return self
+
+    def _group_labels(self) -> GroupLabels | None:
+        """The groups of columns; None where every column is alone."""
+        given = getattr(self, "feature_groups", None)
+        names = self.__dict__.get("feature_names_in_")
+        labels = parse_groups(given, len(self._x_mean), names)
+        return None if labels is None or labels.single else labels
 
     def _as_point(self) -> Self:
         """An estimator of this class with the same data, to report the sparse point."""

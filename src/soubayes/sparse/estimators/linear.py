@@ -519,7 +519,8 @@ class SoULinearRegression(
         if not self.inclusion:
             return points, None
         with solver_threads(int(min(intake.designs[0].n, len(intake.units.x_scale)))):
-            return points, [linear_supports(one, intake.units, t) for t, one in enumerate(solved)]
+            each, groups = enumerate(solved), settings.groups
+            return points, [linear_supports(one, intake.units, t, groups) for t, one in each]
 
     def _n_folds(self) -> int:
         """How many folds the statistics are kept of."""

@@ -193,7 +193,8 @@ class RowFamily:
                 mean = point.component.posterior.mean
                 coef = np.where(point.selected, mean[: len(scale)], 0.0) * scale
                 alpha = float(mean[len(scale) :].sum()) - likelihood.shift
-                found.append(row_supports(likelihood, rows, coef, alpha, always, scale))
+                groups = self.settings.groups
+                found.append(row_supports(likelihood, rows, coef, alpha, always, scale, groups))
         return found
 
     def _reporter(self, name: Any) -> Callable[[int, float, int], None]:

@@ -9,8 +9,10 @@ from soubayes.sparse.designs.columns import StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.glm.likelihood import RowLikelihood
 from soubayes.sparse.inclusion.field import ColumnQuadratic
+from soubayes.sparse.inclusion.grouped import GroupProduct, fit_groups
 from soubayes.sparse.inclusion.product import Product, fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.model import GroupLabels
 
 Array = np.ndarray
 
@@ -36,6 +38,7 @@ def row_supports(
     alpha: float,
     always: Array,
     x_scale: Array,
+    groups: GroupLabels | None = None,
 ) -> SupportPosterior:
     """The product for the quadratic form of the loss at the mean predictor of that product.
 
@@ -48,7 +51,7 @@ def row_supports(
         return data, lambda mean: middle + columns.times(mean) - float(centre @ mean)
 
     begin = np.flatnonzero(coef), coef[coef != 0.0] ** 2
-    found = settle(at, alpha + columns.times(coef), begin, always)
+    found = settle(at, alpha + columns.times(coef), begin, always, groups=groups)
     return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
 
 
@@ -58,7 +61,8 @@ def settle(
     start: tuple[Array, Array],
     always: Array,
     predictor: Callable[[Array], Array] = lambda move: move,
-) -> Product:
+    groups: GroupLabels | None = None,
+) -> Product | GroupProduct:
     """Products and quadratic forms in turn, until the ``predictor`` stays.
 
     ``at`` gives the quadratic form about a place, and the place of other mean coefficients.
@@ -66,7 +70,11 @@ def settle(
     last, step = np.zeros_like(place), 1.0
     for _ in range(QUADRATIC_ROUNDS):
         data, place_of = at(place)
-        found = fit_product(data, start, always=always, widest=WIDEST_SLAB)
+        found: Product | GroupProduct
+        if groups is None or groups.single:
+            found = fit_product(data, start, always=always, widest=WIDEST_SLAB)
+        else:
+            found = fit_groups(data, groups.number, start, always=always, widest=WIDEST_SLAB)
         move = np.clip(place_of(averaged(found)) - place, -5.0, 5.0)
         change = float(np.abs(predictor(move)).max())
         if change < SETTLED_PREDICTOR:
@@ -78,8 +86,10 @@ def settle(
     return found._replace(converged=found.converged and change < SETTLED_PREDICTOR)
 
 
-def averaged(found: Product) -> Array:
+def averaged(found: Product | GroupProduct) -> Array:
     """The standardised coefficients averaged over supports."""
+    if isinstance(found, GroupProduct):
+        return found.average
     total = np.zeros(len(found.faint.alpha))
     for effect in (*found.effects, found.faint):
         total += effect.alpha * effect.columns.evidence.q * effect.columns.spread
@@ -115,8 +125,10 @@ def _quadratic(
     return data, centre, middle
 
 
-def _start_again(found: Product) -> tuple[Array, Array]:
+def _start_again(found: Product | GroupProduct) -> tuple[Array, Array]:
     """The likeliest column of every effect, and its variance."""
+    if isinstance(found, GroupProduct):
+        return found.start
     tops = np.array([int(np.argmax(effect.alpha)) for effect in found.effects], int)
     if not len(tops):
         return tops, np.zeros(0)

@@ -41,6 +41,10 @@ class Quadratic(ABC):
     def cross(self, columns: Array) -> Array:
         """X'X of these columns, (p, columns)."""
 
+    @abstractmethod
+    def within(self, columns: Array) -> Array:
+        """X'X of these columns (ascending) with each other."""
+
 
 class GramQuadratic(Quadratic):
     """From X'X itself.
@@ -59,6 +63,9 @@ class GramQuadratic(Quadratic):
     def cross(self, columns: Array) -> Array:
         return self.gram[:, columns]
 
+    def within(self, columns: Array) -> Array:
+        return self.gram[np.ix_(columns, columns)]
+
 
 class ColumnQuadratic(Quadratic):
     """From the columns, dense or scipy-sparse; only products with a few of them are formed."""
@@ -76,6 +83,10 @@ class ColumnQuadratic(Quadratic):
         for chunk, part in self.columns.through(few.T):
             found[chunk] = part.T
         return found[:, np.argsort(order)]
+
+    def within(self, columns: Array) -> Array:
+        few = self.columns.take(columns).dense()
+        return few.T @ few
 
 
 class ColumnEvidence(NamedTuple):
@@ -158,6 +169,11 @@ class Field:
         self._learn(columns)
         C, k = self._cross, len(self._known)
         return C[:, self._place[columns]] - C[:, :k] @ (self._P @ C[columns, :k].T)
+
+    def inside(self, columns: Array, gram: Array) -> Array:
+        """X' Omega^-1 X of these columns with each other, from their X'X."""
+        C = self._cross[columns, : len(self._known)]
+        return gram - C @ self._P @ C.T
 
     def correlations(self, columns: Array) -> Array:
         """Of some columns with each other."""

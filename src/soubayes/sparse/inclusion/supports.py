@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from soubayes.sparse.inclusion.grouped import PRESENT, GroupProduct
 from soubayes.sparse.inclusion.priors import Effect
 from soubayes.sparse.inclusion.product import Product
 
@@ -32,6 +33,7 @@ class CredibleSet(NamedTuple):
     effect: float
     lower: float
     upper: float
+    group: int = -1  # the number of the group that the columns are; -1: they are not in one
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class SupportPosterior:
         A standardised coefficient in the user's units, and the standard deviations of X.
     degrees : float
         Of the t distributions; infinite where the noise is known.
+    groups : ndarray of shape (p,) or None
+        The number of the group of each column, if columns come and go in groups.
     """
 
     probability: Array
@@ -72,10 +76,42 @@ class SupportPosterior:
     units: Array
     x_scale: Array
     degrees: float
+    groups: Array | None = None
 
     @classmethod
-    def of(cls, found: Product, units: Array, x_scale: Array) -> "SupportPosterior":
+    def _of_groups(cls, found: GroupProduct, units: Array, x_scale: Array) -> "SupportPosterior":
+        """From a product over groups: every column has the probability of its group."""
+        p, each = len(found.number), found.probability[found.number]
+        faint = np.where(found.probability < PRESENT, found.probability, 0.0)
+        return cls(
+            probability=each,
+            mean=each * found.mean * units,
+            p_value=found.p_value[found.number],
+            held=float(np.exp(np.log1p(-faint).sum())),
+            converged=found.converged,
+            effect=np.full(p, -1),
+            column=np.arange(p),
+            weight=each,
+            centre=found.mean,
+            sd=np.maximum(found.sd, 1e-300),
+            alike=[],
+            units=units,
+            x_scale=x_scale,
+            degrees=found.degrees,
+            groups=found.number,
+        )
+
+    @property
+    def first_of_groups(self) -> Array:
+        """The first column of every group."""
+        assert self.groups is not None
+        return np.unique(self.groups, return_index=True)[1]
+
+    @classmethod
+    def of(cls, found: Product | GroupProduct, units: Array, x_scale: Array) -> "SupportPosterior":
         """From the product; ``units`` multiply a standardised coefficient."""
+        if isinstance(found, GroupProduct):
+            return cls._of_groups(found, units, x_scale)
         each = [_entries(effect, i, found) for i, effect in enumerate(found.effects)]
         each.append(_entries(found.faint, -1, found))
         effect, column, weight, centre, sd = map(np.concatenate, zip(*each, strict=True))
@@ -106,9 +142,9 @@ class SupportPosterior:
 
         Effects that are less probable than ``presence`` have no set, nor have effects whose
         columns are less correlated than ``purity``. The likeliest effect comes first; of those
-        that are equally likely, the largest.
+        that are equally likely, the largest. A group that is as probable as ``presence`` is a set.
         """
-        found = []
+        found = [] if self.groups is None else self._group_sets(level, presence)
         for i, alike in enumerate(self.alike):
             own = np.flatnonzero(self.effect == i)  # sorted by weight
             reached = np.cumsum(self.weight[own])
@@ -133,6 +169,22 @@ class SupportPosterior:
                 )
         # rounded: 1 - 1e-16 is no less than 1
         return sorted(found, key=lambda one: (-round(one.probability, 6), -abs(one.effect)))
+
+    def _group_sets(self, level: float, presence: float) -> list[CredibleSet]:
+        """One set for each probable group; its effect is known where it has one column."""
+        assert self.groups is not None
+        found = []
+        for g, first in enumerate(self.first_of_groups):
+            chance = float(self.probability[first])
+            if chance < presence:
+                continue
+            own, middle = np.flatnonzero(self.groups == g), (np.nan, np.nan, np.nan)
+            if len(own) == 1:
+                unit = (self.units * self.x_scale)[own]
+                one, centre = np.ones(1), self.centre[own] * unit
+                middle = self._mixture(one, centre, self.sd[own] * unit, level)
+            found.append(CredibleSet(own, np.array([chance]), chance, np.nan, *middle, group=g))
+        return found
 
     def set_numbers(self, level: float = SET_LEVEL) -> Array:
         """For every column the number of its credible set, from 1; 0 if it is in none."""
@@ -175,7 +227,10 @@ class SupportPosterior:
 
     def discoveries(self, fdr: float) -> Array:
         """The largest set of columns whose share without an effect is at most ``fdr``."""
-        return largest_set(self.probability, self.p_value, fdr)
+        if self.groups is None:
+            return largest_set(self.probability, self.p_value, fdr)
+        first = self.first_of_groups
+        return largest_set(self.probability[first], self.p_value[first], fdr)[self.groups]
 
 
 def largest_set(probability: Array, p_value: Array, fdr: float) -> Array:

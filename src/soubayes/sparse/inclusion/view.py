@@ -33,11 +33,15 @@ class Supports:
         Names of the targets.
     single : bool
         Whether there is one target, without an axis of its own.
+    groups : list of str, optional
+        Names of the groups, if ``feature_groups`` were given.
 
     Attributes
     ----------
     inclusion : ndarray of shape (p,) or (targets, p)
-        Probability of each column to carry an effect.
+        Probability of each column to carry an effect; that of its group, if there are groups.
+    group_inclusion : ndarray of shape (groups,) or (targets, groups)
+        Probability of each group to carry an effect, in the order of ``groups``.
     complete : float or ndarray of shape (targets,)
         Probability that there are no effects beyond those of the credible sets.
     converged : bool
@@ -69,6 +73,16 @@ class Supports:
     features: Array
     targets: list[Any]
     single: bool
+    groups: list[str] | None = None
+
+    @property
+    def group_inclusion(self) -> Array:
+        """Probability of each group to carry an effect, in the order of ``groups``."""
+        if self.groups is None:
+            raise AttributeError(
+                "there are no groups: pass feature_groups to the estimator, or use inclusion."
+            )
+        return self._each([one.probability[one.first_of_groups] for one in self.posteriors])
 
     @property
     def inclusion(self) -> Array:
@@ -143,8 +157,9 @@ class Supports:
             One row for each set: ``features`` (the likeliest first) and their ``weights``;
             ``probability`` that one of them carries the effect; ``purity``; the ``effect`` of one
             standard deviation of the column, averaged over the set, with its interval ``lower`` to
-            ``upper`` of this level. With several targets the index has the target and the number of
-            the set.
+            ``upper`` of this level. If columns are in groups, a set is one group, by its name; a
+            group of several columns has no single effect (NaN). With several targets the index has
+            the target and the number of the set.
         """
         check_level("level", level)
         check_level("presence", presence)
@@ -168,7 +183,8 @@ class Supports:
         Returns
         -------
         mask : ndarray of bool
-            The largest such set of columns, of the shape of ``inclusion``.
+            The largest such set of columns, of the shape of ``inclusion``. Groups are found whole,
+            and the rate is that of groups.
         """
         check_level("fdr", fdr)
         return self._each([one.discoveries(fdr) for one in self.posteriors])
@@ -176,7 +192,7 @@ class Supports:
     def _frame(self, found: Sequence[CredibleSet]) -> pd.DataFrame:
         rows = [
             {
-                "features": [str(name) for name in self.features[one.columns]],
+                "features": self._members(one),
                 "weights": one.weights.round(4).tolist(),
                 "probability": one.probability,
                 "purity": one.purity,
@@ -188,6 +204,12 @@ class Supports:
         ]
         index = pd.RangeIndex(1, len(found) + 1, name="set")
         return pd.DataFrame(rows, columns=list(_SET_COLUMNS), index=index)
+
+    def _members(self, one: CredibleSet) -> list[str]:
+        """The columns of a set, or the group that it is."""
+        if one.group >= 0 and self.groups is not None:
+            return [self.groups[one.group]]
+        return [str(name) for name in self.features[one.columns]]
 
     def _each(self, values: Sequence[Any]) -> Any:
         return values[0] if self.single else np.stack(values)

@@ -18,6 +18,7 @@ from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Candidate
 from soubayes.sparse.choice.scoring import NUMBERS, HeldOut, student_scoring
 from soubayes.sparse.designs.standardise import check_units
 from soubayes.sparse.inclusion.field import ColumnQuadratic, GramQuadratic, Quadratic
+from soubayes.sparse.inclusion.grouped import fit_groups
 from soubayes.sparse.inclusion.product import fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
@@ -35,7 +36,7 @@ from soubayes.sparse.least_squares.student import (
     TailRows,
     settle_tails,
 )
-from soubayes.sparse.model import FitSettings, sources, tau_groups
+from soubayes.sparse.model import FitSettings, GroupLabels, sources, tau_groups
 from soubayes.sparse.posterior import (
     Component,
     LowRankPosterior,
@@ -387,7 +388,9 @@ def clearly_sparse(
     return True
 
 
-def linear_supports(solved: Solved, units: TargetUnits, t: int) -> SupportPosterior:
+def linear_supports(
+    solved: Solved, units: TargetUnits, t: int, groups: GroupLabels | None = None
+) -> SupportPosterior:
     """The sweeps start from the columns that the path has selected.
 
     Columns with a normal prior of their own are in every support.
@@ -397,8 +400,11 @@ def linear_supports(solved: Solved, units: TargetUnits, t: int) -> SupportPoster
     data = quadratic_of(design, model.noise, model.intercept_variance is not None)
     selected = np.flatnonzero(fit.selected)
     always = np.nan_to_num(model.variance, nan=0.0) / noise
-    found = fit_product(data, (selected, fit.coef[selected] ** 2 / noise), always=always)
-    return SupportPosterior.of(found, units.y_scale[t] / units.x_scale, units.x_scale)
+    start, scale = (selected, fit.coef[selected] ** 2 / noise), units.y_scale[t] / units.x_scale
+    if groups is not None and not groups.single:
+        whole = fit_groups(data, groups.number, start, always=always)
+        return SupportPosterior.of(whole, scale, units.x_scale)
+    return SupportPosterior.of(fit_product(data, start, always=always), scale, units.x_scale)
 
 
 def quadratic_of(design: LeastSquares, noise: NoisePrior, intercept: bool) -> Quadratic:

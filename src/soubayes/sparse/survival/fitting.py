@@ -92,7 +92,8 @@ class SurvivalFamily(RowFamily):
                     return ColumnQuadratic(columns, expanded.y, rows.n), lambda mean: mean
 
                 start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
-                product = settle(at, coef, start, always, rows.X.__matmul__)
+                own = rows.X.__matmul__
+                product = settle(at, coef, start, always, own, self.settings.groups)
                 found.append(SupportPosterior.of(product, 1.0 / units.scale, units.scale))
         return found
 
