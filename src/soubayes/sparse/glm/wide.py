@@ -115,7 +115,8 @@ def solve_wide(
 def _first(data: _Columns, blank: _Wide) -> _Wide:
     """The first step, or as much of it as lowers the loss, which may grow exponentially."""
     most = data.loss(blank.terms)
-    for halvings in range(40):
+    # a quadratic form that majorises the loss cannot run away from it
+    for halvings in range(1 if data.problem.likelihood.majorises else 40):
         part = 0.5**halvings
         state = _posterior(data, blank, blank.active, blank.theta, blank.rest, part=part)
         if data.loss(state.terms) <= most:
