@@ -36,10 +36,10 @@ FOLDS = 5
 PEERS = """
 suppressMessages(library(glmnet)); suppressMessages(library(survival))
 args <- commandArgs(TRUE); dir <- args[1]
-read <- function(name, n) matrix(readBin(file.path(dir, name), "double", n), ncol = as.integer(args[3]))
 n <- as.integer(args[2]); p <- as.integer(args[3]); m <- as.integer(args[4])
-X <- read("X", n * p); Z <- read("Z", m * p)
-y <- Surv(readBin(file.path(dir, "time"), "double", n), readBin(file.path(dir, "event"), "double", n))
+read <- function(name, k) readBin(file.path(dir, name), "double", k)
+X <- matrix(read("X", n * p), ncol = p); Z <- matrix(read("Z", m * p), ncol = p)
+y <- Surv(read("time", n), read("event", n))
 set.seed(1)
 fold <- sample(rep(1:10, length.out = n))
 for (alpha in c(1, 0.5, 0)) {
@@ -138,7 +138,9 @@ def run(names, out, only=None):
     with out.open("a", newline="") as file:
         writer = csv.writer(file)
         if not done:
-            writer.writerow("table fold method C deviance columns seconds brier km".split())
+            writer.writerow(
+                ["table", "fold", "method", "C", "deviance", "columns", "seconds", "brier", "km"]
+            )
         for name in names:
             X, event, t = table(name)
             for number, (a, b) in enumerate(folds(event)):
@@ -173,7 +175,10 @@ def report(out):
             print(f"{value}: {method} - {peer}: {off.mean():+.4f}  {off.round(3).to_dict()}")
     ratio = (wide["seconds"]["ours"] / wide["seconds"]["lasso"]).round(2).to_dict()
     print("seconds, ratio to the lasso:", ratio)
-    print("columns, sparse to lasso:", (wide["columns"]["sparse"] / wide["columns"]["lasso"]).to_dict())
+    print(
+        "columns, sparse to lasso:",
+        (wide["columns"]["sparse"] / wide["columns"]["lasso"]).to_dict(),
+    )
 
 
 def drawn(seed, n=300, p=100, signals=10):

@@ -30,6 +30,7 @@ X = RNG.normal(size=(60, 4))
 Y = X[:, 0] - X[:, 1] + 0.3 * RNG.normal(size=60)
 BINARY, THREE = (Y > 0).astype(int), np.digitize(Y, [-0.7, 0.7])
 COUNTS = np.round(np.exp(Y))
+TIMES = BINARY > 0, np.exp(Y)
 
 # ---- what a stated type means -------------------------------------------------------------------
 
@@ -227,6 +228,7 @@ def made(name: str) -> list:
             kind(Exponential(), inclusion=True).fit(X, np.exp(Y)),
             kind(Squares()).fit(X, Y),
         ],
+        "SoUCoxRegression": lambda: [kind(inclusion=True, baseline_mass=1.0).fit(X, TIMES)],
         "SoUPoissonRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
         "SoUNegativeBinomialRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
         "SoUOrdinalRegression": lambda: [kind(inclusion=True).fit(X, THREE)],
@@ -322,6 +324,12 @@ ARGUMENTS = {
     "deviance": (np.exp(Y), np.ones(60)),
     "centre": (1.0, 60.0),
     "plot_predictive": None,  # of networks of one or two columns
+    **{
+        f"SoUCoxRegression.{name}": (X, TIMES)
+        for name in ("fit", "fit_transform", "score", "log_score", "integrated_brier_score")
+    },
+    "SoUCoxRegression.check_hazards": (X, TIMES),
+    **dict.fromkeys(("predict_survival_function", "predict_cumulative_hazard"), (X,)),
     "Scale.at": (np.array([1.0, 2.0]),),
     "Scale.take": (np.array([0]),),
     "least_squares": (X, Y, 1.0),
@@ -425,6 +433,7 @@ def results():
         "plot_prior_vs_confidence": soubayes.plot_prior_vs_confidence,
         "plot_path": lambda: soubayes.plot_path(linear),
         "plot_shrinkage": lambda: soubayes.plot_shrinkage(linear),
+        "plot_hazards": lambda: soubayes.plot_hazards(made("SoUCoxRegression")[0], X, TIMES, 0),
         "plot_confidences": lambda: soubayes.plot_confidences(linear),
         "plot_credible_sets": lambda: soubayes.plot_credible_sets(linear),
         "horseshoe_gibbs": lambda: soubayes.horseshoe_gibbs(X, Y, draws=20, warmup=10, chains=1),

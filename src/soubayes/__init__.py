@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from soubayes.networks.structure import Residual as Residual
     from soubayes.plots.estimators import plot_confidences as plot_confidences
     from soubayes.plots.estimators import plot_credible_sets as plot_credible_sets
+    from soubayes.plots.estimators import plot_hazards as plot_hazards
     from soubayes.plots.estimators import plot_path as plot_path
     from soubayes.plots.estimators import plot_shrinkage as plot_shrinkage
     from soubayes.plots.posteriors import plot_event_tree as plot_event_tree
@@ -134,7 +135,13 @@ _PUBLIC = {
     "sparse.estimators.ordinal": ["SoUOrdinalRegression"],
     "sparse.estimators.poisson": ["SoUPoissonRegression"],
     "model_files": ["load_model", "save_model"],
-    "plots.estimators": ["plot_confidences", "plot_credible_sets", "plot_path", "plot_shrinkage"],
+    "plots.estimators": [
+        "plot_confidences",
+        "plot_credible_sets",
+        "plot_hazards",
+        "plot_path",
+        "plot_shrinkage",
+    ],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)

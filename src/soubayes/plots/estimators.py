@@ -3,10 +3,11 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes._optional import require
-from soubayes._types import Axes, Estimator
+from soubayes._types import Axes, Estimator, Label, Matrix
 
 
 def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) -> Axes:
@@ -279,6 +280,91 @@ def plot_shrinkage(estimator: Estimator, *, target: int = 0, ax: Axes | None = N
     ax.set_xlabel("coefficient, sorted by shrinkage")
     ax.set_ylabel("shrinkage factor $\\kappa_j$")
     ax.legend(frameon=False)
+    return ax
+
+
+def plot_hazards(
+    estimator: Estimator,
+    X: Matrix,
+    y: Any,
+    feature: Label,
+    *,
+    strata: ArrayLike | None = None,
+    clock: str = "km",
+    ax: Axes | None = None,
+) -> Axes:
+    r"""Draw how the effect of a column changes with time.
+
+    Parameters
+    ----------
+    estimator : SoUCoxRegression
+        A fitted survival model.
+    X : array-like of shape (n, p)
+        The training rows.
+    y : structured array, DataFrame or tuple
+        Their times and events.
+    feature : str or int
+        The name or the number of a selected column.
+    strata : array-like of shape (n,), optional
+        The strata of the rows.
+    clock : {"km", "rank", "log", "identity"}, default="km"
+        The transform of time on the horizontal axis.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+        Scaled Schoenfeld residuals against time, their running mean, and the coefficient of the
+        sparse point. Under proportional hazards the mean stays at the coefficient.
+
+    See Also
+    --------
+    SoUCoxRegression.check_hazards : A test for every column.
+
+    Notes
+    -----
+    The residual of an event is its x minus the mean of its risk set, times the inverse information
+    of an average event, plus the coefficient. At time t its mean is about :math:`\beta(t)` [1]_.
+
+    References
+    ----------
+    .. [1] P. M. Grambsch and T. M. Therneau (1994), "Proportional hazards tests and diagnostics
+       based on weighted residuals", Biometrika 81.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from soubayes import SoUCoxRegression
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 2))
+    >>> y = np.ones(100, bool), rng.exponential(np.exp(-X[:, 0]))
+    >>> model = SoUCoxRegression(choice="path").fit(X, y)
+    >>> plot_hazards(model, X, y, 0).get_ylabel()
+    'effect of x0'
+    """
+    check_is_fitted(estimator)
+    names, kept = estimator._feature_names(), np.flatnonzero(estimator.selected_).tolist()
+    numbers = [j for j in kept if feature in (j, names[j])]
+    if not numbers:
+        raise ValueError(
+            f"{feature!r} is not a selected column; selected are {', '.join(names[kept])}."
+        )
+    j = numbers[0]
+    found = estimator._schoenfeld(X, y, strata=strata, clock=clock)
+    ax = _axes(ax)
+    order = np.argsort(found.clock, kind="stable")
+    at, effect = found.clock[order], found.scaled[order, kept.index(j)]
+    ax.plot(at, effect, ".", color="0.7", ms=4)
+    window = max(len(at) // 8, 5)
+    if len(at) >= window:
+        mean = np.convolve(effect, np.full(window, 1.0 / window), mode="valid")
+        middle = np.convolve(at, np.full(window, 1.0 / window), mode="valid")
+        ax.plot(middle, mean, color="C0", label="running mean")
+    ax.axhline(estimator.sparse_.coef_[j], color="C1", ls="--", label="coefficient")
+    words = {"km": "1 - survival", "rank": "rank of time", "log": "log time", "identity": "time"}
+    ax.set(xlabel=words[clock], ylabel=f"effect of {names[j]}")
+    ax.legend()
     return ax
 
 

@@ -1,5 +1,6 @@
 """Sparse Cox regression of survival times."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
@@ -187,11 +188,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     >>> model = SoUCoxRegression().fit(X, (event, time))
     >>> np.flatnonzero(model.selected_)
     array([0, 1])
-    >>> model.predict_survival_function(X[:2], times=[0.5, 1.0]).round(1)
-            0    1
-    time
-    0.5   0.8  0.8
-    1.0   0.6  0.6
+    >>> model.predict_survival_function(X[:2], times=[0.5, 1.0]).round(1).to_numpy()
+    array([[0.5, 0.9],
+           [0.2, 0.7]])
     """
 
     fit_intercept = False
@@ -400,7 +399,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         -----
         Bands come from draws of the coefficients, then of the baseline hazard given them.
         """
-        return self._curves(X, times, level, strata, lambda hazard: np.exp(-hazard), True)
+        return self._curves(self._checked(X), times, level, strata, _survival)
 
     def predict_cumulative_hazard(
         self,
@@ -427,12 +426,17 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         curves : pandas.DataFrame
             As of :meth:`predict_survival_function`: the posterior mean of the cumulative hazard.
         """
-        return self._curves(X, times, level, strata, lambda hazard: hazard, False)
+        return self._curves(self._checked(X), times, level, strata, np.asarray)
 
     def _curves(
-        self, X: Any, times: Any, level: float | None, strata: Any, of: Any, falls: bool
+        self,
+        X: Any,
+        times: Any,
+        level: float | None,
+        strata: Any,
+        of: Callable[[Array], Array],
     ) -> pd.DataFrame:
-        X = self._checked(X)
+        """Averages and quantiles over the draws of a function of the cumulative hazards."""
         if level is not None:
             check_level("level", level)
         grid = self._times(times)
@@ -550,7 +554,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         for begin in range(0, len(records), step):
             rows = slice(begin, begin + step)
             part = None if strata is None else np.asarray(strata)[rows]
-            curves = self.predict_survival_function(X[rows], grid, strata=part).to_numpy().T
+            curves = self._curves(X[rows], grid, None, part, _survival).to_numpy().T
             own = records[rows]
             total += len(own) * brier_scores(own, curves, grid, self._censoring)
         total /= len(records)
@@ -582,35 +586,10 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             table[name] = np.exp(table[name])
         return table.rename(columns={"sd": "sd_log"})
 
-    def schoenfeld(
-        self,
-        X: Matrix,
-        y: Survival,
-        strata: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-        clock: str = "km",
+    def _schoenfeld(
+        self, X: Any, y: Any, strata: Any = None, sample_weight: Any = None, clock: str = "km"
     ) -> Schoenfeld:
-        """Scaled Schoenfeld residuals of the columns of the sparse point.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The training rows.
-        y : structured array, DataFrame or tuple
-            Their times and events.
-        strata : array-like of shape (n,), optional
-            The strata of the rows.
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows.
-        clock : {"km", "rank", "log", "identity"}, default="km"
-            The transform of time that residuals are compared with.
-
-        Returns
-        -------
-        residuals : NamedTuple
-            ``time`` and ``clock`` of every event, and ``scaled``, a column for each selected
-            column of X.
-        """
+        """Scaled Schoenfeld residuals of the columns that the sparse point keeps."""
         check_choice("clock", clock, CLOCKS)
         X, records = self._checked(X), self._records(X, y, strata)
         weight = np.ones(len(records)) if sample_weight is None else np.asarray(sample_weight)
@@ -651,7 +630,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             the clock, the ``chi2`` statistic of Grambsch and Therneau (1994) with one degree of
             freedom, and its ``p_value``. A small one says that the effect changes with time.
         """
-        found = self.schoenfeld(X, y, strata, sample_weight, clock)
+        found = self._schoenfeld(X, y, strata, sample_weight, clock)
         keep = self._get_support_mask()
         rho, statistic, p_value = time_trends(found, self.sparse_.coef_[keep])
         return pd.DataFrame(
@@ -665,6 +644,10 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
     def _target_names(self) -> list[str]:
         return ["y"]
+
+
+def _survival(hazard: Array) -> Array:
+    return np.exp(-hazard)
 
 
 def _log_risk(mixture: Mixture, rows: Array) -> Array:

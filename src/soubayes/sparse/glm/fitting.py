@@ -208,7 +208,8 @@ class RowFamily:
 class RowCandidates(Candidates):
     """The candidates of a likelihood; ``points`` are the sparse points of all rows, once known."""
 
-    rows = (PATH, *(Candidate.of(point) for point in ROW_DIAL))
+    dial = ROW_DIAL
+    rows = (PATH, *(Candidate.of(point) for point in dial))
     scoring = DENSITIES
 
     def __init__(self, family: RowFamily, points: Sequence[SparsePoint] = ()) -> None:
@@ -248,7 +249,7 @@ class RowCandidates(Candidates):
                     )
                 shared = _with_nuisance(shared, point.component.likelihood)
                 parts[PATH.name], sizes[PATH.name] = (point.component,), point.effective
-            for at in ROW_DIAL:
+            for at in self.dial:
                 if at.name in wanted[t]:
                     fit = shared.fit_at(y, plan.model, at)
                     shared = _with_nuisance(shared, fit.likelihood)

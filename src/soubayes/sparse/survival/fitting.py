@@ -5,8 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
-from soubayes.sparse.choice.race import Fits
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.choice.race import PATH, Candidate, Fits
+from soubayes.sparse.choice.scoring import HeldOut
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.standardise import (
     as_dense,
@@ -16,6 +19,7 @@ from soubayes.sparse.designs.standardise import (
     row_slices,
     standardise_block,
 )
+from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowIntake, RowSolved
 from soubayes.sparse.glm.supports import settle
 from soubayes.sparse.inclusion.field import ColumnQuadratic
@@ -98,8 +102,21 @@ class SurvivalFamily(RowFamily):
         return found
 
 
+# of the dense ends ``held`` is the prior variance of a log risk, all columns together
+SURVIVAL_DIAL = (
+    DialPoint("ridge", "exponential", 1.0, 1.0),
+    DialPoint("cautious", "exponential", 0.003, 3.0),
+    DialPoint("nearly sparse", "exponential", 0.001, 1.0),
+    DialPoint("horseshoe", "horseshoe", 1.0, 1.0),
+    *map(DialPoint.sure, (0.03, 0.1, 0.3, 1.0, 3.0)),
+)
+
+
 class SurvivalCandidates(RowCandidates):
     """The candidates, each with the hazard that scores its rows."""
+
+    dial = SURVIVAL_DIAL
+    rows = (PATH, *(Candidate.of(point) for point in dial))
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
@@ -110,11 +127,23 @@ class SurvivalCandidates(RowCandidates):
                 parts[name] = tuple(with_hazard(part, X, found.x_mean, y, weight) for part in own)
         return found
 
+    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
+        """The log density of y, and the log risk."""
+        means, variances = mixture.predict_each(rows)
+        density = [
+            part.likelihood.log_density(m, v, y)
+            for part, m, v in zip(mixture.components, means, variances, strict=True)
+        ]
+        zero = np.zeros(len(y))
+        whole = logsumexp(density, b=mixture.weights[:, None], axis=0)
+        return HeldOut(whole, zero, zero, mixture.weights @ means)
+
 
 def with_hazard(part: Component, X: Any, x_mean: Array, y: Array, weight: Array) -> Component:
     """The component with the piecewise hazard of the rows that it was fitted to."""
     risk = np.empty(X.shape[0])
     for rows in row_slices(X):
         block = as_dense(X[rows]) - x_mean
-        risk[rows] = block @ part.posterior.mean + 0.5 * part.posterior.spread(block)
+        spread = part.inflation * part.posterior.spread(block)
+        risk[rows] = block @ part.posterior.mean + 0.5 * spread
     return replace(part, likelihood=PiecewiseHazard.of(y, weight, np.exp(risk)))

@@ -162,6 +162,8 @@ class SurvivalRows:
     def fit_at(self, y: Array, model: RowModel, point: DialPoint) -> RowFitAt:
         """The fit at a point of the dial, its quadratic form that of the mean but for ``_NEAR``."""
         sets, last = self.sets(y), np.zeros(len(y))
+        if point.held is not None:
+            point = point._replace(held=point.held / max(int(model.sparse.sum()), 1))
 
         def renew(mean: Array) -> RowProblem | None:
             nonlocal last
