@@ -228,7 +228,10 @@ def made(name: str) -> list:
             kind(Exponential(), inclusion=True).fit(X, np.exp(Y)),
             kind(Squares()).fit(X, Y),
         ],
-        "SoUCoxRegression": lambda: [kind(inclusion=True, baseline_mass=1.0).fit(X, TIMES)],
+        "SoUCoxRegression": lambda: [
+            kind(inclusion=True).fit(X, TIMES),
+            kind(choice="path", baseline_mass=1.0).fit(X, TIMES),
+        ],
         "SoUPoissonRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
         "SoUNegativeBinomialRegression": lambda: [kind(inclusion=True).fit(X, COUNTS)],
         "SoUOrdinalRegression": lambda: [kind(inclusion=True).fit(X, THREE)],
