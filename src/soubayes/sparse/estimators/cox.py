@@ -1,6 +1,6 @@
 """Sparse Cox regression of survival times."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
