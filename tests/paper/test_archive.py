@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from damage import KINDS, damaged
+from soubayes.paper import experiments
 from soubayes.paper.archive import Archive, archive_rows, restore_rows
 from soubayes.paper.report import write_report
 from soubayes.paper.storage import Outcome, RowsError, Store, Task
@@ -83,6 +85,18 @@ def test_every_archived_row_can_be_read_and_the_tree_stays_small():
     )
     assert {name: str(len(archive.rows(name))) for name in counts} == counts
     assert sum(path.stat().st_size for path in archive.folder.iterdir()) < 8e6
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="the results are not part of the sdist")
+@pytest.mark.parametrize("name", ["figtree", "fig1", "fig2", "robustness", "table1", "tableS2"])
+def test_archived_rows_are_those_that_the_code_gives(name):
+    """The first row of the smallest design: a change of the numbers shows here."""
+    rows = Archive(RESULTS).rows(name)
+    rows = [row for row in rows if row.parameters.get("method", "sou") == "sou"]
+    row = min(rows, key=lambda row: (row.parameters.get("p", 0), row.seed))
+    found = experiments()[name].row(row.seed, row.parameters)
+    for key, value in row.result.items():
+        np.testing.assert_allclose(found[key], value, rtol=1e-6, atol=1e-9, err_msg=key)
 
 
 @pytest.mark.slow

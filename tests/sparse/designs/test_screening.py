@@ -1,7 +1,7 @@
 """Columns that cannot be active are left out of the work: the answer is that of the whole.
 
 Without screening every column stays in every matrix to the end. J has more than one minimum, and
-docs/development/scaling.md says how often the two ways end in different ones on wide data.
+at lower confidences the two ways may end in different ones on wide data.
 """
 
 import numpy as np
