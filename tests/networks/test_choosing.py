@@ -1,5 +1,6 @@
 """The default: the confidence by held-out loss, calibrated probabilities, honest warnings."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -11,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
 from soubayes import SoUNetClassifier, SoUNetRegressor
-from soubayes.networks import path, state, training
+from soubayes.networks import choosing, path, state, training
 from soubayes.networks.learning import (
     TEMPERATURE_SD,
     LittleLearntWarning,
@@ -87,6 +88,43 @@ def test_few_rows_choose_the_more_regularised_of_two_that_they_cannot_tell_apart
     assert path.best_confidence([near, low], [0.03, 0.1], ones) == 1
     many = [np.repeat(x, 100) for x in (low, near)]  # the same differences, of 100 times the rows
     assert path.best_confidence(many, [0.1, 0.3], np.ones(40_000)) == 0
+
+
+def test_a_second_look_holds_out_as_many_other_rows(net, wine):
+    X, y = wine[0], wine[2]
+    data = copy.copy(net)._take_in(X, y, None, None, None, None)
+    other = choosing._other_rows(net, data)
+    first, second, trained = (
+        set(map(tuple, rows))
+        for rows in (data.held_out.X, other.held_out.X, X[other.source.weight > 0])
+    )
+    assert len(first) == len(second) == round(0.3 * len(X))
+    assert not first & second
+    assert trained == set(map(tuple, X)) - second
+    assert other.weight == len(trained)
+
+
+def test_a_low_confidence_must_be_better_on_both_held_out_parts(net, wine, monkeypatch):
+    data = copy.copy(net)._take_in(wine[0], wine[2], None, None, None, None)
+    net = copy.copy(net)
+    m, highest = len(data.held_out.X), len(net.path_) - 1
+    worse = np.where(np.arange(m) % 2, 1.0, -0.5)  # 2 standard errors, of rows in doubt
+    first, second, asked = [np.zeros(m), worse], [np.zeros(m), worse], []
+    monkeypatch.setattr(choosing, "_losses", lambda *arguments: first)
+    monkeypatch.setattr(choosing, "_losses_again", lambda *given: asked.append(given) or second)
+    net._use(0)
+    assert choosing.confirmed(net, data) == 0
+    second = [np.zeros(m), -worse]
+    assert choosing.confirmed(net, data) == highest
+    assert asked[-1][2] == [net.path_["confidence"][0], 1.0]
+    second = None  # diverged
+    assert choosing.confirmed(net, data) == 0
+    asked.clear()
+    first = [np.zeros(m), np.ones(m) + 0.1 * worse]  # no doubt
+    assert choosing.confirmed(net, data) == 0
+    net._use(highest)
+    assert choosing.confirmed(net, data) == highest
+    assert not asked
 
 
 def test_temperature_has_the_lowest_penalised_loss():

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from soubayes._types import RowBlocks
 from soubayes.networks import learning, path, storage
+from soubayes.networks.choosing import confirmed
 from soubayes.networks.feeding import ArraySource, Chunk
 from soubayes.networks.fitted import FittedNet
 from soubayes.networks.intake import Intake
@@ -83,6 +84,9 @@ class BaseNet(FittedNet, Intake):
         self._set_run(plan.spec, run, values, data.held_out, before)
         self._say_what_was_learnt(data)
         if data.own and len(values) > 1 and self.finished_:
+            self.finished_ = False
+            self._use(confirmed(self, data))
+            self.path_["chosen"] = np.arange(len(self.path_)) == self._chosen
             self._refit(data)
         if self.checkpoint is not None and self.finished_:
             self.save(Path(self.checkpoint) / FITTED)

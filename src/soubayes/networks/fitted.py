@@ -31,6 +31,7 @@ class FittedNet(SelectorMixin, BaseEstimator):
     """The part of an estimator that needs no data; `fit` of a subclass brings the networks."""
 
     path_: pd.DataFrame
+    finished_: bool
 
     def at(self, confidence: float) -> Self:
         """The network of a path at one of its confidences, as an estimator of its own.

@@ -5,10 +5,16 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
+from math import ceil
 from typing import Any
 
 import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import train_test_split
+from sklearn.neural_network import MLPClassifier
 
+from soubayes.datasets import MNIST
 from soubayes.paper.digits import load_digits_data
 from soubayes.paper.runner import Experiment
 from soubayes.paper.storage import Row, Task
@@ -17,7 +23,8 @@ from soubayes.paper.views import Cell, Content, Picture, View, cell, line_style,
 CONFIDENCES = [0.1, 0.3, 1.0]
 DENSE = (200, 200)
 WIDER = 1.7
-AGAIN = 20  # epochs that a network is trained after it was cut
+BATCH = 200  # of the ordinary networks: scikit-learn's default
+PATIENCE, AGAIN = 1_000, 2_000  # steps without a better score, and steps after a network was cut
 METHODS = {
     "sou": "soubayes at this confidence",
     "scratch": "the same size from scratch",
@@ -43,7 +50,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """One path of confidences, and the networks that its sizes are compared with."""
     from soubayes import SoUNetClassifier
 
-    data = load_digits_data(parameters["data"], parameters.get("train"), seed)
+    data = _data(parameters, seed)
     scale = data.X_train.max()
     X, X_new = data.X_train / scale, data.X_test / scale
     net = SoUNetClassifier(
@@ -80,20 +87,31 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _data(parameters: Mapping[str, Any], seed: int) -> MNIST:
+    """Images of MNIST that the seed draws, or a split of the 8 x 8 digits that it makes."""
+    if parameters["data"] == "mnist":
+        return load_digits_data("mnist", parameters.get("train"), seed)
+    X, y = load_digits(return_X_y=True)
+    parts = train_test_split(X, y, test_size=0.3, stratify=y, random_state=seed)
+    return MNIST(parts[0], parts[2], parts[1], parts[3])
+
+
+def _epochs(steps: int, n: int) -> int:
+    """As many epochs as make so many steps, at least 20: small tables have few steps an epoch."""
+    return max(20, ceil(steps * BATCH / n))
+
+
 def _trained(X: Any, y: Any, sizes: tuple[int, ...], seed: int, epochs: int | None) -> Any:
     """An ordinary network with early stopping."""
-    from sklearn.neural_network import MLPClassifier
-
     net = MLPClassifier(
-        sizes, early_stopping=epochs is None, max_iter=epochs or 200, random_state=seed
-    )
+        sizes, early_stopping=epochs is None, n_iter_no_change=_epochs(PATIENCE, len(X)),
+        max_iter=epochs or 2_000, batch_size=BATCH, random_state=seed,
+    )  # fmt: skip
     return _quietly(net, X, y)
 
 
 def _quietly(net: Any, X: Any, y: Any) -> Any:
     """Fit; that a given number of epochs was reached is no news."""
-    from sklearn.exceptions import ConvergenceWarning
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return net.fit(X, y)
@@ -109,14 +127,12 @@ def _units_cut(
         size = np.linalg.norm(into, axis=0) * np.linalg.norm(out, axis=1)
         kept.append(np.sort(np.argsort(size)[::-1][:count]))
     kept.append(np.arange(dense.coefs_[-1].shape[1]))
-    from sklearn.neural_network import MLPClassifier
-
-    small = MLPClassifier(sizes, max_iter=1, random_state=seed, warm_start=True)
+    small = MLPClassifier(sizes, max_iter=1, batch_size=BATCH, random_state=seed, warm_start=True)
     _quietly(small, X, y)  # makes the arrays that are filled next
     pairs = pairwise(kept)
     small.coefs_ = [w[np.ix_(*pair)] for w, pair in zip(dense.coefs_, pairs, strict=True)]
     small.intercepts_ = [b[k] for b, k in zip(dense.intercepts_, kept[1:], strict=True)]
-    small.set_params(max_iter=epochs or AGAIN)
+    small.set_params(max_iter=epochs or _epochs(AGAIN, len(X)))
     return _quietly(small, X, y)
 
 
@@ -127,7 +143,7 @@ def _weights_cut(dense: Any, count: int, X: Any, y: Any, epochs: int | None) -> 
     sizes = np.concatenate([np.abs(w).ravel() for w in cut.coefs_])
     least = np.sort(sizes)[::-1][min(count, len(sizes)) - 1]
     kept = [np.abs(w) >= least for w in cut.coefs_]
-    for _ in range(epochs or AGAIN):
+    for _ in range(epochs or _epochs(AGAIN, len(X))):
         for weight, mask in zip(cut.coefs_, kept, strict=True):
             weight *= mask
         cut.partial_fit(X, y)
