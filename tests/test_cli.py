@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -206,3 +207,24 @@ def test_interrupt_keeps_rows_and_a_missing_extra_is_explained(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode != 0
     assert "pip install 'soubayes[cli]'" in done.stderr
+
+
+def test_survival_times_of_a_table(tmp_path):
+    rng = np.random.default_rng(0)
+    size = rng.normal(size=80)
+    time = rng.exponential(np.exp(-size))
+    rows = [
+        f"{a},{t + 0.01:.4f},{int(t < 2)}" for a, t in zip(size, np.minimum(time, 2), strict=True)
+    ]
+    file = tmp_path / "table.csv"
+    file.write_text("\n".join(["size,years,died", *rows]))
+    done = soubayes("fit", file, "--time", "years", "--event", "died", "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.stderr
+    assert "Cross-validated concordance (5 folds)" in done.stdout
+    new = tmp_path / "new.csv"
+    done = soubayes("predict", tmp_path / "out" / "model.soubayes", file, "--out", new)
+    assert done.exit_code == 0, done.stderr
+    assert new.read_text().startswith("log risk,S(")
+    assert "both --time COLUMN and --event" in one_line(soubayes("fit", file, "--time", "years"))
+    wrong = soubayes("fit", file, "--time", "died", "--event", "years")
+    assert "event column of y holds" in one_line(wrong)

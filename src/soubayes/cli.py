@@ -69,7 +69,13 @@ def program(
 @app.command()
 def fit(
     file: TableFile,
-    target: Target,
+    target: Annotated[str, typer.Option(help="The column to predict.")] = "",
+    time: Annotated[
+        str, typer.Option(help="The column of survival times, in place of a target.")
+    ] = "",
+    event: Annotated[
+        str, typer.Option(help="With --time: 1 where the event happened, 0 where censored.")
+    ] = "",
     task: TaskOption = "auto",
     missing: Missing = "impute",
     drop: Drop = None,
@@ -79,12 +85,16 @@ def fit(
     level: LevelOption = LEVEL,
     out: Annotated[Path, typer.Option(help="The folder for the model and its page.")] = Path("fit"),
 ) -> None:
-    """Sparse regression or classification of a table: which columns matter, and how much.
+    """Sparse regression of a table: which columns matter for a number, a class or survival.
 
     Writes model.soubayes (for soubayes predict, or soubayes.load_model in Python), summary.csv
     (all coefficients) and summary.html.
     """
+    if bool(target) == bool(time) or bool(time) != bool(event):
+        fail("name what to predict: --target COLUMN, or both --time COLUMN and --event COLUMN.")
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
+    if time:
+        target, settings = time, {**settings, "event": event}
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
         from soubayes.fitting import caution, summary_cells, write_fit

@@ -45,7 +45,11 @@ def estimator_for(problem: Problem) -> Any:
     """The estimator of a problem's task: the one place that knows which target has which."""
     import soubayes
 
-    names = {"regression": "SoULinearRegression", "classification": "SoULogisticRegression"}
+    names = {
+        "regression": "SoULinearRegression",
+        "classification": "SoULogisticRegression",
+        "survival": "SoUCoxRegression",
+    }
     cells = len(problem.y) * problem.X.shape[1]
     return getattr(soubayes, names[problem.task])(inclusion=cells <= MOST_CELLS)
 
@@ -71,6 +75,8 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
     """R² or accuracy of the held-out predictions, and what the selected columns alone would do."""
     if not hasattr(estimator, "candidates_"):
         return "Too few rows for a cross-validated score."
+    if problem.task == "survival":
+        return _held_out_concordance(estimator)
     if not hasattr(estimator, "out_of_fold_"):  # large tables: their rows were not kept
         spread = float(np.std(np.asarray(problem.y, float)))
         error = float(estimator.candidates_["mixture_error"][0])
@@ -88,6 +94,21 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
         return f"Cross-validated accuracy ({folds}): {score:.3f}."
     score = float(np.mean((tables["mean"][held] > 0.5) == (tables["y"][held] > 0.5)))
     return f"Cross-validated accuracy ({folds}): {score:.3f}. {estimator.sparsity_}"
+
+
+def _held_out_concordance(estimator: Any) -> str:
+    """Concordance of the held-out log risks."""
+    from soubayes.sparse.survival.measures import concordance
+    from soubayes.sparse.survival.responses import read_survival
+
+    said = "Estimates are for the log hazard ratio."
+    table = getattr(estimator, "out_of_fold_", None)
+    if table is None:
+        return f"{said} {estimator.sparsity_}"
+    table = table[table["fold"] >= 0]
+    y = read_survival((table["event"].to_numpy(), table["time"].to_numpy()))
+    score, folds = concordance(y, table["mean"].to_numpy()), int(table["fold"].max()) + 1
+    return f"{said} Cross-validated concordance ({folds} folds): {score:.3f}. {estimator.sparsity_}"
 
 
 def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[Path]:

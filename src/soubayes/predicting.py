@@ -32,9 +32,10 @@ def read_new_rows(model: Any, path: Path, decimal: str = "auto", separator: str 
 def predict_table(
     model: Any, frame: pd.DataFrame, level: float = LEVEL, keep: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """A row of predictions for each row: mean, sd and interval, or class and probabilities.
+    """A row of predictions for each row: of a number, a class or a survival time.
 
-    The columns named in ``keep`` are copied from the rows.
+    These are mean, sd and interval; or class and probabilities; or the log risk, and survival at
+    three times with bands. The columns named in ``keep`` are copied from the rows.
 
     >>> from sklearn.datasets import load_diabetes
     >>> from soubayes import SoULinearRegression
@@ -45,8 +46,30 @@ def predict_table(
     """
     copied = {name: frame[_known(name, frame)] for name in keep}
     X = _features(model, frame)
-    found = _classes(model, X) if is_classifier(model) else _numbers(model, X, level)
+    if is_classifier(model):
+        found = _classes(model, X)
+    elif hasattr(_last(model), "predict_survival_function"):
+        found = _survival(model, X, level)
+    else:
+        found = _numbers(model, X, level)
     return pd.DataFrame({**copied, **found}, index=frame.index)
+
+
+def _last(model: Any) -> Any:
+    """The estimator at the end of a pipeline."""
+    return model[-1] if hasattr(model, "steps") else model
+
+
+def _survival(model: Any, X: pd.DataFrame, level: float) -> dict[str, Any]:
+    """The log risk, and the probability to survive the quartiles of the event times."""
+    last, found = _last(model), {"log risk": model.predict(X)}
+    coded = model[:-1].transform(X) if hasattr(model, "steps") else X
+    times = np.quantile(last.event_times_, [0.25, 0.5, 0.75])
+    curves = last.predict_survival_function(coded, times, level=level)
+    for t in times:
+        for name, word in (("estimate", "S"), ("lower", "lower"), ("upper", "upper")):
+            found[f"{word}({t:.4g})"] = curves.xs(name, axis=1, level=1).loc[t].to_numpy()
+    return found
 
 
 def _classes(model: Any, X: pd.DataFrame) -> dict[str, Any]:

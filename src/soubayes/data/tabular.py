@@ -30,7 +30,7 @@ class Problem(NamedTuple):
     """Features as they were read, the target, the task, and what was decided on the way."""
 
     X: Any
-    y: np.ndarray
+    y: Any  # numbers or labels; of survival a data frame of events and times
     task: str
     notes: list[str]
     dates: list[str]
@@ -93,10 +93,12 @@ def pose_problem(
     missing: str = "impute",
     drop: Sequence[str] = (),
     dates: Sequence[str] = (),
+    event: str | None = None,
 ) -> Problem:
     """Split off the target, choose the task, and check every column; nothing is done in silence.
 
-    Columns named in ``dates`` become days since 1970-01-01.
+    Columns named in ``dates`` become days since 1970-01-01. With the name of an ``event`` column
+    the target is a survival time.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "kind": ["a", "b", "a"], "y": [1, 2, 4]})
@@ -114,17 +116,19 @@ def pose_problem(
     doubled = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
     if doubled:
         raise TableError(f"several columns are called {_quoted(doubled)}: give each its own name.")
-    for name in [target, *drop, *dates]:
+    targets = [target] if event is None else [target, event]
+    for name in [*targets, *drop, *dates]:
         if name not in frame:
             raise TableError(no_column(name, list(frame)))
     for name in dates:
-        if name in (target, *drop):
+        if name in (*targets, *drop):
             raise TableError(f"--date {name} names a column that is not a feature.")
-    known = frame[target].notna().to_numpy()
+    known = frame[targets].notna().all(axis=1).to_numpy()
     if not known.all():
-        notes.append(f"{np.sum(~known)} rows without {target!r} left out.")
+        missed = " or ".join(map(repr, targets))
+        notes.append(f"{np.sum(~known)} rows without {missed} left out.")
     frame = frame[known]
-    X = frame.drop(columns=[target, *drop])
+    X = frame.drop(columns=[*targets, *drop])
     _refuse_unusable(X, dates)
     if missing == "drop":
         whole = X.notna().all(axis=1).to_numpy()
@@ -134,10 +138,28 @@ def pose_problem(
     if len(X) < 2 or X.shape[1] < 1:
         size = f"{len(X)} usable rows and {X.shape[1]} features"
         raise TableError(f"{size} are too few: 2 rows and 1 feature are the least.")
-    task, reason = _task_of(frame[target], task)
+    if event is None:
+        task, reason = _task_of(frame[target], task)
+        y: Any = _target_values(frame[target], task)
+    else:
+        y = _survival_values(frame[target], frame[event])
+        task, reason = "survival", f"{int(y['event'].sum())} events"
     notes.insert(0, f"{task}, {reason}.")
     notes += _decisions(X, dates)
-    return Problem(X, _target_values(frame[target], task), task, notes, list(dates))
+    return Problem(X, y, task, notes, list(dates))
+
+
+def _survival_values(time: Any, event: Any) -> Any:
+    """Events and times, checked."""
+    import pandas as pd
+
+    from soubayes.sparse.survival.responses import read_training
+
+    try:
+        y = read_training((event.to_numpy(), time.to_numpy()))
+    except ValueError as error:
+        raise TableError(f"--time {time.name} --event {event.name}: {error}") from None
+    return pd.DataFrame({"event": y["event"], "time": y["stop"]})
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
