@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: demo docs lint types test test-all test-lowest wheel sdist bench format clean
+.PHONY: demo docs lint types test test-all test-lowest coverage wheel sdist bench format clean
 
 # an environment of its own with the core, the plots and the command line
 demo: .venv-demo/.ready
@@ -31,13 +31,18 @@ types: $(READY)
 
 # two workers on two cores
 PYTEST = -m pytest -n 2 --dist worksteal -q
-test test-all test-lowest sdist: export OMP_NUM_THREADS := 1
+test test-all test-lowest coverage sdist: export OMP_NUM_THREADS := 1
 
 test: lint types
 	$(BIN)/python $(PYTEST)
 
 test-all: $(READY)
 	$(BIN)/python $(PYTEST) -m "slow or not slow"
+
+# which lines the tests reach: a table here, coverage.xml for other programs
+coverage: $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt pytest-cov
+	$(BIN)/python $(PYTEST) --cov=soubayes --cov-report=term:skip-covered --cov-report=xml
 
 # the same tests with the lowest versions of our libraries that pyproject.toml allows; warnings of
 # old libraries about their own future are no errors
@@ -73,7 +78,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .venv-demo .venv-lowest docs/_build docs/auto_examples docs/executed docs/api/generated docs/api/backreferences docs/paper/generated build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf coverage.xml .coverage $(VENV) .venv-demo .venv-lowest docs/_build docs/auto_examples docs/executed docs/api/generated docs/api/backreferences docs/paper/generated build dist results .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

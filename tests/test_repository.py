@@ -1,0 +1,71 @@
+"""Workflows, hooks and recipes say what pyproject.toml, constraints.txt and the Makefile say."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import soubayes
+
+yaml = pytest.importorskip("yaml")
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+TARGETS = set(re.findall(r"^([\w-]+)(?=:)", (ROOT / "Makefile").read_text(), re.MULTILINE))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+pytestmark = pytest.mark.skipif(not WORKFLOWS, reason="only in the repository")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_runs_targets_of_the_makefile(path):
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    assert jobs
+    for job in jobs.values():
+        matrix = job.get("strategy", {}).get("matrix", {})
+        rows = [{"target": name} for name in matrix.get("target", [])] + matrix.get("include", [])
+        assert {row["target"] for row in rows} <= TARGETS
+        for step in job["steps"]:
+            assert ("run" in step) != ("uses" in step)
+            for words in re.findall(r"^\s*make ([^$\n]+?)(?: PYTHON|$)", step.get("run", ""), re.M):
+                assert set(words.split()) <= TARGETS
+
+
+def test_files_that_a_workflow_names_exist():
+    text = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    named = re.findall(r"\btests/[\w/]+(?:\.py)?", text)
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_a_release_is_built_checked_and_published_in_this_order():
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    assert jobs["publish"]["needs"] == "build"
+    assert any("twine check" in step.get("run", "") for step in jobs["build"]["steps"])
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+
+
+def test_hooks_have_the_versions_of_the_constraints():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    pinned = set((ROOT / "constraints.txt").read_text().split())
+    wanted = {each for hook in hooks for each in hook.get("additional_dependencies", [])}
+    assert wanted
+    assert wanted <= pinned
+    assert not [hook["id"] for hook in hooks if ".venv" in hook["entry"]]
+
+
+def test_the_conda_recipe_has_our_version_and_requirements():
+    recipe = yaml.safe_load((ROOT / "conda" / "recipe.yaml").read_text())
+    assert recipe["context"]["version"] == soubayes.__version__
+    there = {line.replace(" ", "") for line in recipe["requirements"]["run"]}
+    wanted = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["cli"]]
+    names = {line.replace("matplotlib", "matplotlib-base") for line in wanted}
+    assert there == {*names, f"python{PROJECT['requires-python']}"}
+    assert recipe["about"]["summary"] == PROJECT["description"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")))
+def test_issue_templates_are_forms(path):
+    form = yaml.safe_load(path.read_text())
+    if path.stem != "config":
+        assert {"name", "description", "body"} <= set(form)
+        assert all(part["attributes"]["label"] for part in form["body"])
