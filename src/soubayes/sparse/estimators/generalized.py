@@ -1,5 +1,7 @@
 """Sparse regression with a likelihood of your own."""
 
+import warnings
+
 import numpy as np
 
 from soubayes._types import FeatureBlocks, FeatureGroups, Folds
@@ -221,6 +223,14 @@ class SoUGeneralizedRegression(ResponseRegression):
                     "for every row where all predictors are 0; check its formulas and y."
                 )
         check_derivatives(self._likelihood(), y, weight)
+        if (terms.curvature < 0.0).any():
+            warnings.warn(
+                f"the loss of {type(self.likelihood).__name__} is not convex in the predictor, so "
+                "that J may have several minima: steps are damped, and the start decides which "
+                "minimum is found.",
+                UserWarning,
+                stacklevel=4,
+            )
 
     def _likelihood(self) -> Likelihood:
         if not isinstance(self.likelihood, RowLikelihood | CoupledLikelihood):

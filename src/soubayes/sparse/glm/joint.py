@@ -156,7 +156,7 @@ class _Coordinates:
         gamma, pull = model.confidence[k], model.confidence[k] * state.precision[k]
         by_mean = R.T @ (pull * state.mean - data.score)
         # dJ/dR of E[loss] + gamma_b KL at S = RR': (H + gamma D) R - gamma R^-T, upper part
-        by_root = data.information @ state.root + pull[:, None] * state.root
+        by_root = data.slope @ state.root + pull[:, None] * state.root
         by_root[np.diag_indices_from(by_root)] -= gamma / np.diag(state.root)
         by_U = R.T @ by_root
         by_diagonal = np.diag(by_U) * np.diag(state.root) / np.diag(R)

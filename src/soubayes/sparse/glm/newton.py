@@ -32,6 +32,7 @@ from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
 
+FLAT_NATS = 0.01  # promised by a Newton step where a solver may end
 _PRECISE = 1e-6  # from this tolerance on a slow fit ends with all digits
 JOINT_STEPS = 40  # steps of `descend_jointly`, and of Newton's method that make it worth while
 
@@ -80,10 +81,20 @@ def solve(
             first = len(history)
             history.append(value)
         elif settled:
-            converged = True
+            converged = _is_flat(model, state, data, tol * abs(value))
             break
         coarse = coarse if check.waiting else tol
     return RowFit(state, data, history, converged, slow=slow)
+
+
+def _is_flat(model: RowModel, state: RowState, data: Pass, enough: float) -> bool:
+    """Whether Newton's step of the mean would lower J by little: no step is not yet a minimum."""
+    pull = model.confidence[state.active] * state.precision[state.active]
+    slope = data.score - pull * state.mean
+    if not len(slope):
+        return True
+    step = lapack.dposv(data.curvature + np.diag(pull), slope)[1]
+    return bool(0.5 * slope @ step <= max(FLAT_NATS, 100.0 * enough))
 
 
 def evaluate_rows(problem: RowProblem, model: RowModel, state: RowState) -> tuple[Pass, float]:

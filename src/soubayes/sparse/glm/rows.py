@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import blas
+from scipy.linalg import blas, lapack
 
 from soubayes.data.streams import RowBlock, RowSource
 from soubayes.sparse.choice.folds import SPARSE_BYTES
@@ -250,6 +250,14 @@ class Pass(NamedTuple):
     score: Array  # (k,) minus its gradient in the mean
     information: Array  # (k, k) H, twice its gradient in the covariance
     curvature: Array  # (k, k) W, its second derivative in the mean
+    # H where the loss is so far from convex that this is not positive definite; ``information`` is
+    # then that of the rows of positive curvature, an upper bound that a step can be made with
+    indefinite: Array | None = None
+
+    @property
+    def slope(self) -> Array:
+        """H, twice the gradient of the loss in the covariance."""
+        return self.information if self.indefinite is None else self.indefinite
 
 
 class RowProblem(NamedTuple):
@@ -289,8 +297,12 @@ class RowProblem(NamedTuple):
 
     def sweep(self, mean: Array, root: Array, *, curvature: bool = True) -> Pass:
         """One pass at q = N(mean, root root'); J's share of the nuisance parameters is a loss."""
-        loss, *rest = self.read(partial(_sweep_block, curvature=curvature), mean, root)
-        return Pass(loss + self.likelihood.confidence * self.likelihood.kl, *rest)
+        work = partial(_sweep_block, curvature=curvature)
+        loss, score, H, W, negative = self.read(work, mean, root)
+        loss += self.likelihood.confidence * self.likelihood.kl
+        if negative and lapack.dpotrf(H)[1] != 0:
+            return Pass(loss, score, W, W, H)
+        return Pass(loss, score, H, W)
 
     def updated(self, mean: Array, root: Array) -> "RowProblem":
         """With the best q of the nuisance parameters at this q(alpha, beta)."""
@@ -325,6 +337,8 @@ class _Predictor(NamedTuple):
 
 def weighted_gram(Z: Array, weight: Array) -> Array:
     """Z' diag(weight) Z; NumPy sees that both factors are one array and uses syrk."""
+    if (weight < 0.0).any():
+        return ((Z * weight.astype(Z.dtype)[:, None]).T @ Z).astype(float, copy=False)
     scaled = Z * np.sqrt(weight).astype(Z.dtype)[:, None]
     return (scaled.T @ scaled).astype(float, copy=False)
 
@@ -354,14 +368,21 @@ def _statistics_block(
     return tuple(float(weight @ np.broadcast_to(part, weight.shape)) for part in parts)
 
 
-def _sweep_block(Z: Array, terms: RowTerms, curvature: bool) -> tuple[float, Array, Array, Array]:
+def _sweep_block(
+    Z: Array, terms: RowTerms, curvature: bool
+) -> tuple[float, Array, Array, Array, int]:
     H = weighted_gram(Z, terms.information)
-    if terms.curvature is terms.information:
+    negative = int(np.count_nonzero(terms.curvature < 0.0))
+    if negative:
+        # rows where the loss bends down would send a Newton step uphill: without them W is larger,
+        # so that steps are shorter and lead down
+        W = weighted_gram(Z, np.maximum(terms.curvature, 0.0))
+    elif terms.curvature is terms.information:
         W = H.copy()
     else:
         W = weighted_gram(Z, terms.curvature) if curvature else np.zeros_like(H)
     score = Z.T.astype(float, copy=False) @ terms.score
-    return float(terms.loss.sum()), score, H, W
+    return float(terms.loss.sum()), score, H, W, negative
 
 
 def _plug_in_block(

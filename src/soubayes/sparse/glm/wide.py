@@ -61,8 +61,13 @@ class _Columns(NamedTuple):
     model: RowModel
 
     def terms(self, mean: Array, variance: Array) -> RowTerms:
+        """With information and curvature at least 0: n x n systems are made of their roots."""
         rows = self.problem
-        return weighted_terms(rows.likelihood, mean, variance, rows.y, rows.weight)
+        terms = weighted_terms(rows.likelihood, mean, variance, rows.y, rows.weight)
+        if not (terms.curvature < 0.0).any():
+            return terms
+        bent = (np.maximum(part, 0.0) for part in (terms.information, terms.curvature))
+        return RowTerms(terms.loss, terms.score, *bent)
 
     def loss(self, terms: RowTerms) -> float:
         """With J's share of the nuisance parameters."""
