@@ -39,11 +39,14 @@ from soubayes._types import Estimator, File
 _FORMAT = 1
 _MAGIC = b"soubayes model "
 
+# estimators with files of their own (safetensors), which name their class
+_NETWORKS = ("SoUNetRegressor", "SoUNetClassifier", "SoUNetEnsemble")
 # name in files -> where the class is now
 _OURS = {
     "SoULinearRegression": "soubayes",
     "SoULogisticRegression": "soubayes",
     "SoUNormalMeans": "soubayes",
+    "SoUGeneralizedRegression": "soubayes",
     "SoUPoissonRegression": "soubayes",
     "SoUNegativeBinomialRegression": "soubayes",
     "SoUGammaRegression": "soubayes",
@@ -93,14 +96,14 @@ _TWISTER = 624  # words of the state of a Mersenne twister
 
 
 def save_model(model: Estimator, path: File) -> None:
-    """Write a sparse estimator, or a scikit-learn pipeline with one, to a file.
+    """Write an estimator, or a scikit-learn pipeline with a sparse one, to a file.
 
     Parameters
     ----------
     model : estimator
-        A :class:`SoULinearRegression`, :class:`SoULogisticRegression` or :class:`SoUNormalMeans`,
-        or public scikit-learn estimators around them. Functions of your own cannot be saved.
-        Networks have a ``save`` method of their own.
+        A sparse estimator such as :class:`SoULinearRegression`, public scikit-learn estimators
+        around one, or a network. Functions and classes of your own cannot be saved, such as the
+        likelihood of a :class:`SoUGeneralizedRegression`.
     path : str or path-like
         The file. Any name is allowed; ``.soubayes`` is the usual ending.
 
@@ -128,6 +131,9 @@ def save_model(model: Estimator, path: File) -> None:
     >>> load_model(file).coef_ == model.coef_
     array([ True])
     """
+    if type(model).__name__ in _NETWORKS and type(model).__module__.startswith("soubayes."):
+        model.save(path)
+        return
     if not isinstance(model, BaseEstimator):
         _refuse(model, "model")
     data = _to_bytes(model)
@@ -167,7 +173,7 @@ def load_model(path: File) -> Estimator:
     with open(path, "rb") as file:
         data = file.read()
     try:
-        model, wrote = _from_bytes(data)
+        model, wrote = (_network(path), None) if _is_network(data) else _from_bytes(data)
         if not isinstance(model, BaseEstimator):
             raise ValueError(f"it holds a {type(model).__name__}, not an estimator")
     except Exception as error:  # whatever a hostile file provokes ends here
@@ -181,6 +187,22 @@ def load_model(path: File) -> Estimator:
         )
         warnings.warn(warning, stacklevel=2)
     return model
+
+
+def _is_network(data: bytes) -> bool:
+    """Whether a file begins as safetensors do: the length of a header, and JSON."""
+    return data[8:9] == b"{" and int.from_bytes(data[:8], "little") < len(data)
+
+
+def _network(path: File) -> Any:
+    """A network, by the class that its file names."""
+    import soubayes
+    from soubayes.networks import storage
+
+    name = storage.read(path)[1].get("class")
+    if name not in _NETWORKS:
+        raise ValueError(f"it holds a {name}, which is not a network of soubayes")
+    return getattr(soubayes, name).load(path)
 
 
 def _to_bytes(model: Any) -> bytes:
@@ -480,6 +502,6 @@ def _refuse(value: Any, where: str) -> Any:
     kind = type(value)
     raise TypeError(
         f"{where} is a {kind.__module__}.{kind.__qualname__}, which a model file cannot hold: it "
-        "holds SoULinearRegression, SoULogisticRegression, SoUNormalMeans and estimators of "
-        "scikit-learn around them, made of numbers, text and arrays. A network has a method save."
+        "holds sparse estimators, estimators of scikit-learn around them, and networks, made of "
+        "numbers, text and arrays. Use pickle for classes of your own."
     )

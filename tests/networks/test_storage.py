@@ -8,7 +8,15 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from damage import KINDS, damaged
-from soubayes import Conv, Pool, Residual, SoUNetClassifier, SoUNetRegressor
+from soubayes import (
+    Conv,
+    Pool,
+    Residual,
+    SoUNetClassifier,
+    SoUNetRegressor,
+    load_model,
+    save_model,
+)
 from soubayes.networks.layers import mean_weights
 from soubayes.networks.storage import read, write
 
@@ -54,6 +62,16 @@ def test_load_returns_what_was_saved(net, data, tmp_path):
     other = SoUNetClassifier if isinstance(net, SoUNetRegressor) else SoUNetRegressor
     with pytest.raises(ValueError, match=f"use {type(net).__name__}.load"):
         other.load(path)
+
+
+def test_save_model_takes_networks(data, tmp_path):
+    X, Y = data
+    net = SoUNetRegressor(**SMALL).fit(X, Y[:, 0])
+    save_model(net, tmp_path / "net")
+    np.testing.assert_array_equal(load_model(tmp_path / "net").predict(X), net.predict(X))
+    write(tmp_path / "other", {"a": np.zeros(2)}, {"class": "Other"})
+    with pytest.raises(ValueError, match="holds a Other, which is not a network"):
+        load_model(tmp_path / "other")
 
 
 def test_damaged_and_missing_files_are_named(tmp_path):
