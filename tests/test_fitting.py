@@ -218,3 +218,20 @@ def test_the_words_over_credible_sets_hold_for_all_of_them():
         seen.append(len(sets))
     assert min(seen) == 0
     assert max(seen) > 0
+
+
+def test_the_columns_of_a_category_are_a_group():
+    rng = np.random.default_rng(0)
+    kind = rng.choice(list("abcd"), 120)
+    frame = pd.DataFrame(
+        {"kind": kind, "two": rng.choice(["x", "y"], 120), "size": rng.random(120)}
+    )
+    frame["y"] = (kind == "a") + 0.7 * (kind == "b") + 0.5 * rng.normal(size=120)
+    problem = pose_problem(frame, "y")
+    found = fit_table(problem).estimator
+    assert list(found.feature_groups) == ["kind"]
+    assert len(found.feature_groups["kind"]) == 3
+    own = [name.startswith("kind=") for name in found.feature_names_in_]
+    assert found.selected_[own].all()
+    assert found.supports_.groups[0] == "kind"
+    assert "kind" in summary_page(fit_table(problem), problem, "y")

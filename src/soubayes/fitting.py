@@ -1,6 +1,7 @@
 """`soubayes fit` and `explore`: a sparse regression or classification of a table, and its pages."""
 
 import warnings
+from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +52,9 @@ def estimator_for(problem: Problem) -> Any:
         "survival": "SoUCoxRegression",
     }
     cells = len(problem.y) * problem.X.shape[1]
-    return getattr(soubayes, names[problem.task])(inclusion=cells <= MOST_CELLS)
+    groups = TableEncoder(problem.dates).fit(problem.X).groups() or None
+    kind = getattr(soubayes, names[problem.task])
+    return kind(inclusion=cells <= MOST_CELLS, feature_groups=groups)
 
 
 def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
@@ -205,6 +208,12 @@ def _credible_sets(fitted: Fitted) -> dict[str, Any] | None:
         f"set look alike. Effects that are less than {least} probable have no set. The effect is "
         "that of one standard deviation of the column."
     )
+    if fitted.estimator.supports_.groups is not None:
+        said = (
+            "Each column or category carries an effect, with the probability shown. Effects that "
+            f"are less than {least} probable are not listed. The effect is that of one standard "
+            "deviation of the column; a category with several columns has one for each of them."
+        )
     if not len(frame):
         said = f"No column or group of columns carries an effect that is {least} probable."
     names = [name for name in ("target",) if name in frame]
@@ -213,8 +222,10 @@ def _credible_sets(fitted: Fitted) -> dict[str, Any] | None:
             ", ".join(row["features"]),
             *(str(row[name]) for name in names),
             f"{row['probability']:.3f}",
-            f"{row['purity']:.2f}",
-            f"{row['effect']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})",
+            "" if isnan(row["purity"]) else f"{row['purity']:.2f}",
+            ""
+            if isnan(row["effect"])
+            else f"{row['effect']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})",
         ]
         for _, row in frame.iterrows()
     ]

@@ -206,6 +206,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 coded[feature] = (_as_text(X[name]) == level).astype(float)
         return pd.DataFrame(coded, index=X.index)
 
+    def groups(self) -> dict[str, list[str]]:
+        """Categories that have several columns, and these columns."""
+        own: dict[str, list[str]] = {}
+        for feature, (name, level) in self.features_.items():
+            if level is not None:
+                own.setdefault(name, []).append(feature)
+        return {name: features for name, features in own.items() if len(features) > 1}
+
     def gaps(self, X: Any) -> dict[str, tuple[int, str]]:
         """Columns with missing values: how many, and what takes their place."""
         refuse_absent(self.columns_, X)
