@@ -81,30 +81,6 @@ def test_loss_and_derivatives(ties, mass):
     np.linalg.cholesky(at.curvature(X))
 
 
-@pytest.mark.parametrize("ties", ["efron", "breslow"])
-def test_expected_loss_to_second_order_and_its_slope(ties):
-    y, weight, X, rng = example(seed=2)
-    sets = RiskSets.of(y, weight, ties, BaselinePrior(0.5, 0.4))
-    beta, root = rng.normal(size=3), np.triu(rng.normal(size=(3, 3)))
-
-    def value(b):
-        H = PartialLoss.at(sets, X @ b).curvature(X)
-        return 0.5 * np.trace(root @ root.T @ H)
-
-    found, slope = PartialLoss.at(sets, X @ beta).spread_loss(X, root)
-    assert found == pytest.approx(value(beta), rel=1e-10)
-    steps = 1e-5 * np.eye(3)
-    expected = [(value(beta + s) - value(beta - s)) / 2e-5 for s in steps]
-    np.testing.assert_allclose(X.T @ slope, expected, rtol=1e-5, atol=1e-6)
-    # beside draws of q: the error is of fourth order in the standard deviations
-    small = 0.1 * root
-    draws = beta + rng.normal(size=(4000, 3)) @ small.T
-    draws = np.concatenate([draws, 2 * beta - draws])
-    exact = np.mean([PartialLoss.at(sets, X @ b).loss for b in draws])
-    at = PartialLoss.at(sets, X @ beta)
-    assert exact - at.loss == pytest.approx(at.spread_loss(X, small)[0], rel=0.06)
-
-
 def test_without_ties_efron_is_breslow():
     y, weight, X, _ = example(tied=False)
     one, two = (PartialLoss.at(RiskSets.of(y, weight, t), X[:, 0]) for t in ("efron", "breslow"))

@@ -69,24 +69,6 @@ class PartialLoss(NamedTuple):
         apart = share * np.sqrt(self.sets.count)[:, None]
         return np.diag(self.expected) - apart.T @ apart
 
-    def spread_loss(self, X: Array, root: Array) -> tuple[float, Array]:
-        """tr(S X'MX)/2 for S = root root', and its slope in the predictors.
-
-        With it V is expanded to second order about the mean of q: E[V] but for terms of fourth
-        order in the standard deviations. The slope moves the mean of q off the mode.
-        """
-        half, mean = X @ root, self.means(X)
-        variance = np.einsum("ij,ij->i", half, half)
-        across = (mean @ root) @ root.T  # (r, k) S times the mean
-        own = np.einsum("ij,ij->i", mean, across)
-        inside = self.sets.sums(self.risk * variance) / self.exposure
-        count = self.sets.count
-        value = 0.5 * float(count @ (inside - own))
-        rate = count / self.exposure
-        pull = 0.5 * variance * self.expected - 0.5 * self.risk * self.sets.spread(rate * inside)
-        cross = np.einsum("ij,ij->i", X, self.sets.spread(rate[:, None] * across))
-        return value, pull - self.risk * (cross - self.sets.spread(rate * own))
-
 
 def _constant(sets: RiskSets) -> float:
     """What of V does not depend on the predictors; left out for an improper prior."""

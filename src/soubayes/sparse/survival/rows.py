@@ -3,12 +3,11 @@ r"""Cox's loss as a quadratic form of the coefficients, expanded again where the
 The loss couples all rows, and its second derivative M in the predictors is no diagonal. About the
 mean of q it is a least-squares problem with noise 1,
 
-    V(X b) = |y~ - X~ b|^2/2 + constant,   X~'X~ = X'MX,   X~'(y~ - X~ m) = X'(score - slope),
+    V(X b) = |y~ - X~ b|^2/2 + constant,   X~'X~ = X'MX,   X~'(y~ - X~ m) = X'score,
 
 with as many rows as X has rows or columns, whichever are fewer: X~ = L'X with M = LL', or X~ = L'
 with X'MX = LL'. So every solver of row-wise models serves it as it is, with the full curvature in
-J, scales, covariance and draws. ``slope`` is that of tr(S X'MX)/2 (`PartialLoss.spread_loss`):
-with it the mean is stationary for J, not just the mode of the loss and the prior.
+J, scales, covariance and draws.
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +25,6 @@ from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms
 from soubayes.sparse.glm.path import Limits, SharedRows, solve_from
 from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
 from soubayes.sparse.glm.state import RowFit, RowModel
-from soubayes.sparse.glm.wide import predictors
 from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
 
@@ -76,6 +74,18 @@ class Expansion(NamedTuple):
         assert isinstance(design, RowsInMemory)
         return np.asarray(design.matrix)
 
+    def squares(self, fit: RowFit) -> float:
+        """The squared loss at the mean of a fit."""
+        off = self.y - self.matrix[:, fit.state.active] @ fit.state.mean
+        return 0.5 * float(off @ off)
+
+    def value(self, fit: RowFit) -> float:
+        """J of a fit with its mean at this expansion; inf where its covariance is implicit."""
+        if fit.rows is not None:
+            return np.inf
+        spread = self.matrix[:, fit.state.active] @ fit.state.root
+        return self.loss + fit.history[-1] - fit.data.loss + 0.5 * float(np.vdot(spread, spread))
+
     @property
     def problem(self) -> RowProblem:
         """For the solvers."""
@@ -122,42 +132,46 @@ class SurvivalRows:
     def minimise(
         self, y: Array, model: RowModel, warm: RowFit | None, limits: Limits, readmit: bool = True
     ) -> RowFit:
-        """Expand, solve, and expand again at the solution until the quadratic form tells J."""
-        sets, here, place = self.sets(y), warm, self._place(warm)
-        at = self.expand(sets, *place)
+        """Expand, solve, and expand again at the solution until the quadratic form tells J.
+
+        J is compared before and after a step with the curvature of the expansion in both.
+        """
+        sets, here, place = self.sets(y), warm, self._mean(warm)
+        at, before = self.expand(sets, place), np.inf
         tight = limits.tol < _LOOSE
         best: RowFit | None = None
-        history: list[float] = []
-        settled, halvings = False, 0
+        falls: list[float] = []
+        settled, halvings, value = False, 0, np.inf
         for _ in range(_ROUNDS if tight else _LOOSE_ROUNDS + _HALVINGS):
             fit = solve_from(at.rows, at.problem, model, here, limits, readmit)
-            value, loss = self._value(sets, model, at, fit)
-            enough = limits.tol * abs(value)
-            if best is not None:
-                rises = not value <= history[-1] + enough
-            else:
-                rises = not np.isfinite(value) or (warm is None and loss > at.loss)
+            loss = self.loss(y, fit)
+            new = fit.history[-1] - at.squares(fit) + loss
+            enough = limits.tol * abs(new)
+            rises = not new <= before + enough or (here is None and loss > at.loss)
             if rises and halvings < _HALVINGS:
                 halvings += 1  # the expansion does not reach so far: one from closer by
-                at = self.expand(sets, *_between(place, self._place(fit), halvings))
+                part = 0.5**halvings
+                at = self.expand(sets, (1.0 - part) * place + part * self._mean(fit))
                 continue
-            if best is not None and not value <= history[-1]:
-                settled = not rises
+            if rises and best is not None:
                 break
-            fall = history[-1] - value if history else np.inf
-            best, here, halvings = fit._replace(design=at.rows.design), fit, 0
-            history.append(value)
-            error = abs(fit.history[-1] + at.constant - value)
+            fall = before - new
+            error = abs(fit.history[-1] + at.constant - new)
+            best, here, halvings, value = fit._replace(design=at.rows.design), fit, 0, new
+            falls.append(max(fall, 0.0))
             if error <= enough and (fall <= enough or not tight):
                 settled = True
                 break
-            if not tight and len(history) == _LOOSE_ROUNDS:
+            if not tight and len(falls) == _LOOSE_ROUNDS:
                 break
-            place = self._place(fit)
-            at = self.expand(sets, *place)
+            place = self._mean(fit)
+            at = self.expand(sets, place)
+            before = at.value(fit)
         assert best is not None
-        settled = settled or not tight
-        return best._replace(history=history, converged=best.converged and settled)
+        history = value + np.append(np.cumsum(falls[:0:-1])[::-1], 0.0)
+        return best._replace(
+            history=history.tolist(), converged=best.converged and (settled or not tight)
+        )
 
     def fit_at(self, y: Array, model: RowModel, point: DialPoint) -> RowFitAt:
         """The fit at a point of the dial, its quadratic form that of the mean but for ``_NEAR``."""
@@ -176,16 +190,12 @@ class SurvivalRows:
         start = self.expand(sets, np.zeros(self.X.shape[1])).problem
         return fit_rows_at(start, model, point, renew)
 
-    def expand(
-        self, sets: RiskSets, mean: Array, active: Array | None = None, root: Array | None = None
-    ) -> Expansion:
-        """About ``mean``; the covariance of the ``active`` columns is root root'."""
+    def expand(self, sets: RiskSets, mean: Array) -> Expansion:
+        """About these coefficients."""
         X, used = self.X, np.flatnonzero(mean)
         eta = X[:, used] @ mean[used]
         at = PartialLoss.at(sets, eta)
         score = at.score
-        if root is not None and len(root):
-            score = score - at.spread_loss(X[:, active], root)[1]
         gram = None
         if self._wide:
             lower = _factor(at.second())
@@ -220,39 +230,14 @@ class SurvivalRows:
         """The predictors at the mean of a fit."""
         return self.X[:, fit.state.active] @ fit.state.mean
 
-    def _place(self, fit: RowFit | None) -> tuple[Array, Array | None, Array | None]:
-        """The mean of a fit, and the covariance of its columns where it is known."""
+    def _mean(self, fit: RowFit | None) -> Array:
+        """The coefficients of a fit; 0 without one."""
         mean = np.zeros(self.X.shape[1])
-        if fit is None:
-            return mean, None, None
-        mean[fit.state.active] = fit.state.mean
-        return mean, fit.state.active, fit.state.root if fit.rows is None else None
-
-    def _value(
-        self, sets: RiskSets, model: RowModel, at: Expansion, fit: RowFit
-    ) -> tuple[float, float]:
-        """J of a fit, its loss expanded at its own mean, and V there."""
-        here = PartialLoss.at(sets, self.eta(fit))
-        prior, spread = fit.history[-1] - fit.data.loss, 0.0
-        if fit.rows is not None:  # wide and nothing dropped: the trace is that of the expansion
-            columns = at.rows.design.by_columns()
-            assert columns is not None
-            spread = 0.5 * float(predictors(columns, model, fit)[1].sum())
-        elif len(fit.state.active):
-            spread, _ = here.spread_loss(self.X[:, fit.state.active], fit.state.root)
-        return here.loss + prior + spread, here.loss
+        if fit is not None:
+            mean[fit.state.active] = fit.state.mean
+        return mean
 
 
 def _factor(matrix: Array) -> Array:
     """The lower Cholesky factor of a matrix that may be singular."""
     return cholesky(matrix, _JITTER * max(float(matrix.diagonal().max(initial=0.0)), 1e-300))
-
-
-def _between(
-    near: tuple[Array, Array | None, Array | None],
-    far: tuple[Array, Array | None, Array | None],
-    halvings: int,
-) -> tuple[Array, Array | None, Array | None]:
-    """The place of a shorter step, with the covariance at its end."""
-    part = 0.5**halvings
-    return (1.0 - part) * near[0] + part * far[0], *far[1:]
