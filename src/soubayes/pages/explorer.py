@@ -241,6 +241,8 @@ def _held_out(estimator: Any, t: int) -> dict[str, Any] | None:
     if not hasattr(estimator, "out_of_fold_"):
         return None
     table = estimator.out_of_fold_ if estimator._single else estimator.out_of_fold_[t]
+    if "y" not in table:  # survival times: log risks have no intervals to check
+        return None
     rows = np.flatnonzero(table["fold"] >= 0)
     y, mean, sd = (table[name].to_numpy()[rows] for name in ("y", "mean", "sd"))
     classes = hasattr(estimator, "classes_")

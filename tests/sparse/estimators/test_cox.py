@@ -200,6 +200,8 @@ def test_chosen_by_prediction_with_all_views(tmp_path):
     )
     np.testing.assert_array_equal(again.sparse_.predict(X), model.sparse_.predict(X))
     assert not hasattr(model, "intercept_")
+    model.to_html(tmp_path / "page.html")
+    assert "SoUCoxRegression(" in (tmp_path / "page.html").read_text()
 
 
 def test_wide_data_and_blocks_that_stay():
