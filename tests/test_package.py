@@ -1,6 +1,7 @@
 """The package as a user meets it: what an import loads, what a wheel holds, what errors say."""
 
 import ast
+import inspect
 import os
 import re
 import subprocess
@@ -71,6 +72,25 @@ def test_private_names_of_scikit_learn_are_not_imported():
     private = re.compile(r"(from|import) sklearn[\w.]*(\._| import .*\b_)")
     files = Path(soubayes.__file__).parent.rglob("*.py")
     assert [f.name for f in files if private.search(f.read_text())] == []
+
+
+def test_random_state_has_one_default():
+    """0 in every public function, estimator and method: results can be had again."""
+    found = {}
+    for name in soubayes.__all__:
+        thing = getattr(soubayes, name)
+        each = [(name, thing)]
+        if isinstance(thing, type):
+            each += [(f"{name}.{m}", f) for m, f in inspect.getmembers(thing, inspect.isfunction)]
+        for where, function in each:
+            try:
+                parameters = inspect.signature(function).parameters
+            except (TypeError, ValueError):
+                continue
+            if "random_state" in parameters and not where.split(".")[-1].startswith("_"):
+                found[where] = parameters["random_state"].default
+    assert len(found) > 20
+    assert {where: default for where, default in found.items() if default != 0} == {}
 
 
 def test_missing_extra_names_the_install_command():

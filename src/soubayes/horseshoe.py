@@ -17,7 +17,7 @@ def horseshoe_gibbs(
     y: ArrayLike,
     draws: int = 1000,
     chains: int = 4,
-    random_state: int | None = None,
+    random_state: int | None = 0,
     *,
     warmup: int | None = None,
     noise_shape: float = 3.0,
@@ -37,7 +37,7 @@ def horseshoe_gibbs(
         Draws that are kept of each chain.
     chains : int, default=4
         Number of chains.
-    random_state : int or None, default=None
+    random_state : int or None, default=0
         The seed; the same seed gives the same draws.
     warmup : int, optional
         Draws that are discarded at the start of each chain; as many as ``draws`` by default.

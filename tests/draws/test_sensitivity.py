@@ -265,7 +265,7 @@ def unchecked(tree, confidence):
     gammas = {name: confidence.get(name, 1.0) for name in known.names}
     best = reweight_module.ratios(known).best
     log_weight = weights_module.log_weights(known, gammas, best).log_weight
-    return weights_module.normalised(log_weight)
+    return weights_module.normalised_weights(log_weight)
 
 
 def refuses(tree, confidence):

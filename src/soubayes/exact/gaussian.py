@@ -413,7 +413,7 @@ class GaussianPosterior(ExactPosterior):
         z = np.multiply.outer(stats.norm.ppf(p), np.sqrt(np.diag(self.joint_cov)[at]))
         return squeeze(self.joint_mean[at] + z)
 
-    def sample(self, n: int, random_state: Seed = None) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(random_state)
         root = square_root((self.joint_cov + self.joint_cov.T) / 2, "the posterior")
         draws = self.joint_mean + rng.normal(size=(n, len(root))) @ root.T

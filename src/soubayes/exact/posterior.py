@@ -90,14 +90,14 @@ class ExactPosterior(ABC):
         """
 
     @abstractmethod
-    def sample(self, n: int, random_state: Seed = None) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         """Independent draws from the posterior.
 
         Parameters
         ----------
         n : int
             The number of draws.
-        random_state : int, Generator or None, default=None
+        random_state : int, Generator or None, default=0
             The seed of the draws.
 
         Returns
@@ -264,7 +264,7 @@ class NodePosterior(ExactPosterior):
     def quantile(self, name: str, p: ArrayLike) -> Number:
         return self._each(name, lambda marginal: marginal.ppf(p))
 
-    def sample(self, n: int, random_state: Seed = None) -> dict[str, np.ndarray]:
+    def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
         rng = np.random.default_rng(random_state)
         engine = self._engine.with_tolerance(max(self._engine.tolerance, 1e-5))
         context: list[np.ndarray] = []

@@ -86,7 +86,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         its scaling, for ``epochs`` more. In a new process it is the network of ``checkpoint``.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the weights of the rows of every class, as in scikit-learn.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState or None, default=0
         The seed.
     verbose : int, default=0
         1 shows a progress bar.
@@ -178,7 +178,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         early_stopping: bool = False,
         warm_start: bool = False,
         class_weight: Mapping[Any, float] | str | None = None,
-        random_state: State = None,
+        random_state: State = 0,
         verbose: int = 0,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:

@@ -35,7 +35,11 @@ from soubayes.networks.regressor import SoUNetRegressor
 from soubayes.networks.stacking import FACTORS, UNSEEN
 from soubayes.networks.together import fit_together
 
-BATCH, ENSEMBLE_EPOCHS, STEPS = 100, 1000, 8000  # of the default network; whichever is less
+ENSEMBLE_BATCH, ENSEMBLE_EPOCHS, ENSEMBLE_STEPS = (
+    100,
+    1000,
+    8000,
+)  # of the default network; whichever is less
 CLASS_STEPS = 2000  # of a classifier without epochs of its own
 _ROWS = 4096  # whose components are held at once
 
@@ -79,7 +83,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         The number of folds, and of networks of each kind. When the number of rows is not a multiple
         of it, the rows left over are in every training set, and so are the rows of classes with
         fewer rows than folds.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState or None, default=0
         Decides the folds and the networks.
     verbose : int, default=0
         1 shows progress. That of the estimator does the same.
@@ -138,7 +142,7 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         hidden: Sequence[tuple[Any, ...]] | None = None,
         confidences: Sequence[float] = DIAL_CONFIDENCES,
         folds: int = 8,
-        random_state: State = None,
+        random_state: State = 0,
         verbose: int = 0,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -254,11 +258,11 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         return order[: self.folds * size].reshape(self.folds, size)
 
     def _template(self, rows: int) -> Any:
-        steps, _ = minibatches(rows, BATCH)
+        steps, _ = minibatches(rows, ENSEMBLE_BATCH)
         if self.estimator is None:
-            epochs = ROUND * -(-min(ENSEMBLE_EPOCHS, STEPS // steps) // ROUND)
+            epochs = ROUND * -(-min(ENSEMBLE_EPOCHS, ENSEMBLE_STEPS // steps) // ROUND)
             return SoUNetRegressor(
-                (50,), epochs=epochs, batch_size=BATCH, learning_rate=0.01, skip=False,
+                (50,), epochs=epochs, batch_size=ENSEMBLE_BATCH, learning_rate=0.01, skip=False,
                 prune_inputs=False,
             )  # fmt: skip
         template = clone(self.estimator)

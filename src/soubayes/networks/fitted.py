@@ -143,7 +143,7 @@ class FittedNet(SelectorMixin, BaseEstimator):
         ax : matplotlib.axes.Axes
             One point for each confidence.
         """
-        return _plots().plot_path(self, ax)
+        return _plots().plot_network_path(self, ax)
 
     def plot_inputs(self, ax: Axes | None = None) -> Axes:
         """Draw the inputs that are read, by the size of their weights.

@@ -97,7 +97,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     warm_start : bool, default=False
         Let ``fit`` go on from the network that the last call ended with, at its confidence and with
         its scaling, for ``epochs`` more. In a new process it is the network of ``checkpoint``.
-    random_state : int, RandomState or None, default=None
+    random_state : int, RandomState or None, default=0
         The seed.
     verbose : int, default=0
         1 shows a progress bar.
@@ -194,7 +194,7 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         validation_fraction: float = 0.0,
         early_stopping: bool = False,
         warm_start: bool = False,
-        random_state: State = None,
+        random_state: State = 0,
         verbose: int = 0,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:

@@ -24,7 +24,10 @@ CONFIDENCES = [0.1, 0.3, 1.0]
 DENSE = (200, 200)
 WIDER = 1.7
 BATCH = 200  # of the ordinary networks: scikit-learn's default
-PATIENCE, AGAIN = 1_000, 2_000  # steps without a better score, and steps after a network was cut
+PEER_PATIENCE, AGAIN = (
+    1_000,
+    2_000,
+)  # steps without a better score, and steps after a network was cut
 METHODS = {
     "sou": "soubayes at this confidence",
     "scratch": "the same size from scratch",
@@ -104,7 +107,7 @@ def _epochs(steps: int, n: int) -> int:
 def _trained(X: Any, y: Any, sizes: tuple[int, ...], seed: int, epochs: int | None) -> Any:
     """An ordinary network with early stopping."""
     net = MLPClassifier(
-        sizes, early_stopping=epochs is None, n_iter_no_change=_epochs(PATIENCE, len(X)),
+        sizes, early_stopping=epochs is None, n_iter_no_change=_epochs(PEER_PATIENCE, len(X)),
         max_iter=epochs or 2_000, batch_size=BATCH, random_state=seed,
     )  # fmt: skip
     return _quietly(net, X, y)

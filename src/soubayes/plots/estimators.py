@@ -8,6 +8,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Label, Matrix
+from soubayes.sparse.inclusion.supports import SET_LEVEL
 
 
 def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) -> Axes:
@@ -159,7 +160,7 @@ def plot_confidences(estimator: Estimator, *, target: int = 0, ax: Axes | None =
 
 
 def plot_credible_sets(
-    estimator: Estimator, *, level: float = 0.95, target: int = 0, ax: Axes | None = None
+    estimator: Estimator, *, level: float = SET_LEVEL, target: int = 0, ax: Axes | None = None
 ) -> Axes:
     """Draw the inclusion probability of every column, with the credible sets coloured.
 

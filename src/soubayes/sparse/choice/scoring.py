@@ -9,6 +9,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import expit, logsumexp, xlogy
 from scipy.stats import norm, t
 
+from soubayes.levels import LEVEL
+
 Array = np.ndarray
 
 NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
@@ -104,7 +106,7 @@ def power_of_odds(log_odds: Array, y: Array, weight: Array | None = None) -> flo
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
 
 
-NINETY = float(norm.ppf(0.95))
+HALF_WIDTH = float(norm.ppf(0.5 + LEVEL / 2.0))  # of central intervals, in standard deviations
 DEGREES = 5.0  # of freedom of the t scores
 SETTLED_ERROR = 0.4  # relative standard error of the mean square; 40 normal rows have 0.22
 
@@ -192,7 +194,8 @@ def score_numbers(
     w = predictive_weights(scores, more * NUMBERS_POWER)
     middle = mean @ w
     spread = (wide + (mean - middle[:, None]) ** 2) @ w
-    before, after = (np.mean(np.abs(off) < NINETY * np.sqrt(v), axis=0) for v in (variance, wide))
+    inside = [np.abs(off) < HALF_WIDTH * np.sqrt(v) for v in (variance, wide)]
+    before, after = (np.mean(part, axis=0) for part in inside)
     return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0, settled)
 
 

@@ -136,14 +136,14 @@ class SparseEstimator(BaseEstimator):
         table.columns.name = "mixture, not recalibrated" if chosen else "sparse point"
         return table
 
-    def sample(self, n: int = 1, random_state: Seed = None) -> dict[str, Array]:
+    def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
         """Draw from the posterior.
 
         Parameters
         ----------
         n : int, default=1
             The number of independent draws.
-        random_state : int, Generator or None, default=None
+        random_state : int, Generator or None, default=0
             The seed of the draws.
 
         Returns
@@ -158,14 +158,14 @@ class SparseEstimator(BaseEstimator):
             for name, parts in self._draws(int(n), rng).items()
         }
 
-    def to_arviz(self, draws: int = 1000, random_state: Seed = None) -> DataTree:
+    def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export posterior draws to ArviZ (extra ``plot``).
 
         Parameters
         ----------
         draws : int, default=1000
             The number of draws.
-        random_state : int, Generator or None, default=None
+        random_state : int, Generator or None, default=0
             The seed of the draws.
 
         Returns

@@ -13,7 +13,7 @@ from soubayes.sparse.glm.poisson import Counts
 
 PRIOR = -1.0, 2.0  # mean and sd of the logarithm of the dispersion: about 0.007 to 20
 UPDATE_GRID = np.linspace(-4.0, 4.0, 9)  # standard deviations of q(log dispersion) in an update
-LEAST = 0.02  # of such a standard deviation: the spacing of the grid stays above rounding
+LEAST_SD = 0.02  # of such a standard deviation: the spacing of the grid stays above rounding
 # how many nodes average log(1 + exp(u)) over a normal u with at most this variance, to 1e-9
 NODE_COUNTS = ((1e-12, 1), (0.02, 5), (0.2, 9), (1.0, 14), (np.inf, 24))
 MOST = 2**14  # counts up to which log Gamma is looked up
@@ -109,7 +109,7 @@ class NegativeBinomial(Counts):
     @property
     def _grid(self) -> Array:
         q = self.dispersion
-        return q.mean + max(q.sd, LEAST) * UPDATE_GRID
+        return q.mean + max(q.sd, LEAST_SD) * UPDATE_GRID
 
 
 def _softplus(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
