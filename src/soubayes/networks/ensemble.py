@@ -35,11 +35,8 @@ from soubayes.networks.regressor import SoUNetRegressor
 from soubayes.networks.stacking import FACTORS, UNSEEN
 from soubayes.networks.together import fit_together
 
-ENSEMBLE_BATCH, ENSEMBLE_EPOCHS, ENSEMBLE_STEPS = (
-    100,
-    1000,
-    8000,
-)  # of the default network; whichever is less
+ENSEMBLE_BATCH = 100  # of the default network
+ENSEMBLE_EPOCHS, ENSEMBLE_STEPS = 1000, 8000  # of the default network; whichever is less
 CLASS_STEPS = 2000  # of a classifier without epochs of its own
 _ROWS = 4096  # whose components are held at once
 

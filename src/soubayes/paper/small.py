@@ -24,10 +24,8 @@ CONFIDENCES = [0.1, 0.3, 1.0]
 DENSE = (200, 200)
 WIDER = 1.7
 BATCH = 200  # of the ordinary networks: scikit-learn's default
-PEER_PATIENCE, AGAIN = (
-    1_000,
-    2_000,
-)  # steps without a better score, and steps after a network was cut
+PEER_PATIENCE = 1_000  # steps without a better score
+AGAIN = 2_000  # steps after a network was cut
 METHODS = {
     "sou": "soubayes at this confidence",
     "scratch": "the same size from scratch",
