@@ -10,7 +10,7 @@ from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.inclusion.field import Field, GramQuadratic
 from soubayes.sparse.inclusion.grouped import _look_at_group
 from soubayes.sparse.inclusion.priors import Slab
-from soubayes.sparse.least_squares.search import search_degrees
+from soubayes.sparse.least_squares.criterion import search_degrees
 from soubayes.sparse.model import parse_groups
 from soubayes.sparse.scales.balance import Groups, stationary_precision
 from soubayes.sparse.scales.priors import Exponential

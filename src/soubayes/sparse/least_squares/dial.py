@@ -20,9 +20,9 @@ from soubayes.sparse.dial import (
     at_point,
     minimise,
 )
+from soubayes.sparse.least_squares.criterion import dense_evidence
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise
-from soubayes.sparse.least_squares.search import dense_evidence
 from soubayes.sparse.least_squares.state import LeastSquaresFit
 
 Array = np.ndarray

@@ -22,12 +22,12 @@ from soubayes.sparse.inclusion.grouped import fit_groups
 from soubayes.sparse.inclusion.product import fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
+from soubayes.sparse.least_squares.criterion import support_evidence
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, RIDGE, LeastSquaresDial
 from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits, rows_intake
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
-from soubayes.sparse.least_squares.search import support_evidence
 from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
 from soubayes.sparse.least_squares.student import (
     STILL,

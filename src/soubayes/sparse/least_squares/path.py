@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 
 from soubayes.sparse.dial import confidence_grid
+from soubayes.sparse.least_squares.criterion import choose_support, search_degrees
 from soubayes.sparse.least_squares.descent import descend, left_out, put_out
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise
-from soubayes.sparse.least_squares.search import choose_support, search_degrees
 from soubayes.sparse.least_squares.state import (
     DROPPED,
     OUT,

@@ -10,7 +10,7 @@ from scipy.special import gammaln
 
 from soubayes import SoULinearRegression, SoUNormalMeans
 from soubayes.datasets import experiment1
-from soubayes.sparse.least_squares import search
+from soubayes.sparse.least_squares import criterion
 from soubayes.sparse.least_squares.designs import Diagonal, Gram
 
 
@@ -24,7 +24,7 @@ def everything(p):
 
 def score(design, support, p=None, intercept=False):
     masks = everything(len(design.scores) if p is None else p)
-    return search._score(design, np.asarray(support, int), *masks, intercept)
+    return criterion._score(design, np.asarray(support, int), *masks, intercept)
 
 
 def test_score_recomputed():
@@ -51,7 +51,7 @@ def test_score_recomputed():
 
     ours = [score(design, index).value for index in supports]
     np.testing.assert_allclose(ours, [by_hand(index) for index in supports], rtol=1e-7)
-    chosen, threshold = search.choose_support(design, supports, *everything(50), False)
+    chosen, threshold = criterion.choose_support(design, supports, *everything(50), False)
     assert chosen == np.argmin(ours) == 2
     assert 5.0 < threshold < 15.0
 
@@ -81,7 +81,7 @@ def test_threshold_is_where_a_column_is_not_worth_its_price(size):
     coef = np.concatenate([np.linspace(1.0, 3.0, size), np.zeros(p - size)])
     yy = n * (1.0 + coef @ coef)
     design = Diagonal(np.full(p, n), n * coef, yy, n)
-    _, threshold = search.choose_support(design, [np.arange(size)], *everything(p), False)
+    _, threshold = criterion.choose_support(design, [np.arange(size)], *everything(p), False)
     before = score(design, np.arange(size)).value
     for z2, sign in ((threshold - 0.2, 1), (threshold + 0.2, -1)):
         coef[size] = np.sqrt(z2 / n)
@@ -115,7 +115,7 @@ def test_blocks_with_a_plain_prior_do_not_count_as_signals():
     """They cost a degree of freedom, but neither a density nor a price."""
     data = experiment1(55, 50, 10, random_state=1)
     design, sparse = make_design(data.X, data.y), np.arange(50) >= 5
-    value = search._score(design, np.arange(5), sparse, sparse, False).value
+    value = criterion._score(design, np.arange(5), sparse, sparse, False).value
     Z = data.X[:, :5]
     rss = data.y @ data.y - data.y @ Z @ np.linalg.lstsq(Z, data.y, rcond=None)[0]
     expected = 50 * np.log(np.pi * rss) - 2 * gammaln(25) + np.linalg.slogdet(Z.T @ Z)[1]
@@ -126,8 +126,8 @@ def test_a_support_without_degrees_of_freedom_is_never_chosen():
     data = experiment1(25, 20, 10, random_state=0)
     design = make_design(data.X[:20], data.y[:20])
     supports = [np.arange(18), np.arange(19), np.arange(12)]
-    assert search.choose_support(design, supports, *everything(20), False)[0] == 2
-    assert search.choose_support(design, supports[:2], *everything(20), False)[0] == 1
+    assert criterion.choose_support(design, supports, *everything(20), False)[0] == 2
+    assert criterion.choose_support(design, supports[:2], *everything(20), False)[0] == 1
 
 
 def test_pure_noise_is_mostly_left_alone():
@@ -150,7 +150,7 @@ def test_search_degrees_against_simulation():
     for t in (3.0, 6.0, 9.0):
         gain = np.where(z2 > t, z2 - 1, 0.0)
         error = 80 * gain.std() / np.sqrt(len(gain))
-        assert search.search_degrees(t, 80) == pytest.approx(80 * gain.mean(), abs=4 * error)
+        assert criterion.search_degrees(t, 80) == pytest.approx(80 * gain.mean(), abs=4 * error)
 
 
 def test_evidence_of_ridge_regression_is_a_marginal_likelihood():
@@ -158,7 +158,7 @@ def test_evidence_of_ridge_regression_is_a_marginal_likelihood():
     rng = np.random.default_rng(1)
     X, y, P = rng.standard_normal((8, 3)), rng.standard_normal(8), 0.4
     K = np.eye(8) + P * X @ X.T
-    found = search.dense_evidence(8, float(y @ np.linalg.solve(K, y)), np.linalg.slogdet(K)[1])
+    found = criterion.dense_evidence(8, float(y @ np.linalg.solve(K, y)), np.linalg.slogdet(K)[1])
 
     def density(log_v):  # p(y | v) d(log v), which is the prior 1/v
         return stats.multivariate_normal(cov=np.exp(log_v) * K).pdf(y)
@@ -170,5 +170,5 @@ def test_evidence_of_ridge_regression_is_a_marginal_likelihood():
 def test_evidence_of_a_support_is_its_score():
     data = experiment1(55, 50, 10, random_state=0)
     design = make_design(data.X, data.y)
-    found = search.support_evidence(design, np.arange(10), *everything(50), False)
+    found = criterion.support_evidence(design, np.arange(10), *everything(50), False)
     assert found == -0.5 * score(design, np.arange(10)).value
