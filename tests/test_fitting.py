@@ -235,30 +235,3 @@ def test_the_columns_of_a_category_are_a_group():
     assert found.selected_[own].all()
     assert found.supports_.groups[0] == "kind"
     assert "kind" in summary_page(fit_table(problem), problem, "y")
-
-
-def test_counts_are_offered_and_fitted(tmp_path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(100, 3)), columns=list("abc"))
-    frame["y"] = rng.poisson(np.exp(0.5 + 0.8 * frame["a"]))
-    file = tmp_path / "counts.csv"
-    frame.to_csv(file, index=False)
-    problem = pose_problem(frame, "y")
-    assert problem.task == "regression"
-    assert "--task counts or classification to change" in problem.notes[0]
-    result = soubayes("fit", file, "--target", "y", "--task", "counts", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert "logarithm of the mean count" in result.stdout
-    assert "sparse regression of counts" in (tmp_path / "summary.html").read_text()
-    model = load_model(tmp_path / "model.soubayes")
-    assert model[-1].coef_[0] == pytest.approx(0.8, abs=0.2)
-    out = tmp_path / "out.csv"
-    assert soubayes("predict", tmp_path / "model.soubayes", file, "--out", out).exit_code == 0
-    found = pd.read_csv(out)
-    assert (found["lower"] >= 0).all()
-    assert (found[["lower", "upper"]] % 1 == 0).all(axis=None)
-    np.testing.assert_allclose(found["mean"], model.predict(frame))
-    for values in (frame["y"] - 1, frame["y"] + 0.5):
-        frame.assign(y=values).to_csv(file, index=False)
-        line = one_line(soubayes("fit", file, "--target", "y", "--task", "counts"))
-        assert "'y' holds values that are not 0, 1, 2, ...: --task regression" in line

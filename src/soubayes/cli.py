@@ -41,7 +41,7 @@ TableFile = Annotated[
     Path, typer.Argument(help="A .csv, .tsv, .txt, .parquet or .xlsx file with a header.")
 ]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
-TaskOption = Annotated[str, typer.Option(help="auto, regression, classification or counts.")]
+TaskOption = Annotated[str, typer.Option(help="auto, regression or classification.")]
 Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
 Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]

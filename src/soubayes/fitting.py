@@ -49,7 +49,6 @@ def estimator_for(problem: Problem) -> Any:
     names = {
         "regression": "SoULinearRegression",
         "classification": "SoULogisticRegression",
-        "counts": "SoUPoissonRegression",
         "survival": "SoUCoxRegression",
     }
     cells = len(problem.y) * problem.X.shape[1]
@@ -72,8 +71,6 @@ def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
     classes = list(getattr(pipeline, "classes_", []))
     if len(classes) == 2:
         score = f"Estimates are for the log odds of {classes[1]}. {score}"
-    if problem.task == "counts":
-        score = f"Estimates are for the logarithm of the mean count. {score}"
     return Fitted(pipeline, *_selected(pipeline[-1], level), score, level)
 
 
@@ -84,8 +81,6 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
     if problem.task == "survival":
         return _held_out_concordance(estimator)
     if not hasattr(estimator, "out_of_fold_"):  # large tables: their rows were not kept
-        if problem.task == "counts":  # candidates are compared by deviance
-            return str(estimator.sparsity_)
         spread = float(np.std(np.asarray(problem.y, float)))
         error = float(estimator.candidates_["mixture_error"][0])
         return f"Cross-validated R²: {1.0 - (error / spread) ** 2:.3f}. {estimator.sparsity_}"
@@ -93,7 +88,7 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
     several = isinstance(tables, list)
     fold = (tables[0] if several else tables)["fold"]
     held, folds = fold >= 0, f"{int(fold.max()) + 1} folds"
-    if problem.task in ("regression", "counts"):
+    if problem.task == "regression":
         score = float(r2_score(tables["y"][held], tables["mean"][held]))
         return f"Cross-validated R² ({folds}): {score:.3f}. {estimator.sparsity_}"
     if several:
@@ -161,7 +156,7 @@ def write_explorer(
     score = fitted.score.removesuffix(said).strip()
     text = explorer_page(
         fitted.estimator,
-        title=f"{target}: explorer of a sparse {_kind(problem)}",
+        title=f"{target}: explorer of a sparse {problem.task}",
         notes=[f"{len(problem.y)} rows of {file.name}. {score}", *problem.notes],
         code=code,
         fitted="model[-1]",
@@ -179,7 +174,7 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
     return render(
         "fit.html",
         "soubayes fit",
-        title=f"{target}: sparse {_kind(problem)}",
+        title=f"{target}: sparse {problem.task}",
         says=f"{len(problem.y)} rows. {chosen}",
         notes=problem.notes,
         columns=columns,
@@ -188,10 +183,6 @@ def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
         sets=_credible_sets(fitted),
         pictures=[*_dial(fitted), path],
     )
-
-
-def _kind(problem: Problem) -> str:
-    return "regression of counts" if problem.task == "counts" else problem.task
 
 
 def caution(fitted: Fitted) -> str:

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from soubayes._optional import require
 from soubayes.data.text_tables import read_csv
 
-TASKS = ("auto", "regression", "classification", "counts")
+TASKS = ("auto", "regression", "classification")
 MISSING = ("impute", "drop")
 KINDS = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 MOST_LEVELS = 50
@@ -287,18 +287,15 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     values = y.nunique()
     if _is_date(y):
         raise TableError(f"{y.name!r} holds dates: make them numbers to predict them.")
-    if task in ("regression", "counts") and not numeric:
-        raise TableError(f"{y.name!r} holds text: --task {task} needs numbers.")
-    if task == "counts" and not _are_counts(y):
-        raise TableError(f"{y.name!r} holds values that are not 0, 1, 2, ...: --task regression.")
+    if task == "regression" and not numeric:
+        raise TableError(f"{y.name!r} holds text: regression needs numbers.")
     if values < 2:
         (only,) = y[:1].tolist()
         raise TableError(f"{y.name!r} has one value only ({only!r}): nothing to predict.")
     if task != "auto":
         return task, "as asked"
     if numeric and (values > 2 or values == len(y)):
-        others = "counts or classification" if _are_counts(y) else "classification"
-        return "regression", f"since {y.name!r} holds numbers (--task {others} to change)"
+        return "regression", f"since {y.name!r} holds numbers (--task classification to change)"
     if _too_many(values, len(y)):
         raise TableError(
             f"{y.name!r} is text with {values} different values in {len(y)} rows, too many to be "
@@ -308,14 +305,8 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     return "classification", f"since {y.name!r} holds {kind} (--task to change)"
 
 
-def _are_counts(y: Any) -> bool:
-    """Whether a column holds whole numbers from 0 on."""
-    values = y.to_numpy(dtype=float)
-    return bool(np.isfinite(values).all() and (values >= 0).all() and (values % 1 == 0).all())
-
-
 def _target_values(y: Any, task: str) -> np.ndarray:
-    if task in ("regression", "counts"):
+    if task == "regression":
         values = y.to_numpy(dtype=float)
         if not np.isfinite(values).all():
             raise TableError(f"{y.name!r} holds infinite values: replace or leave them out.")

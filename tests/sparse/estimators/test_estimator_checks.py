@@ -12,6 +12,7 @@ from soubayes import SoULinearRegression, SoULogisticRegression, SoUNormalMeans
     [
         SoULinearRegression(choice="path"),
         SoULinearRegression(choice="path", solver="coordinate", confidence_local=1.0, max_iter=3),
+        SoULogisticRegression(choice="path", multi_class="multinomial"),
     ]
 )
 def test_scikit_learn_checks(estimator, check):
@@ -39,7 +40,10 @@ def test_scikit_learn_checks_with_folds(estimator, check):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:No features were selected")
 @pytest.mark.filterwarnings("ignore::soubayes.sparse.choice.folds.ChoiceWarning")
-@parametrize_with_checks([SoULogisticRegression(cv=2)], expected_failed_checks=with_folds)
+@parametrize_with_checks(
+    [SoULogisticRegression(cv=2), SoULogisticRegression(cv=2, multi_class="multinomial")],
+    expected_failed_checks=with_folds,
+)
 def test_scikit_learn_checks_of_a_classifier_with_folds(estimator, check):
     check(estimator)
 

@@ -203,7 +203,7 @@ class _Race:
         self.task, self.candidates, self.scoring = task, candidates, scoring
         self.labels = np.array([candidate.name for candidate in candidates])
         n, count = len(task.weight), len(task.targets)
-        self.said = HeldOut(*np.full((4, n, count, len(candidates)), np.nan))
+        self.said = HeldOut(*np.full((4, n, count, len(candidates), *scoring.shape), np.nan))
         self.fold = np.full(n, -1)
         self.left = np.ones((count, len(candidates)), bool)
 
@@ -302,6 +302,9 @@ class _Race:
         mean[rows], variance[rows] = scored.mean, scored.variance
         y = first_column(y)
         rows_seen = {"y": y, "mean": mean, "sd": np.sqrt(variance), "fold": self.fold}
+        for k in range(*self.scoring.shape or (0,)):
+            rows_seen[f"class {k}"] = np.full(len(y), np.nan)
+            rows_seen[f"class {k}"][rows] = np.exp(scored.point[:, k])
         held = pd.DataFrame(rows_seen) if by_row else None
         mixture = Mixture(tuple(parts), scored.power, scored.widen)
         return Choice(mixture, pd.DataFrame(columns), held, self.scoring.name)
@@ -309,12 +312,12 @@ class _Race:
     def _errors(self, t: int, scored: Scored) -> tuple[Array, Array]:
         """Of every candidate on the rows it saw held out, and of the mixture on the same rows."""
         y, weight, loss = self.task.targets[t], self.task.weight, self.scoring.loss
-        point = np.full(len(y), np.nan)
+        point = np.full((len(y), *self.scoring.shape), np.nan)
         point[self.seen] = scored.point
         found = np.full((2, len(self.labels)), np.nan)
         for k in range(len(self.labels)):
             said = self.said.middle[:, t, k]
-            rows = np.isfinite(said)
+            rows = np.isfinite(said).reshape(len(said), -1).all(axis=1)
             for i, guess in enumerate((said[rows], point[rows])):
                 mean = np.average(loss(y[rows], guess), weights=weight[rows])
                 found[i, k] = self.scoring.error(float(mean))

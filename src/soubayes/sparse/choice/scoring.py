@@ -150,6 +150,7 @@ class Scoring(NamedTuple):
     error: Callable[[float], float]  # from the mean loss
     power: float  # of the scores in the weights
     by_row: bool = True  # whether the rows that are scored are those of the data
+    shape: tuple[int, ...] = ()  # of what a candidate says about a row; (c,) for classes at once
 
 
 def t_scores(off: Array, variance: Array, weight: Array, degrees: float = DEGREES) -> Array:
@@ -246,6 +247,40 @@ def score_classes(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> 
     return Scored(scores, w, one, none, none, chance, spread, power * mixed, power, True)
 
 
+def temperature(log_share: Array, y: Array, weight: Array) -> float:
+    """The a of log p <- a log p, normalised, that predicts the classes y best; log a ~ N(0, 1).
+
+    >>> sure = np.log(np.array([[0.98, 0.01, 0.01]] * 10))
+    >>> round(temperature(sure, np.array([0] * 7 + [1] * 3), np.ones(10)), 2)
+    0.44
+    """
+    own = log_share[np.arange(len(y)), y]
+
+    def loss(t: float) -> float:
+        a = np.exp(t)
+        return float(weight @ (logsumexp(a * log_share, axis=1) - a * own)) + 0.5 * t * t
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+
+
+def score_shares(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
+    """Log scores of several classes at once; the mixture's probability of the class seen."""
+    rows, y = np.arange(len(y)), y.astype(int)
+    scores = weight[:, None] * said.middle[rows, :, y]
+    w = predictive_weights(scores, more * CLASSES_POWER)
+    mixed = logsumexp(said.middle, b=w[:, None], axis=1)
+    power = temperature(mixed, y, weight)
+    point = power * mixed - logsumexp(power * mixed, axis=1, keepdims=True)
+    chance = np.exp(point[rows, y])
+    none, one = np.full(len(w), np.nan), np.ones(len(w))
+    spread = chance * (1.0 - chance)
+    return Scored(scores, w, one, none, none, chance, spread, point, power, True)
+
+
+def _share_loss(y: Array, log_share: Array) -> Array:
+    return -log_share[np.arange(len(y)), y.astype(int)]
+
+
 def score_densities(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
     """Log densities of any likelihood; the mixture's mean and variance."""
     scores = weight[:, None] * said.middle
@@ -309,5 +344,12 @@ def student_scoring(degrees: float) -> Scoring:
 
 FOLD_MOMENTS = Scoring("RMSE", score_moments, _squares, np.sqrt, NUMBERS_POWER, by_row=False)
 CLASSES = Scoring("log loss", score_classes, _log_loss, float, CLASSES_POWER)
+
+
+def class_scoring(classes: int) -> Scoring:
+    """Of several classes at once."""
+    return Scoring("log loss", score_shares, _share_loss, float, CLASSES_POWER, True, (classes,))
+
+
 COUNTS = Scoring("mean deviance", score_counts, poisson_deviance, float, CLASSES_POWER)
 DENSITIES = Scoring("minus log density", score_densities, _minus, float, CLASSES_POWER)

@@ -419,7 +419,8 @@ class SparseEstimator(BaseEstimator):
 
 def _is_stale(name: str) -> bool:
     """Whether an attribute belongs to an earlier fit; what checking X and y sets does not."""
-    return name == "_sparse_point" or (name.endswith("_") and name not in CHECKED)
+    beside = ("_sparse_point", "_classes")
+    return name in beside or (name.endswith("_") and name not in CHECKED)
 
 
 class FeatureSelection(SelectorMixin):

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Label, Matrix, Rows, Targets
-from soubayes.confidence import check_choice
+from soubayes.confidence import check_choice, shown
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -22,9 +22,10 @@ from soubayes.data.streams import (
     row_weights,
     walked_again,
 )
-from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
-from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.choice.folds import LARGE, check_groups, enough_rows, refuse_groups
+from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
+from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
     intercept_prior,
@@ -42,6 +43,8 @@ from soubayes.sparse.glm.fitting import RowCandidates, RowFamily
 from soubayes.sparse.glm.labels import survey, weigh_block
 from soubayes.sparse.glm.likelihood import RowLikelihood
 from soubayes.sparse.glm.rows import StreamedTarget
+from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
+from soubayes.sparse.multinomial.mixture import ClassMixture, fit_class_point
 
 Array = np.ndarray
 
@@ -111,6 +114,11 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         Jaakkola and Jordan [2]_, as the paper does; its posterior is too narrow.
     class_weight : mapping, "balanced" or None, default=None
         Multiplies ``sample_weight``, as in scikit-learn.
+    multi_class : {"ovr", "multinomial"}, default="ovr"
+        More than two classes: ``"ovr"`` fits each against the rest, as the paper does, with columns
+        of its own. ``"multinomial"`` is one softmax model of all classes: a column is kept or
+        dropped for all of them, coefficients sum to 0 over the classes, and probabilities need no
+        normalisation. It needs the rows in memory.
     solver : {"newton", "coordinate"}, default="newton"
         ``"coordinate"`` is Algorithm 1 of the paper. It has the same fixed points, needs
         ``bound="jaakkola"``, and is slow when ``confidence_local`` is small.
@@ -247,6 +255,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         inclusion: bool = False,
         bound: str | None = None,
         class_weight: Mapping[Label, float] | str | None = None,
+        multi_class: str = "ovr",
         solver: str = "newton",
         max_iter: int = 500,
         tol: float = 1e-7,
@@ -271,6 +280,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         self.inclusion = inclusion
         self.bound = bound
         self.class_weight = class_weight
+        self.multi_class = multi_class
         self.solver = solver
         self.max_iter = max_iter
         self.tol = tol
@@ -323,10 +333,16 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     def _fit_rows(self, rows: RowSource) -> Self:
         """From blocks of rows, in memory if they are few."""
         walked_again(rows, type(self).__name__)
-        found = survey(rows, self.class_weight, LARGE if self._chooses() else 0)
+        gather = self._chooses() or self.multi_class == "multinomial"
+        found = survey(rows, self.class_weight, LARGE if gather else 0)
         set_columns(self, found.gathered.n_columns, rows.names)
         if found.gathered.rows is not None:
             return self._fit_memory(*found.gathered.rows)
+        if self.multi_class == "multinomial":
+            raise ValueError(
+                "multi_class='multinomial' needs the rows in memory, but X is streamed; use "
+                "multi_class='ovr', or pass arrays."
+            )
         labels = found.labels
         self._set_classes(labels.names[labels.weight > 0])
         totals = dict(zip(labels.names.tolist(), labels.weight.tolist(), strict=True))
@@ -347,9 +363,28 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         groups = None if groups is None else groups[sample_weight > 0]
         X, y, weight = self._weigh(X, y, sample_weight)
         self._set_classes(np.unique(y))
+        if self.multi_class == "multinomial" and not self._single:
+            return self._fit_classes(X, y, weight, groups)
         targets = [one_against_rest(label, y) for label in self._target_names()]
         candidates = ClassCandidates(self._family())
         return self._fit_candidates(candidates, X, y, targets, weight, groups)
+
+    def _fit_classes(self, X: Any, y: Array, weight: Array, groups: Array | None) -> Self:
+        """One softmax model of all classes."""
+        settings = row_settings(self, intercept_prior(self))
+        fit = fit_class_point(settings, X, y, self.classes_, weight)
+        some = bool(fit.intake.plan.model.sparse.any())
+        choices, classes = None, fit.alone
+        if some and self._chooses() and enough_rows(len(weight), type(self).__name__):
+            candidates = SoftmaxCandidates(fit.family, fit.solved)
+            found = self._choose_rows(candidates, X, y, [fit.codes], weight, groups)
+            if found is not None:
+                classes, choices = fit.choices(found[0])
+        self._report(fit.points, fit.intake.units.mean, choices)
+        self.sparse_._classes = fit.alone
+        self._classes = classes
+        self._warn_unconverged()
+        return self
 
     @block_by_block
     def decision_function(self, X: Matrix) -> Array:
@@ -415,6 +450,8 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         p = np.exp(self._log_proba(X))
         if not return_std:
             return p
+        if self._classes is not None:
+            return p, self._by_class_rows(X, self._classes.sd)
         sd = self._probability_sd(X)
         if self._single:
             return p, np.column_stack([sd[:, 0], sd[:, 0]])
@@ -437,7 +474,15 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         """
         return self._log_proba(self._checked(X))
 
+    def _by_class_rows(self, X: Any, work: Callable[[Array], Array]) -> Array:
+        """``work`` of the mixture of all classes on all rows, a block at a time."""
+        first = self.mixtures_[0]
+        blocks = (as_dense(X[rows]) for rows in row_slices(X))
+        return np.concatenate([work(centred(block, self._x_mean, first)) for block in blocks])
+
     def _log_proba(self, X: Any) -> Array:
+        if self._classes is not None:
+            return self._by_class_rows(X, self._classes.log_proba)
         odds = self._log_odds(X)
         log_p = -np.logaddexp(0.0, -odds)
         if self._single:
@@ -447,6 +492,10 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
 
     def _log_odds(self, X: Any) -> Array:
         """Of every class against the rest, recalibrated, (n, targets)."""
+        if self._classes is not None:
+            log_p = self._log_proba(X)
+            rest = [logsumexp(np.delete(log_p, k, axis=1), axis=1) for k in range(log_p.shape[1])]
+            return log_p - np.stack(rest, axis=1)
         return np.stack(
             [
                 mixture.power * average_log_odds(means, variances, mixture.weights)
@@ -480,11 +529,36 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     def _check_parameters(self) -> None:
         check_choice("bound", self.bound, tuple(_BOUNDS))
         super()._check_parameters()
+        self._check_multi_class()
         if self.solver == "coordinate" and not _BOUNDS[self.bound].majorises:
             raise ValueError(
                 "solver='coordinate' is Algorithm 1 of the paper, which needs its bound: pass "
                 "bound='jaakkola' as well, or use solver='newton'."
             )
+
+    def _check_multi_class(self) -> None:
+        check_choice("multi_class", self.multi_class, ("ovr", "multinomial"))
+        if self.multi_class == "ovr":
+            return
+        for name, value in (("bound", None), ("solver", "newton"), ("inclusion", False)):
+            if getattr(self, name) != value:
+                raise ValueError(
+                    f"{name} is {shown(getattr(self, name))}, but multi_class='multinomial' has "
+                    f"only {name}={value!r}; use multi_class='ovr' for other values."
+                )
+
+    def _draws(self, n: int, rng: np.random.Generator) -> dict[str, list[Array]]:
+        """Of several classes at once together."""
+        if self._classes is None:
+            return super()._draws(n, rng)
+        p, whole = len(self._x_mean), self._classes.sample(n, rng)
+        coef = [whole[:, k, :p] for k in range(whole.shape[1])]
+        draws = {"coef": coef}
+        if whole.shape[2] > p:
+            draws["intercept"] = [
+                whole[:, k, p] - each @ self._x_mean for k, each in enumerate(coef)
+            ]
+        return draws
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
@@ -512,6 +586,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         return list(self.classes_[1:] if self._single else self.classes_)
 
     _stratified = True
+    _classes: ClassMixture | None = None  # of all classes at once
 
     @property
     def _flat(self) -> bool:

@@ -22,6 +22,7 @@ from soubayes.sparse.estimators.base import (
 )
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings, choose_ends
 from soubayes.sparse.model import parse_blocks, parse_groups
+from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -84,7 +85,7 @@ class RowwiseEstimator(SparseEstimator):
 
     def _choose_rows(
         self,
-        candidates: RowCandidates,
+        candidates: RowCandidates | SoftmaxCandidates,
         X: Any,
         labels: Array,
         targets: Sequence[Array],

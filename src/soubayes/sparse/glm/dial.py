@@ -266,7 +266,7 @@ def fit_rows_at(
     sparse = model.sparse
     model = at_point(model, point)
     plain, nuisance = 1.0 / model.variance[~sparse], problem.likelihood.nuisance is not None
-    at: _AtPoint | None = None
+    at: AtPoint | None = None
     for _ in range(NUISANCE_ROUNDS if nuisance or renew else 1):
         last = at and at.evidence
         if at is not None and renew:
@@ -279,9 +279,9 @@ def fit_rows_at(
         before = np.inf if at is None else at.evidence.value
         evidence = row_evidence(problem, point.coef, sparse, plain)
         if point.held is None:
-            at = _fitted(evidence, model, point, at and at.scales, last)
+            at = at_fitted(evidence, model, point, at and at.scales, last)
         else:
-            at = _held(evidence, np.full(int(sparse.sum()), point.held), last)
+            at = at_held(evidence, np.full(int(sparse.sum()), point.held), last)
         if not renew and abs(before - at.evidence.value) < DIAL_NATS:
             break
     assert at is not None
@@ -299,7 +299,7 @@ def fit_rows_at(
     )
 
 
-class _AtPoint(NamedTuple):
+class AtPoint(NamedTuple):
     """Where the coefficients ended at a point."""
 
     variance: Array  # P of the sparse columns
@@ -309,26 +309,26 @@ class _AtPoint(NamedTuple):
     scales: Variances[RowEvidence] | None = None  # None: they are held
 
 
-def _fitted(
+def at_fitted(
     evidence: RowEvidences,
     model: RowModel,
     point: DialPoint,
     before: Variances[RowEvidence] | None,
     last: RowEvidence | None,
-) -> _AtPoint:
+) -> AtPoint:
     """With the scales fitted, from those ``before`` and from the coefficients of ``last``."""
     prior = Prior(model.scales, model.groups, point.coef)
     start = before and before._replace(evidence=last)  # type: ignore[arg-type]
     found = minimise(evidence, prior, start=start, tol=DIAL_NATS)
     P = model.groups.each(found.variance)
-    return _AtPoint(P, found.evidence, len(found.history), found.converged, found)
+    return AtPoint(P, found.evidence, len(found.history), found.converged, found)
 
 
-def _held(evidence: RowEvidences, P: Array, last: RowEvidence | None) -> _AtPoint:
+def at_held(evidence: RowEvidences, P: Array, last: RowEvidence | None) -> AtPoint:
     """At held variances: steps on q(beta) until one evidence lowers J by less than `NEAR` nats."""
     found = evidence(P, last)
     for n_iter in range(1, HELD_STEPS):
         last, found = found, evidence(P, found)
         if last.value - found.value < NEAR:
-            return _AtPoint(P, found, n_iter, True)
-    return _AtPoint(P, found, HELD_STEPS, False)
+            return AtPoint(P, found, n_iter, True)
+    return AtPoint(P, found, HELD_STEPS, False)

@@ -1,6 +1,5 @@
 """Dropped columns of a row-wise model: what they know now, and which must return."""
 
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +7,7 @@ from scipy.linalg import lapack
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.standardise import BLOCK_ROWS
-from soubayes.sparse.glm.likelihood import RowTerms, weighted_terms
+from soubayes.sparse.glm.likelihood import weighted_terms
 from soubayes.sparse.glm.rows import Pass, RowProblem
 from soubayes.sparse.glm.state import (
     RowModel,
@@ -187,21 +186,11 @@ def _some_left_out(
     problem: RowProblem, model: RowModel, state: RowState, columns: Array
 ) -> tuple[Array, Array]:
     active = state.active
-    both = np.union1d(active, columns)
-    inside, outside = np.searchsorted(both, active), np.searchsorted(both, columns)
-    work = partial(_one_out_block, inside=inside, outside=outside)
-    cross, own, q = problem.take(both).read(work, state.mean, state.root, inside)
+    cross, own, q = problem.one_out(active, columns, state.mean, state.root)
     if model.intercept:
         cross[-1] = 0.0
     half = (state.root.T / np.sqrt(model.confidence[active])[:, None]) @ cross
     return np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0), q
-
-
-def _one_out_block(Z: Array, terms: RowTerms, inside: Array, outside: Array) -> tuple[Array, ...]:
-    information = terms.information.astype(Z.dtype)
-    cross = (Z[:, inside] * information[:, None]).T @ Z
-    own, q = information @ np.square(Z), terms.score @ Z.astype(float, copy=False)
-    return tuple(part[..., outside].astype(float, copy=False) for part in (cross, own, q))
 
 
 def _admit(

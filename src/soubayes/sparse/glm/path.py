@@ -191,9 +191,9 @@ def solve_rows(
 
         2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e),
 
-    the corrected Akaike risk plus the price of having searched p columns for each one kept, with
-    k the support and the loss at its refit at confidence 1; that refit is what is reported. A lower
-    price does not do: wide data can be separated by a few wrong columns.
+    the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
+    is one column), with k the support and the loss at its refit at confidence 1; that refit is what
+    is reported. A lower price does not do: wide data can be separated by a few wrong columns.
     """
     selects = bool(np.any(free & model.selects))
     auto = confidence is None and selects and solver == "newton"
@@ -229,7 +229,7 @@ def _choose(
     loose: Limits,
 ) -> RowOutcome:
     """Along the path, to the refit of the support of least score."""
-    one, counted = model.at(1.0, free), model.searched_among(free)
+    one, counted = model.at(1.0, free), _places(model, free)
 
     def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
         visits: list[_Visit] = []
@@ -361,7 +361,7 @@ def _point(
     y: Any,
     fit: RowFit,
     gamma: float,
-    free: Array,
+    places: Array,  # see `_places`
     refit: RowFit | None,
     known: float | None = None,  # the score, if another point has this support
 ) -> RowPoint:
@@ -374,16 +374,27 @@ def _point(
     if refit is not None:
         again = np.zeros(p)
         again[refit.state.active] = refit.state.mean
-        score = _score(shared, y, refit, free) if known is None else known
+        score = _score(shared, y, refit, places) if known is None else known
     return RowPoint(gamma, active, mean, sd, fit.history[-1], score, again, fit.converged)
 
 
-def _score(shared: PathRows, y: Any, refit: RowFit, free: Array) -> float:
+def _places(model: RowModel, free: Array) -> Array:
+    """The number of the tau of every column that is searched, -1 of the others.
+
+    Columns that share a tau are one place for a signal.
+    """
+    found = np.full(len(free), -1)
+    found[model.sparse] = model.groups.number
+    return np.where(model.searched_among(free), found, -1)
+
+
+def _score(shared: PathRows, y: Any, refit: RowFit, places: Array) -> float:
     """What `solve_rows` minimises along the path."""
     active, n = refit.state.active, shared.n
     k = len(active)
+    searched, kept = (len(np.unique(part[part >= 0])) for part in (places, places[active]))
     # 2 k log(p/e), the price of the search (`solve_rows`)
-    price = 2.0 * max(np.log(max(int(free.sum()), 1)) - 1.0, 0.0) * int(free[active].sum())
+    price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
     risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
     return 2.0 * shared.loss(y, refit) + risk + price
 

@@ -41,7 +41,7 @@ def row_sparse_point(
     mean = np.zeros(p + model.intercept)
     mean[state.active] = state.mean
     spread = (
-        _dense(outcome, p)
+        dense_spread(outcome, p)
         if outcome.fit.rows is None
         else _wide(outcome.fit.design or design, outcome)
     )
@@ -59,7 +59,7 @@ def row_sparse_point(
         shrinkage=np.where(selected, shrinkage[:p], 1.0)[back],
         local_scale=np.sqrt(model.each_tau(state.local.ratio))[:p][back],
         global_scale=float(np.sqrt(state.top.ratio)),
-        kl=_costs(outcome, mean, spread),
+        kl=source_nats(outcome, mean, spread),
         confidence=outcome.gamma,
         objective=outcome.history,
         n_iter=outcome.n_iter,
@@ -115,7 +115,7 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
     return PathPoints(columns, coef, sd, refit)
 
 
-def _dense(outcome: RowOutcome, p: int) -> _Spread:
+def dense_spread(outcome: RowOutcome, p: int) -> _Spread:
     state, model = outcome.fit.state, outcome.model
     # a dropped column: gamma/(s + w), where s < w/1000
     variance, log_variance = 1.0 / state.precision, -np.log(state.precision)
@@ -158,7 +158,7 @@ def _inverse(square: Array, w: Array) -> Array:
     return invert(cholesky(square, w))
 
 
-def _costs(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float]:
+def source_nats(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float]:
     """KL of every source in nats; J is the expected loss plus gamma times each."""
     model, state = outcome.model, outcome.fit.state
     scales = model.scales.costs(state.local, state.top)

@@ -304,6 +304,15 @@ class RowProblem(NamedTuple):
             return Pass(loss, score, W, W, H)
         return Pass(loss, score, H, W)
 
+    def one_out(
+        self, active: Array, columns: Array, mean: Array, root: Array
+    ) -> tuple[Array, Array, Array]:
+        """X_a'B X_j, x_j'B x_j and x_j'score of columns j outside q of the ``active`` ones."""
+        both = np.union1d(active, columns)
+        inside, outside = np.searchsorted(both, active), np.searchsorted(both, columns)
+        work = partial(_one_out_block, inside=inside, outside=outside)
+        return self.take(both).read(work, mean, root, inside)
+
     def updated(self, mean: Array, root: Array) -> "RowProblem":
         """With the best q of the nuisance parameters at this q(alpha, beta)."""
         q = _Predictor(None, mean, np.asfortranarray(root, dtype=self.design.dtype))
@@ -383,6 +392,13 @@ def _sweep_block(
         W = weighted_gram(Z, terms.curvature) if curvature else np.zeros_like(H)
     score = Z.T.astype(float, copy=False) @ terms.score
     return float(terms.loss.sum()), score, H, W, negative
+
+
+def _one_out_block(Z: Array, terms: RowTerms, inside: Array, outside: Array) -> tuple[Array, ...]:
+    information = terms.information.astype(Z.dtype)
+    cross = (Z[:, inside] * information[:, None]).T @ Z
+    own, q = information @ np.square(Z), terms.score @ Z.astype(float, copy=False)
+    return tuple(part[..., outside].astype(float, copy=False) for part in (cross, own, q))
 
 
 def _plug_in_block(

@@ -1,0 +1,202 @@
+"""Several classes: softmax and one against the rest beside cv.glmnet, on tables and simulations.
+
+    SOUBAYES_DATA=... python benchmarks/classes.py tables rows.jsonl
+    python benchmarks/classes.py simulated rows.jsonl      # F1, and coverage of contrasts
+    python benchmarks/classes.py report rows.jsonl
+
+Tables: five stratified folds; peers are cv.glmnet's multinomial lasso, elastic net (0.5) and ridge
+(Rscript with the package glmnet; seconds are those of the fit inside R). Classes of fewer than ten
+rows are left out. Simulated: n = 300, p = 100, three classes, ten signals. A run that was stopped
+goes on where it was.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.datasets import load_digits, load_iris, load_wine
+from sklearn.model_selection import StratifiedKFold
+from threadpoolctl import threadpool_limits
+
+from soubayes import SoULogisticRegression
+
+SEED = 2027
+PENALTIES = {"lasso": 1.0, "elastic net": 0.5, "ridge": 0.0}
+TABLES = {
+    "palmerpenguins_penguins": ("species", True),
+    "carData_BEPS": ("vote", True),
+    "ecoli": (None, False),
+    "wheat-seeds": (None, False),
+    "new-thyroid": (None, False),
+    "multinom_ex": ("y", True),
+}
+R = """
+suppressMessages(library(glmnet))
+given <- commandArgs(TRUE); folder <- given[1]; alpha <- as.numeric(given[2])
+X <- as.matrix(read.csv(file.path(folder, "X.csv"), header=FALSE))
+y <- factor(scan(file.path(folder, "y.csv"), quiet=TRUE))
+new <- as.matrix(read.csv(file.path(folder, "new.csv"), header=FALSE))
+set.seed(1)
+start <- proc.time()
+fit <- suppressWarnings(cv.glmnet(X, y, family="multinomial", alpha=alpha))
+seconds <- sum((proc.time() - start)[1:2])
+p <- predict(fit, new, s="lambda.min", type="response")[, , 1]
+write.table(p, file.path(folder, "p.csv"), sep=",", row.names=FALSE, col.names=FALSE)
+beta <- sapply(coef(fit, s="lambda.min"), function(b) as.numeric(b != 0)[-1])
+write.table(beta, file.path(folder, "kept.csv"), sep=",", row.names=FALSE, col.names=FALSE)
+cat(seconds, file=file.path(folder, "seconds"))
+"""
+
+
+def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Name, X with categories as columns of 0 and 1, and y from 0 on."""
+    folder = Path(os.environ["SOUBAYES_DATA"]) / "tables"
+    for name, (target, header) in TABLES.items():
+        frame = pd.read_csv(folder / f"{name}.csv", header=0 if header else None).dropna()
+        frame = frame.drop(columns=[c for c in frame if c == "rownames"])
+        labels = frame.pop(frame.columns[-1] if target is None else target)
+        X = pd.get_dummies(frame, drop_first=True).to_numpy(float)
+        keep = labels.map(labels.value_counts()).to_numpy() >= 10
+        yield name, X[keep], np.unique(labels[keep], return_inverse=True)[1]
+    for name, load in (("iris", load_iris), ("wine", load_wine), ("digits", load_digits)):
+        X, y = load(return_X_y=True)
+        some = np.random.default_rng(SEED).permutation(len(y))[:600]
+        yield name, X[some], y[some]
+
+
+def glmnet(X: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float) -> dict[str, Any]:
+    """Probabilities of new rows, kept columns, and seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        for name, values in (("X", X), ("y", y), ("new", new)):
+            np.savetxt(here / f"{name}.csv", values, delimiter=",")
+        (here / "fit.R").write_text(R)
+        run = ["Rscript", str(here / "fit.R"), folder, str(alpha)]
+        subprocess.run(run, check=True, capture_output=True)
+        p = np.loadtxt(here / "p.csv", delimiter=",")
+        kept = np.loadtxt(here / "kept.csv", delimiter=",").reshape(X.shape[1], -1).any(axis=1)
+        seconds = float((here / "seconds").read_text())
+    return {"p": p, "kept": kept, "seconds": seconds}
+
+
+def ours(X: np.ndarray, y: np.ndarray, new: np.ndarray, kind: str) -> dict[str, Any]:
+    start = time.process_time()
+    model = SoULogisticRegression(multi_class=kind).fit(X, y)
+    seconds = time.process_time() - start
+    kept = np.any(model.selected_, axis=0)
+    return {"p": model.predict_proba(new), "kept": kept, "seconds": seconds, "model": model}
+
+
+def fit(method: str, X: np.ndarray, y: np.ndarray, new: np.ndarray) -> dict[str, Any]:
+    return glmnet(X, y, new, PENALTIES[method]) if method in PENALTIES else ours(X, y, new, method)
+
+
+METHODS = ("multinomial", "ovr", *PENALTIES)
+
+
+def run_tables(out: Path) -> None:
+    done = {(row["set"], row["method"], row["split"]) for row in read(out)}
+    for name, X, y in tables():
+        splits = StratifiedKFold(5, shuffle=True, random_state=SEED).split(X, y)
+        for k, (train, test) in enumerate(splits):
+            for method in METHODS:
+                if (name, method, k) not in done:
+                    found = fit(method, X[train], y[train], X[test])
+                    p = np.maximum(found["p"][np.arange(len(test)), y[test]], 1e-15)
+                    row = {"set": name, "method": method, "split": k, "rows": len(y)}
+                    row |= {"loss": float(-np.log(p).sum()), "count": len(test)}
+                    row |= {"columns": int(found["kept"].sum()), "seconds": found["seconds"]}
+                    write(out, row)
+        print(name, X.shape, flush=True)
+
+
+def run_simulated(out: Path, sets: int = 20) -> None:
+    """Signals are contrasts: coefficients that sum to 0 over the classes."""
+    done = {(row["set"], row["method"], row["split"]) for row in read(out)}
+    for seed in range(SEED, SEED + sets):
+        rng = np.random.default_rng(seed)
+        X, beta = rng.normal(size=(300, 100)), np.zeros((100, 3))
+        beta[:10] = rng.normal(size=(10, 3))
+        beta -= beta.mean(axis=1, keepdims=True)
+        beta[:10] *= 1.2 / np.sqrt(np.square(beta[:10]).mean(axis=1, keepdims=True))
+        gumbel = rng.gumbel(size=(300, 3))
+        y = np.argmax(X @ beta + gumbel, axis=1)
+        for method in METHODS:
+            if ("simulated", method, seed) in done:
+                continue
+            found = fit(method, X, y, X[:1])
+            hits = int(found["kept"][:10].sum())
+            row = {"set": "simulated", "method": method, "split": seed}
+            row |= {"f1": 2.0 * hits / (10 + int(found["kept"].sum())), "seconds": found["seconds"]}
+            if method == "multinomial":
+                row |= covered(found["model"], beta, found["kept"])
+                row |= {
+                    f"sparse {k}": v
+                    for k, v in covered(found["model"].sparse_, beta, found["kept"]).items()
+                }
+            write(out, row)
+
+
+def covered(model: SoULogisticRegression, beta: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
+    """Share of the classes' coefficients in their 90 % intervals: all, and of kept signals."""
+    table = model.summary()
+    lower, upper = (table[k].to_numpy().reshape(3, 100).T for k in ("lower", "upper"))
+    inside = (lower <= beta) & (beta <= upper)
+    signals = np.flatnonzero(kept[:10])
+    return {"all": float(inside.mean()), "kept": float(inside[signals].mean())}
+
+
+def read(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def write(out: Path, row: dict[str, Any]) -> None:
+    with out.open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def report(rows: list[dict[str, Any]]) -> None:
+    frame = pd.DataFrame(rows)
+    simulated = frame[frame["set"] == "simulated"]
+    if len(simulated):
+        columns = [
+            c
+            for c in ("f1", "all", "kept", "sparse all", "sparse kept", "seconds")
+            if c in simulated
+        ]
+        print(simulated.groupby("method")[columns].mean().round(3).to_string())
+    frame = frame[frame["set"] != "simulated"]
+    if not len(frame):
+        return
+    total = frame.groupby(["set", "method"])[["loss", "count"]].sum()
+    loss = (total["loss"] / total["count"]).unstack().dropna()
+    seconds = frame.groupby(["set", "method"])["seconds"].mean().unstack().loc[loss.index]
+    peers = loss[list(PENALTIES)]
+    best = str(peers.mean().idxmin())
+    shown = loss.assign(best=peers.min(axis=1))
+    shown["to best"] = loss["multinomial"] - shown["best"]
+    shown["seconds"], shown["lasso s"] = seconds["multinomial"], seconds["lasso"]
+    print(shown.round(4).to_string())
+    print(loss.mean().round(4).to_string())
+    for kind in ("multinomial", "ovr"):
+        print(f"{kind}: to {best}, the best on average: {(loss[kind] - loss[best]).mean():+.4f}")
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    what, target = sys.argv[1], Path(sys.argv[2])
+    with threadpool_limits(1):
+        if what == "tables":
+            run_tables(target)
+        elif what == "simulated":
+            run_simulated(target)
+        report(read(target))

@@ -1,0 +1,1 @@
+"""Several classes at once: the softmax likelihood, its path, dial and predictions."""

@@ -1,0 +1,146 @@
+"""One fit of all classes, as an estimator reports it and predicts from it.
+
+The coordinates' basis takes the classes in the order of their frequencies, so that their names do
+not matter.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.choice.race import Choice
+from soubayes.sparse.glm.path import Limits
+from soubayes.sparse.multinomial.fitting import (
+    ClassFamily,
+    ClassIntake,
+    ClassSolved,
+    log_shares,
+)
+from soubayes.sparse.multinomial.softmax import Softmax, class_basis
+from soubayes.sparse.posterior import SparsePoint
+from soubayes.threads import solver_threads
+
+Array = np.ndarray
+
+WAY_TOL = 1e-4  # relative fall of J at which a point on the way counts as reached
+BLOCK = 256  # rows
+NEARER = 1e-160  # times a row whose predictors overflow
+
+
+@dataclass(frozen=True)
+class ClassMixture:
+    """The mixture of all classes; ``rank`` is where a class stands in the basis."""
+
+    mixture: Mixture
+    rank: Array
+
+    def views(self) -> list[Mixture]:
+        """Each class's coefficients, which sum to 0 over the classes."""
+        found = []
+        for r in self.rank:
+            parts = [
+                replace(part, posterior=part.posterior.of_class(int(r)))  # type: ignore[attr-defined]
+                for part in self.mixture.components
+            ]
+            found.append(replace(self.mixture, components=tuple(parts)))
+        return found
+
+    def log_proba(self, rows: Array) -> Array:
+        """(rows, c): recalibrated log probabilities."""
+        return np.concatenate([self._log_proba(part) for part in _blocks(rows)])
+
+    def _log_proba(self, rows: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            said = log_shares(self.mixture, rows)
+            bad = ~np.isfinite(said).all(axis=1)
+            if bad.any():
+                said[bad] = log_shares(self.mixture, NEARER * rows[bad])
+        said = self.mixture.power * said[:, self.rank]
+        shift = said.max(axis=1, keepdims=True)
+        return said - shift - np.log(np.exp(said - shift).sum(axis=1, keepdims=True))
+
+    def sd(self, rows: Array) -> Array:
+        """(rows, c): of the probabilities under the posterior."""
+        return np.concatenate([self._sd(part) for part in _blocks(rows)])
+
+    def _sd(self, rows: Array) -> Array:
+        first = second = np.zeros((len(rows), len(self.rank)))
+        for part in self.mixture.components:
+            q: Any = part.posterior
+            mean, sd = Softmax(q.classes).share_sd(*q.predictors(rows))
+            first = first + part.weight * mean
+            second = second + part.weight * (mean**2 + sd**2)
+        return np.sqrt(np.maximum(second - np.square(first), 0.0))[:, self.rank]
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """(n, c, columns): draws of the classes' coefficients together."""
+        which = rng.choice(len(self.mixture.components), n, p=self.mixture.weights)
+        basis = class_basis(len(self.rank))[self.rank]
+        first: Any = self.mixture.components[0].posterior
+        draws = np.empty((n, len(self.rank), len(first.mean)))
+        for k, part in enumerate(self.mixture.components):
+            mine, q = which == k, part.posterior
+            draws[mine] = np.einsum("nja,ka->nkj", q.sample(int(mine.sum()), rng), basis)
+        return draws
+
+
+def _blocks(rows: Array) -> list[Array]:
+    """A few rows at a time: each has its predictors at hundreds of nodes."""
+    return [rows[begin : begin + BLOCK] for begin in range(0, max(len(rows), 1), BLOCK)]
+
+
+class ClassFit(NamedTuple):
+    """The sparse point of all classes, before the choice among candidates."""
+
+    family: ClassFamily
+    intake: ClassIntake
+    solved: ClassSolved
+    codes: Array  # of the rows: where their class stands in the basis
+    rank: Array
+
+    @property
+    def points(self) -> list[SparsePoint]:
+        """In the order of the classes."""
+        return [self.solved.points[r] for r in self.rank]
+
+    @property
+    def alone(self) -> ClassMixture:
+        """The sparse point as a mixture of one."""
+        return ClassMixture(Mixture((self.solved.component,)), self.rank)
+
+    def choices(self, found: Choice) -> tuple[ClassMixture, list[Choice]]:
+        """The mixture, and the one choice as each class reports it."""
+        whole = ClassMixture(found.mixture, self.rank)
+        each = []
+        for r, view in zip(self.rank, whole.views(), strict=True):
+            held = found.out_of_fold
+            assert held is not None
+            mean = held[f"class {r}"]
+            own = {"y": (self.codes == r).astype(float), "mean": mean}
+            own |= {"sd": np.sqrt(mean * (1.0 - mean)), "fold": held["fold"]}
+            each.append(found._replace(mixture=view, out_of_fold=pd.DataFrame(own)))
+        return whole, each
+
+
+def fit_class_point(settings: Any, X: Any, y: Array, classes: Array, weight: Array) -> ClassFit:
+    """The sparse point of rows in memory."""
+    index = np.searchsorted(classes, y)
+    order = np.argsort(-np.bincount(index, weight, len(classes)), kind="stable")
+    rank = np.argsort(order)
+    family = ClassFamily(settings, len(classes))
+    intake = family.in_memory(X, weight)
+    limits = Limits(settings.max_iter, settings.tol, _reporter(settings.verbose), loose=WAY_TOL)
+    with solver_threads(int(min(X.shape))):
+        solved = family.solve(intake, rank[index], limits, False)
+    return ClassFit(family, intake, solved, rank[index], rank)
+
+
+def _reporter(verbose: int) -> Any:
+    def report(step: int, value: float, active: int) -> None:
+        if verbose:
+            print(f"step {step}, J = {value:.8g}, {active} active", flush=True)
+
+    return report

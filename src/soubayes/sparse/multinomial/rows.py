@@ -1,0 +1,122 @@
+"""Rows of several classes: every column has a coefficient for each of the c - 1 coordinates.
+
+To the solvers of `newton.py` and `path.py` these are (c - 1) p columns, of which those that belong
+to one column of X are neighbours and share a tau. One pass gives the score, and the information
+with all terms between the coordinates.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from soubayes.sparse.glm.rows import Pass
+from soubayes.sparse.multinomial.softmax import Softmax, spread_root
+
+Array = np.ndarray
+
+_NUMBERS = 2**22  # in what is made of a block of rows
+
+
+class ClassDesign(NamedTuple):
+    """Standardised columns and a last one of ones, each for ``d`` coordinates."""
+
+    X: Array  # (n, columns)
+    d: int
+    columns: Array  # of X that are in use, ascending
+
+    @property
+    def n_rows(self) -> int:
+        """n."""
+        return len(self.X)
+
+    @property
+    def n_columns(self) -> int:
+        """Coordinates of the columns in use."""
+        return len(self.columns) * self.d
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float64."""
+        return self.X.dtype
+
+    @property
+    def matrix(self) -> Array:
+        """The columns in use."""
+        return self.X if len(self.columns) == self.X.shape[1] else self.X[:, self.columns]
+
+    def take(self, coordinates: Array) -> "ClassDesign":
+        """The columns of these coordinates, which are those of whole columns."""
+        inside = coordinates[:: self.d] // self.d
+        return self._replace(columns=self.columns[inside])
+
+    def by_columns(self) -> None:
+        """Nothing is read through n x n systems."""
+
+    def by_products(self) -> None:
+        """Nor by products alone."""
+
+
+class ClassProblem(NamedTuple):
+    """Rows with their classes; what `RowProblem` is to one predictor."""
+
+    likelihood: Softmax
+    design: ClassDesign
+    y: Array  # (n,) 0, ..., c - 1
+    weight: Array
+
+    def take(self, coordinates: Array) -> "ClassProblem":
+        """The same rows with some columns."""
+        return self._replace(design=self.design.take(coordinates))
+
+    def sweep(self, mean: Array, root: Array, *, curvature: bool = True) -> Pass:
+        """One pass at q = N(mean, root root')."""
+        d, X = self.design.d, self.design.matrix
+        k = X.shape[1]
+        loss, score = 0.0, np.zeros((k, d))
+        H = np.zeros((k, d, k, d))
+        for rows, means, roots in self._predictors(X, mean, root):
+            terms, weight = self.likelihood.terms(means, roots, self.y[rows]), self.weight[rows]
+            loss += float(weight @ terms.loss)
+            score += X[rows].T @ (weight[:, None] * terms.score)
+            for a in range(d):
+                for b in range(a + 1):
+                    own = X[rows].T @ (X[rows] * (weight * terms.information[:, a, b])[:, None])
+                    H[:, a, :, b] += own
+                    if a != b:
+                        H[:, b, :, a] += own
+        square = H.reshape(k * d, k * d)
+        return Pass(loss, score.ravel(), square, square)
+
+    def plug_in(self, mean: Array) -> tuple[float, Array]:
+        """The loss at known coefficients, and its gradient."""
+        X = self.design.matrix
+        each, slope = self.likelihood.plug_in(X @ mean.reshape(-1, self.design.d), self.y)
+        return float(self.weight @ each), (X.T @ (self.weight[:, None] * slope)).ravel()
+
+    def one_out(
+        self, active: Array, columns: Array, mean: Array, root: Array
+    ) -> tuple[Array, Array, Array]:
+        """X_a'B X_j, x_j'B x_j and x_j'score of coordinates j outside q, from one pass."""
+        d, k, m = self.design.d, len(active) // self.design.d, len(columns) // self.design.d
+        inside, outside = self.take(active).design.matrix, self.take(columns).design.matrix
+        cross, own, q = np.zeros((k, d, m, d)), np.zeros((m, d)), np.zeros((m, d))
+        for rows, means, roots in self._predictors(inside, mean, root):
+            terms, weight = self.likelihood.terms(means, roots, self.y[rows]), self.weight[rows]
+            Z, out = inside[rows], outside[rows]
+            q += out.T @ (weight[:, None] * terms.score)
+            for a in range(d):
+                own[:, a] += (weight * terms.information[:, a, a]) @ np.square(out)
+                for b in range(d):
+                    B = weight * terms.information[:, a, b]
+                    cross[:, a, :, b] += (Z * B[:, None]).T @ out
+        return cross.reshape(k * d, m * d), own.ravel(), q.ravel()
+
+    def _predictors(self, X: Array, mean: Array, root: Array) -> Any:
+        """Blocks of rows with the mean and a root of the covariance of their coordinates."""
+        d, n = self.design.d, len(X)
+        M = mean.reshape(-1, d)
+        step = max(1, _NUMBERS // max(d * len(root), self.likelihood.size))
+        for begin in range(0, n, step):
+            rows = slice(begin, min(begin + step, n))
+            T = np.stack([X[rows] @ root[a::d] for a in range(d)], axis=1)  # (rows, d, k d)
+            yield rows, X[rows] @ M, spread_root(T @ T.transpose(0, 2, 1))

@@ -1,0 +1,155 @@
+"""Several classes: the softmax loss averaged over normal predictors.
+
+Class k of c has the predictor eta_k = sum_a A_ka u_a, with A an orthonormal basis of the vectors of
+length c that sum to 0 (a constant added to all eta changes nothing), and u ~ N(m, V) in c - 1
+dimensions. Averages over u are sums over fixed nodes: a product of Gauss-Hermite rules for up to
+four classes, else a symmetric quasi-random set with the exact mean and covariance.
+"""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import norm, qmc
+
+Array = np.ndarray
+
+# nodes for each dimension of the product rules; beyond, the number of quasi-random nodes.
+# The second entry is of candidates, which need few digits
+PRODUCT_NODES = {1: (40, 12), 2: (20, 6), 3: (9, 4)}
+OTHER_NODES = (128, 64)
+LEAST_WEIGHT = (1e-11, 1e-4)  # of a node that is kept
+LEAST_VARIANCE = 1e-12  # relative: the Cholesky factor of a singular covariance
+
+
+@cache
+def class_basis(classes: int) -> Array:
+    """(c, c - 1): orthonormal columns that sum to 0, Helmert's contrasts.
+
+    >>> class_basis(2).round(3).ravel().tolist()
+    [0.707, -0.707]
+    """
+    d = classes - 1
+    A = np.zeros((classes, d))
+    for a in range(d):
+        A[: a + 1, a], A[a + 1, a] = 1.0, -(a + 1.0)
+    A /= np.sqrt(np.square(A).sum(axis=0))
+    A.flags.writeable = False
+    return A
+
+
+class NormalNodes(NamedTuple):
+    """Points and weights that average over N(0, I)."""
+
+    points: Array  # (S, d)
+    weights: Array  # (S,)
+
+
+@cache
+def normal_nodes(d: int, coarse: bool) -> NormalNodes:
+    """The rule for d dimensions."""
+    if d in PRODUCT_NODES:
+        x, w = np.polynomial.hermite_e.hermegauss(PRODUCT_NODES[d][coarse])
+        grid = np.meshgrid(*[x] * d, indexing="ij")
+        weight = np.prod(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=0).ravel()
+        keep = weight > LEAST_WEIGHT[coarse]
+        points = np.stack([part.ravel() for part in grid], axis=1)
+        return NormalNodes(points[keep], weight[keep] / weight[keep].sum())
+    half = norm.ppf(qmc.Sobol(d, scramble=True, rng=0).random(OTHER_NODES[coarse] // 2))
+    points = np.concatenate([half, -half])
+    root = np.linalg.cholesky(points.T @ points / len(points))
+    points = np.linalg.solve(root, points.T).T
+    return NormalNodes(points, np.full(len(points), 1.0 / len(points)))
+
+
+class ClassTerms(NamedTuple):
+    """Expected loss of every row and its derivatives in the c - 1 coordinates."""
+
+    loss: Array  # (n,)
+    score: Array  # (n, d) minus its slope in the means
+    information: Array  # (n, d, d) its second derivative: twice the slope in the covariance
+
+
+class Softmax:
+    """y in 0, ..., c - 1, the loss log(sum_k exp(eta_k)) - eta_y."""
+
+    majorises = False
+    nuisance = None
+    confidence = 1.0
+    kl = 0.0
+
+    def __init__(self, classes: int, coarse: bool = False) -> None:
+        self.classes, self.basis = classes, class_basis(classes)
+        self.nodes = normal_nodes(classes - 1, coarse)
+
+    @property
+    def size(self) -> int:
+        """Numbers that are made for a row."""
+        return len(self.nodes.weights) * self.classes
+
+    @property
+    def start_curvature(self) -> float:
+        """That of equal shares."""
+        return 1.0 / self.classes
+
+    def terms(self, mean: Array, root: Array, y: Array) -> ClassTerms:
+        """At u ~ N(mean, root root'); ``root`` (n, d, d), or (n, d) of a diagonal one.
+
+        >>> found = Softmax(3).terms(np.zeros((1, 2)), np.zeros((1, 2)), np.array([0]))
+        >>> found.loss.round(4), found.information[0].round(4)  # log 3 and I/3
+        (array([1.0986]), array([[0.3333, 0.    ],
+               [0.    , 0.3333]]))
+        """
+        A, weights = self.basis, self.nodes.weights
+        share, whole = self._shares(mean, root)
+        loss = whole @ weights - np.einsum("na,na->n", mean, A[y])
+        weighted = share * weights
+        first = weighted.sum(axis=2)
+        second = weighted @ share.transpose(0, 2, 1)
+        information = A.T @ ((first[:, :, None] * A) - second @ A)
+        return ClassTerms(loss, A[y] - first @ A, information)
+
+    def log_mean_shares(self, mean: Array, root: Array) -> Array:
+        """(n, c): log E[softmax(eta)_k]."""
+        eta = self._predictors(mean, root)
+        log_share = eta - logsumexp(eta, axis=1, keepdims=True)
+        return logsumexp(log_share, b=self.nodes.weights, axis=2)
+
+    def share_sd(self, mean: Array, root: Array) -> tuple[Array, Array]:
+        """(n, c): mean and standard deviation of the shares."""
+        share, _ = self._shares(mean, root)
+        first, second = share @ self.nodes.weights, np.square(share) @ self.nodes.weights
+        return first, np.sqrt(np.maximum(second - first**2, 0.0))
+
+    def plug_in(self, mean: Array, y: Array) -> tuple[Array, Array]:
+        """Loss at known coordinates (n, d), and its slope."""
+        eta = mean @ self.basis.T
+        whole = logsumexp(eta, axis=1)
+        share = np.exp(eta - whole[:, None])
+        rows = np.arange(len(y))
+        slope = share @ self.basis - self.basis[y]
+        return whole - eta[rows, y], slope
+
+    def _predictors(self, mean: Array, root: Array) -> Array:
+        """(n, c, S): the classes' predictors at the nodes."""
+        A = self.basis
+        each = A * root[:, None, :] if root.ndim == 2 else A @ root
+        return (mean @ A.T)[:, :, None] + each @ self.nodes.points.T
+
+    def _shares(self, mean: Array, root: Array) -> tuple[Array, Array]:
+        """(n, c, S) softmax at the nodes, and (n, S) log sums."""
+        eta = self._predictors(mean, root)
+        top = eta.max(axis=1)
+        eta -= top[:, None, :]
+        share = np.exp(eta, out=eta)
+        total = share.sum(axis=1)
+        share /= total[:, None, :]
+        return share, top + np.log(total)
+
+
+def spread_root(V: Array) -> Array:
+    """(n, d, d): lower roots of covariances, with a hint of variance where they are singular."""
+    d = V.shape[1]
+    least = LEAST_VARIANCE * (np.einsum("naa->n", V) + 1e-300)
+    return np.linalg.cholesky(V + (least + 1e-300)[:, None, None] * np.eye(d))

@@ -1,0 +1,173 @@
+"""The softmax loss averaged over normal predictors, and the rows, dial and fitting made of it.
+
+Covers softmax, rows, dial and fitting of multinomial; its posterior and mixture are in
+test_multinomial.
+"""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from soubayes import SoULogisticRegression
+from soubayes.sparse.dial import DialPoint
+from soubayes.sparse.estimators.base import intercept_prior
+from soubayes.sparse.estimators.rowwise import row_settings
+from soubayes.sparse.glm.bernoulli import Bernoulli
+from soubayes.sparse.multinomial.dial import class_evidence
+from soubayes.sparse.multinomial.fitting import ClassFamily
+from soubayes.sparse.multinomial.softmax import Softmax, class_basis, spread_root
+
+
+def normal(c, n=3, seed=0):
+    """Means and roots of n rows in c - 1 coordinates, and classes."""
+    rng = np.random.default_rng(seed)
+    root = np.tril(rng.normal(size=(n, c - 1, c - 1))) * 0.5
+    return rng.normal(size=(n, c - 1)), root, rng.integers(c, size=n)
+
+
+@pytest.mark.parametrize("c", [2, 3, 5, 9])
+def test_the_basis_is_orthonormal_and_sums_to_0(c):
+    A = class_basis(c)
+    np.testing.assert_allclose(A.T @ A, np.eye(c - 1), atol=1e-14)
+    np.testing.assert_allclose(A.sum(axis=0), 0.0, atol=1e-14)
+
+
+@pytest.mark.parametrize("c", [3, 4, 6])
+def test_terms_are_averages_over_draws(c):
+    mean, root, y = normal(c)
+    rng, draws = np.random.default_rng(1), 200_000
+    terms, shares = Softmax(c).terms(mean, root, y), Softmax(c).log_mean_shares(mean, root)
+    exact = 1.0 if c <= 4 else 4.0  # 128 quasi-random nodes have an error of their own
+    for i in range(3):
+        u = mean[i] + rng.normal(size=(draws, c - 1)) @ root[i].T
+        eta = u @ class_basis(c).T
+        log_share = eta - np.logaddexp.reduce(eta, axis=1)[:, None]
+        loss, share = -log_share[:, y[i]], np.exp(log_share)
+        error = exact * 4.0 * loss.std() / np.sqrt(draws) + 0.002
+        assert terms.loss[i] == pytest.approx(loss.mean(), abs=error)
+        np.testing.assert_allclose(np.exp(shares[i]), share.mean(axis=0), atol=0.004 * exact)
+        inside = share @ class_basis(c)
+        curve = class_basis(c).T @ (share.mean(axis=0)[:, None] * class_basis(c))
+        np.testing.assert_allclose(
+            terms.information[i], curve - inside.T @ inside / draws, atol=0.006 * exact
+        )
+
+
+@pytest.mark.parametrize("c", [3, 4, 6])
+def test_derivatives_of_the_mean_are_finite_differences(c):
+    mean, root, y = normal(c)
+    one, h = Softmax(c), 1e-5
+    terms = one.terms(mean, root, y)
+    for a in range(c - 1):
+        step = h * np.eye(c - 1)[a]
+        up, down = one.terms(mean + step, root, y), one.terms(mean - step, root, y)
+        np.testing.assert_allclose(-terms.score[:, a], (up.loss - down.loss) / (2 * h), atol=1e-8)
+        slope = (down.score - up.score) / (2 * h)
+        np.testing.assert_allclose(terms.information[:, a], slope, atol=1e-7)
+
+
+@pytest.mark.parametrize(("c", "tolerance"), [(2, 1e-5), (3, 1e-3), (4, 1e-2)])
+def test_the_information_is_twice_the_slope_in_the_covariance(c, tolerance):
+    mean, root, y = normal(c)
+    V, one, h = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(c - 1), Softmax(c), 1e-4
+    terms = one.terms(mean, spread_root(V), y)
+    for a in range(c - 1):
+        step = h * np.diag(np.eye(c - 1)[a])
+        up, down = (one.terms(mean, spread_root(V + s * step), y).loss for s in (1.0, -1.0))
+        np.testing.assert_allclose(terms.information[:, a, a], (up - down) / h, atol=tolerance)
+
+
+def test_two_classes_are_the_logistic_loss_of_their_contrast():
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=20), rng.uniform(0.0, 2.0, size=20)
+    y = rng.integers(2, size=20)
+    ours = Softmax(2).terms(mean[:, None], np.sqrt(variance)[:, None], y)
+    peer = Bernoulli().terms(np.sqrt(2.0) * mean, 2.0 * variance, 1.0 - y)  # the first class is 1
+    np.testing.assert_allclose(ours.loss, peer.loss, atol=1e-6)
+    np.testing.assert_allclose(ours.score[:, 0], np.sqrt(2.0) * peer.score, atol=1e-6)
+    np.testing.assert_allclose(ours.information[:, 0, 0], 2.0 * peer.information, atol=1e-5)
+
+
+def family(p, c, **settings):
+    model = SoULogisticRegression(**settings)
+    model.n_features_in_ = p
+    return ClassFamily(row_settings(model, intercept_prior(model)), c)
+
+
+def rows(n, p, c=3, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    W = np.zeros((p, c))
+    W[:2] = rng.normal(size=(2, c))
+    return X, np.argmax(X @ W + rng.gumbel(size=(n, c)), axis=1)
+
+
+def test_a_pass_has_the_derivatives_of_the_expected_loss():
+    X, y = rows(30, 2)
+    intake = family(2, 3).in_memory(X, np.linspace(0.5, 1.5, 30))
+    problem = intake.shared.problem(y)
+    rng = np.random.default_rng(1)
+    mean, root = rng.normal(size=6), np.triu(rng.normal(size=(6, 6))) * 0.1 + 0.2 * np.eye(6)
+    at, h = problem.sweep(mean, root), 1e-5
+    for i in range(6):
+        step = h * np.eye(6)[i]
+        up, down = problem.sweep(mean + step, root), problem.sweep(mean - step, root)
+        assert -at.score[i] == pytest.approx((up.loss - down.loss) / (2 * h), abs=1e-5)
+        np.testing.assert_allclose(at.curvature[i], (down.score - up.score) / (2 * h), atol=1e-5)
+    assert at.information is at.curvature
+    loss, slope = problem.plug_in(mean)
+    sure = problem.sweep(mean, np.zeros((6, 6)))
+    assert loss == pytest.approx(sure.loss, rel=1e-8)
+    np.testing.assert_allclose(slope, -sure.score, atol=1e-6)
+
+
+def test_columns_that_are_left_out_are_adjusted_for_those_inside():
+    X, y = rows(40, 4)
+    intake = family(4, 3).in_memory(X, np.ones(40))
+    problem = intake.shared.problem(y)
+    active, out = np.array([0, 1, 8, 9]), np.array([2, 3, 6, 7])
+    mean, root = np.array([0.3, -0.2, 0.1, 0.0]), 0.2 * np.eye(4)
+    cross, own, q = problem.one_out(active, out, mean, root)
+    both = np.sort(np.concatenate([active, out]))
+    inside = np.searchsorted(both, active)
+    wide, deep = np.zeros(8), np.zeros((8, 8))
+    wide[inside], deep[np.ix_(inside, inside)] = mean, root
+    whole = problem.take(both).sweep(wide, deep)
+    at = np.searchsorted(both, out)
+    np.testing.assert_allclose(cross, whole.information[np.ix_(inside, at)], atol=1e-7)
+    np.testing.assert_allclose(own, np.diag(whole.information)[at], atol=1e-7)
+    np.testing.assert_allclose(q, whole.score[at], atol=1e-7)
+
+
+@pytest.mark.parametrize(("n", "p"), [(80, 4), (30, 60)])
+def test_a_sure_point_is_penalised_multinomial_regression(n, p):
+    X, y = rows(n, p)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    intake = family(p, 3).in_memory(X, np.ones(n))
+    for held in (0.01, 1.0):
+        fit = intake.shared.fit_at(y, intake.model, DialPoint.sure(held))
+        peer = LogisticRegression(C=held, tol=1e-9, max_iter=5000).fit(X, y)
+        coef = fit.posterior.mean @ class_basis(3).T
+        np.testing.assert_allclose(coef[:p], peer.coef_.T, atol=2e-3)
+        assert fit.converged
+
+
+@pytest.mark.parametrize(("n", "p"), [(60, 3), (20, 30)])
+def test_the_evidence_ends_at_the_best_product(n, p):
+    """Mean: no slope of J; covariances: the inverses of their own information."""
+    X, y = rows(n, p)
+    intake = family(p, 3).in_memory(X, np.ones(n))
+    problem, gamma = intake.shared.problem(y), 0.7
+    sparse = intake.model.sparse
+    evidence = class_evidence(problem, gamma, sparse, np.full(2, 0.1))
+    P, at = np.full(int(sparse.sum()), 0.3), None
+    for _ in range(15):
+        at = evidence(P, at)
+    state = at.state
+    terms = problem.likelihood.terms(state.eta, np.sqrt(state.variance), y)
+    Z = problem.design.matrix
+    w = np.append(np.full(p, 1.0 / 0.3), 0.1 * gamma)
+    np.testing.assert_allclose(Z.T @ terms.score, w[:, None] * state.means, atol=5e-3)
+    for a, part in enumerate(state.posterior().parts):
+        A = Z.T @ (terms.information[:, a, a][:, None] * Z) + np.diag(w)
+        np.testing.assert_allclose(part.full(), gamma * np.linalg.inv(A), rtol=3e-2, atol=1e-3)
