@@ -69,6 +69,21 @@ def check_feedback(
     return Feedback({**ones, **given}, kind, {**ones, **weights})
 
 
+def reduced(eta: Mapping[str, float]) -> str:
+    """The feedback that is not full, as a result's head shows it."""
+    below = {name: value for name, value in eta.items() if value != 1}
+    return f", feedback {below}" if below else ""
+
+
+def check_minimises(eta: Mapping[str, float]) -> None:
+    """Refuse derivatives of J by confidences where the posterior does not minimise it."""
+    if reduced(eta):
+        raise ValueError(
+            f"with the feedback {dict(eta)} the posterior does not minimise J, so the KLs are not "
+            "the derivatives of its value. Solve again at another confidence and compare."
+        )
+
+
 def _numbers(title: str, given: Mapping[str, float] | None, names: list[str]) -> dict[str, float]:
     if given is None:
         return {}

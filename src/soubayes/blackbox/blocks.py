@@ -207,7 +207,7 @@ def _dependencies(
     def densities(**values: Any) -> dict[str, Any]:
         data = {**fixed, **{name: values[f"site {name}"] for name in latent}}
         again = trace(substitute(guide, data=data)).get_trace(*args, **kwargs)
-        return {name: _density(again[name]) for name in latent}
+        return {name: site_density(again[name]) for name in latent}
 
     found = eval_provenance(densities, **{f"site {n}": guide_trace[n]["value"] for n in latent})
     return {
@@ -216,7 +216,8 @@ def _dependencies(
     }
 
 
-def _density(site: Any) -> Any:
+def site_density(site: Any) -> Any:
+    """The log density of a site, or something that depends on the same sites."""
     try:
         return site["fn"].log_prob(site["value"])
     except NotImplementedError:  # a flow without an inverse: a draw depends on the same sites

@@ -13,6 +13,8 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import seed, substitute, trace
 
 from soubayes.blackbox.elbo import site_log_prob
+from soubayes.blackbox.modules import Modules
+from soubayes.feedback import SMI
 
 
 class Position(NamedTuple):
@@ -21,7 +23,7 @@ class Position(NamedTuple):
     u: jax.Array  # unconstrained, flat
     seed: jax.Array  # of the inner estimate, so that it can be made again
     log_prior: jax.Array
-    log_likelihood: jax.Array  # -V_k / gamma_k
+    log_likelihood: jax.Array  # -U_k / gamma_k, where U_k is V_k if all feedback is full
 
 
 class Levels:
@@ -34,21 +36,27 @@ class Levels:
         kwargs: Any,
         gammas: dict[str, float],
         owner: dict[str, str],
+        modules: Modules,
         sizes: tuple[int, ...],
         temperatures: int,
         moves: int,
     ) -> None:
         self.model, self.args, self.kwargs = model, args, kwargs
         self.gammas, self.owner, self.sizes = gammas, owner, sizes
-        self.moves = moves
+        self.moves, self.modules = moves, modules
+        self.smi = modules.feedback.kind == SMI and not modules.feedback.is_full
         self.gamma = list(gammas.values())
+        self.eta = list(modules.feedback.eta.values())
         self.sites = [[s for s, b in owner.items() if b == block] for block in gammas]
+        self.observed = [modules.sites[block] for block in gammas]
         self.schedule = (jnp.arange(1, temperatures + 1) / temperatures) ** 3
         drawn = jax.eval_shape(lambda: self.draw_all(random.key(0)))
         self.shapes = {name: value.shape for name, value in drawn.items()}
 
-    def normaliser(self, k: int, earlier: dict[str, Any], key: Any) -> tuple[Any, Any]:
-        """log Z_k(theta_<k) estimated by tempered SMC, and the weighted particles of block k."""
+    def normaliser(
+        self, k: int, earlier: dict[str, Any], key: Any, power: float = 1.0
+    ) -> tuple[Any, Any]:
+        """log E_pi exp(-power U_k / gamma_k) by tempered SMC, and weighted particles of block k."""
         start_key, smc_key = random.split(key)
         start = jax.vmap(lambda key: self.prior_draw(k, earlier, key))(
             random.split(start_key, self.sizes[k])
@@ -67,7 +75,7 @@ class Levels:
             state, info = kernel(key, state, self.moves, temperature, {"root": root[None]})
             return state, info.log_likelihood_increment
 
-        inputs = (random.split(smc_key, len(self.schedule)), self.schedule)
+        inputs = (random.split(smc_key, len(self.schedule)), power * self.schedule)
         first = tempered.init(start)._replace(tempering_param=jnp.zeros(()))
         state, increments = jax.lax.scan(step, first, inputs)
         return jnp.sum(increments), state
@@ -83,15 +91,20 @@ class Levels:
         return random_walk.build_rmh()(key, state, density, propose)
 
     def position(self, k: int, earlier: dict[str, Any], u: Any, key: Any) -> Position:
-        """A particle at u with its -V_k / gamma_k, estimated with ``key`` unless k is the last."""
+        """A particle at u with its -U_k / gamma_k, estimated with ``key`` unless k is the last."""
         values, log_prior, loss = self.visit(k, earlier, u)
-        if k == len(self.gamma) - 1:
-            log_likelihood = -loss / self.gamma[k]
-        else:
-            log_z, _ = self.normaliser(k + 1, {**earlier, **values}, key)
-            log_likelihood = self.gamma[k + 1] / self.gamma[k] * log_z
+        log_likelihood = -(loss + self.handed_on(k + 1, {**earlier, **values}, key))
+        log_likelihood = log_likelihood / self.gamma[k]
         finite = jnp.where(jnp.isnan(log_likelihood), -jnp.inf, log_likelihood)
         return Position(u, random.key_data(key), log_prior, finite)
+
+    def handed_on(self, k: int, earlier: dict[str, Any], key: Any) -> Any:
+        """H_k, what the earlier blocks hear of block k (see `soubayes.feedback`)."""
+        if k == len(self.gamma) or self.eta[k] == 0:
+            return jnp.zeros(())
+        if self.smi:
+            return -self.gamma[k] * self.normaliser(k, earlier, key, self.eta[k])[0]
+        return -self.eta[k] * self.gamma[k] * self.normaliser(k, earlier, key)[0]
 
     def prior_draw(self, k: int, earlier: dict[str, Any], key: Any) -> Position:
         """A draw of block k from its conditional prior."""
@@ -101,7 +114,7 @@ class Levels:
         return self.position(k, earlier, u, inner_key)
 
     def visit(self, k: int, earlier: dict[str, Any], u: Any) -> tuple[dict[str, Any], Any, Any]:
-        """Values, log prior (with the Jacobian) and, at the last block, the loss at u."""
+        """Values, log prior (with the Jacobian) and the loss of the module of block k at u."""
         parts, at = {}, 0
         for name in self.sites[k]:
             size = int(np.prod(self.shapes[name]))
@@ -123,19 +136,22 @@ class Levels:
         run = substitute(seed(self.model, random.key(0)), substitute_fn=place)
         sites = trace(run).get_trace(*self.args, **self.kwargs)
         log_prior = sum(jacobians) + sum(site_log_prob(sites[name]) for name in self.sites[k])
-        observed = [s for s in sites.values() if s["type"] == "sample" and s["is_observed"]]
-        return values, log_prior, -sum(site_log_prob(site) for site in observed)
+        weight = self.modules.feedback.weight[list(self.gammas)[k]]
+        likelihood = sum((site_log_prob(sites[n]) for n in self.observed[k]), jnp.zeros(()))
+        return values, log_prior, -weight * likelihood
 
     def complete(self, earlier: dict[str, Any], k: int, key: Any) -> tuple[Any, Any, Any]:
-        """log Z_k, and block k with all after it and their loss, by the particles of ``key``."""
+        """log Z_k, and block k with all after it and their losses, by the particles of ``key``."""
         log_z, state = self.normaliser(k, earlier, key)
         row = random.choice(random.fold_in(key, 1), self.sizes[k], p=state.weights)
         chosen = jax.tree.map(lambda x: x[row], state.particles)
         values, _, loss = self.visit(k, earlier, chosen.u)
-        values = {**earlier, **values}
+        values, losses = {**earlier, **values}, [loss]
         if k + 1 < len(self.gamma):
-            values, loss = self.complete(values, k + 1, random.wrap_key_data(chosen.seed))[1:]
-        return log_z, values, loss
+            seed_of = random.wrap_key_data(chosen.seed)
+            values, later = self.complete(values, k + 1, seed_of)[1:]
+            losses += later
+        return log_z, values, losses
 
     def draw_all(self, key: Any, earlier: dict[str, Any] | None = None) -> dict[str, Any]:
         run = substitute(seed(self.model, key), data=earlier or {})

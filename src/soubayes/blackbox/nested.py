@@ -13,6 +13,7 @@ from soubayes._types import Key, Seed
 from soubayes.blackbox.blocks import is_scanned
 from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.levels import Levels
+from soubayes.blackbox.modules import check_modules
 from soubayes.blackbox.outer import Outer, check_budget
 from soubayes.blackbox.posterior import DrawnPosterior, as_key, pointwise
 from soubayes.blackbox.program import abstract_trace, checked_confidence, double_precision
@@ -23,6 +24,10 @@ def sample_sou(
     *args: Any,
     confidence: Mapping[str, float],
     groups: Mapping[str, Iterable[str]] | None = None,
+    modules: Mapping[str, Iterable[str]] | None = None,
+    eta: Mapping[str, float] | None = None,
+    feedback: str = "power",
+    weight: Mapping[str, float] | None = None,
     num_draws: int = 1000,
     particles: int = 128,
     inner_particles: int = 64,
@@ -47,6 +52,16 @@ def sample_sou(
         1.
     groups : mapping of str to iterable of str, optional
         Sites that form one block under a common name.
+    modules : mapping of str to iterable of str, optional
+        The observed sites of each block, for ``eta`` and ``weight``. By default an observed site
+        belongs to the last block that it depends on.
+    eta : mapping of str to float, optional
+        The feedback of each block, between 0 and 1: how much the earlier blocks learn from the data
+        of its module and of the later ones. 0 cuts it; a block that is not named has 1.
+    feedback : {"power", "smi"}, default="power"
+        What a feedback between 0 and 1 means, as in :func:`solve_exact`.
+    weight : mapping of str to float, optional
+        The weight of the data of each block, 1 by default.
     num_draws : int, default=1000
         Draws to keep, from Metropolis chains that start at the outer particles.
     particles : int, default=128
@@ -114,8 +129,9 @@ def sample_sou(
         grouped = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in (groups or {}).items()}
         gammas, owner = checked_confidence(confidence, grouped, sites)
         _check(gammas, owner, sites)
+        parts = check_modules(model, sites, owner, args, kwargs, modules, eta, feedback, weight)
         sizes = (particles, *[inner_particles] * (len(gammas) - 1))
-        levels = Levels(model, args, kwargs, gammas, owner, sizes, temperatures, moves)
+        levels = Levels(model, args, kwargs, gammas, owner, parts, sizes, temperatures, moves)
         rng = np.random.default_rng(np.asarray(random.key_data(as_key(random_state))))
         outer = Outer(levels, replicates, rng)
         check_budget(outer, budget)
@@ -123,7 +139,12 @@ def sample_sou(
             outer.bar = bar
             found = outer.run(num_draws)
     return NestedPosterior(
-        confidence=gammas, owner=owner, **found._asdict(), _model=model, _arguments=(args, kwargs)
+        confidence=gammas,
+        owner=owner,
+        eta=parts.feedback.eta,
+        **found._asdict(),
+        _model=model,
+        _arguments=(args, kwargs),
     )
 
 
@@ -134,7 +155,8 @@ class NestedPosterior(DrawnPosterior):
     Parameters
     ----------
     value : float
-        :math:`V_0`, corrected to first order for the bias of the inner estimates.
+        J at the posterior, which is its minimum :math:`V_0` unless feedback was reduced; corrected
+        to first order for the bias of the inner estimates.
     value_se : float
         Its Monte Carlo standard error joined with the whole of that correction.
     expected_loss : float
@@ -145,6 +167,8 @@ class NestedPosterior(DrawnPosterior):
         The confidence of each block.
     owner : dict of str to str
         The block of each latent site.
+    eta : dict of str to float
+        The feedback of each block to the earlier ones, 1 unless it was reduced.
     draws : dict of str to ndarray
         The draws.
     error : pandas.DataFrame

@@ -47,6 +47,7 @@ class Outer:
         for size in self.levels.sizes[1:]:
             inner *= size * (1 + len(self.levels.schedule) * self.levels.moves)
         extra = 3 if len(self.levels.sizes) > 2 else 1  # further estimates of the innermost one
+        extra *= 1 + self.levels.smi  # what is handed on is estimated apart
         return float(self.looks * self.count * inner * extra)
 
     def run(self, num_draws: int) -> Sampled:
@@ -75,24 +76,35 @@ class Outer:
 
     def _look(self, u: Any, key: Any) -> dict[str, Any]:
         """Everything about one outer particle, with the inner estimate that ``key`` makes."""
-        values, log_prior, loss = self.levels.visit(0, {}, u)
-        gamma, zero = self.levels.gamma, jnp.zeros(())
+        levels, zero = self.levels, jnp.zeros(())
+        values, log_prior, loss = levels.visit(0, {}, u)
+        losses, handed = [loss], [zero, zero, zero]  # H of the blocks from the second on
         log_z, inner, spread = zero, zero, zero
-        likelihood = -loss / gamma[0]
-        if len(gamma) > 1:
-            log_z, values, loss = self.levels.complete(values, 1, key)
-            likelihood = gamma[1] / gamma[0] * log_z
-        if len(gamma) > 2:  # two more estimates of the innermost normaliser, for its error
-            earlier = {n: values[n] for n in self.levels.sites[0] + self.levels.sites[1]}
-            pair = jax.vmap(lambda key: self.levels.normaliser(2, earlier, key)[0])(
+        if len(levels.gamma) > 1:
+            earlier = values
+            log_z, values, later = levels.complete(values, 1, key)
+            losses += later
+            if levels.smi:
+                handed[0] = levels.handed_on(1, earlier, random.fold_in(key, 3))
+            else:
+                handed[0] = -levels.eta[1] * levels.gamma[1] * log_z
+        if len(levels.gamma) > 2:  # two more estimates of the innermost normaliser, for its error
+            earlier = {n: values[n] for n in levels.sites[0] + levels.sites[1]}
+            pair = jax.vmap(lambda key: levels.normaliser(2, earlier, key)[0])(
                 random.split(random.fold_in(key, 2))
             )
             inner, spread = jnp.mean(pair), pair[0] - pair[1]
+            if levels.smi:
+                handed[1] = levels.handed_on(2, earlier, random.fold_in(key, 4))
+            else:
+                handed[1] = -levels.eta[2] * levels.gamma[2] * inner
+        likelihood = -(losses[0] + handed[0]) / levels.gamma[0]
         return {
             "prior": log_prior,
             "likelihood": jnp.where(jnp.isnan(likelihood), -jnp.inf, likelihood),
             "values": values,
-            "loss": loss,
+            "losses": jnp.stack(losses),
+            "handed": jnp.stack(handed[: len(losses)]),
             "log_z": log_z,
             "inner": inner,
             "spread": spread,
@@ -133,48 +145,72 @@ class Outer:
     ) -> Sampled:
         levels = self.levels
         gamma, blocks = levels.gamma, list(levels.gammas)
-        value = -gamma[0] * (np.logaddexp.reduce(log_z) - np.log(self.replicates))
+        first = -gamma[0] * (np.logaddexp.reduce(log_z) - np.log(self.replicates))
         monte_carlo = gamma[0] * np.std(log_z, ddof=1) / np.sqrt(self.replicates)
         variance = [0.0, float(np.mean(np.var(again, axis=1, ddof=1)))][: len(gamma)]
         if len(gamma) > 2:
             variance.append(float(np.mean([s["spread"] ** 2 for s in kept]) / 2))
-        bias = [0.0] + [
-            gamma[k] * (1 - gamma[k] / gamma[k - 1]) * variance[k] / 2 for k in range(1, len(gamma))
-        ]
-        value -= sum(bias)
+        bias = [0.0] + [self._bias(k, variance[k]) for k in range(1, len(gamma))]
+        first -= sum(bias)
         joined = jax.tree.map(lambda *parts: np.stack(parts, axis=1), *kept)  # (chain, kept, ...)
-        mean_value = self._mean_values(value, joined, again, variance)
+        values, heard = self._values(first, joined, again, variance)
+        ess = float(np.min(effective_sample_size(joined["u"])))
+        # without cuts each block hears what the next one makes of it, and this is the first value
+        missing = [value - h for value, h in zip(values[1:], heard[:-1], strict=True)]
+        expected = float(np.mean(joined["losses"].sum(axis=-1)))
+        kl = {
+            b: (values[k] - float(np.mean(joined["losses"][..., k])) - heard[k]) / gamma[k]
+            for k, b in enumerate(blocks)
+        }
+        spread = 0.0
+        if not levels.modules.feedback.is_full:
+            spread = float(np.std(joined["log_z"])) * gamma[1] / np.sqrt(max(ess, 1.0))
         draws = jax.tree.map(lambda x: x.reshape((-1, *x.shape[2:])), joined["values"])
         rows = self.rng.permutation(self.count * KEPT)[:num_draws]
         runs = joined["u"].reshape((self.replicates, -1, joined["u"].shape[-1]))
         rest = [np.nan] * (len(blocks) - 1)
         return Sampled(
-            value=float(value),
-            value_se=float(np.hypot(monte_carlo, sum(bias))),
-            expected_loss=mean_value[-1],
-            kl={b: (mean_value[k] - mean_value[k + 1]) / gamma[k] for k, b in enumerate(blocks)},
+            value=float(first + sum(missing)),
+            value_se=float(np.sqrt(monte_carlo**2 + sum(bias) ** 2 + spread**2)),
+            expected_loss=expected,
+            kl=kl,
             draws={name: values[rows] for name, values in draws.items()},
             error=pd.DataFrame(
                 {
                     "block": blocks,
                     "log_normaliser_sd": np.sqrt(variance),
                     "value_bias": bias,
-                    "ess": [float(np.min(effective_sample_size(joined["u"]))), *rest],
+                    "ess": [ess, *rest],
                     "rhat": [float(np.max(gelman_rubin(runs))), *rest],
                     "accepted": [float(np.mean(self.accepted)), *rest],
                 }
             ),
         )
 
-    def _mean_values(self, value: float, joined: Any, again: Any, variance: list[float]) -> Any:
-        """E_q[V_k] for k = 0..K, of which gamma_k KL_k is what it falls by at block k."""
-        gamma = self.levels.gamma
-        found = [float(value)]
+    def _bias(self, k: int, variance: float) -> float:
+        """Of the first value, by the variance of one estimate of log Z_k, to second order."""
+        gamma, levels = self.levels.gamma, self.levels
+        if levels.smi and levels.eta[k] < 1:
+            heard = 1.0 if levels.eta[k] else 0.0
+        else:
+            heard = levels.eta[k]
+        return heard * gamma[k] * (1 - heard * gamma[k] / gamma[k - 1]) * variance / 2
+
+    def _values(
+        self, first: float, joined: Any, again: Any, variance: list[float]
+    ) -> tuple[list[float], list[float]]:
+        """E_q of -gamma_k log Z_k for every block, and of what it hears of the next one."""
+        gamma, levels = self.levels.gamma, self.levels
+        values = [float(first)]
         if len(gamma) > 1:
-            found.append(-gamma[1] * (float(np.mean(again)) + variance[1] / 2))
+            values.append(-gamma[1] * (float(np.mean(again)) + variance[1] / 2))
         if len(gamma) > 2:
-            found.append(-gamma[2] * (float(np.mean(joined["inner"])) + variance[2] / 2))
-        return [*found, float(np.mean(joined["loss"]))]
+            values.append(-gamma[2] * (float(np.mean(joined["inner"])) + variance[2] / 2))
+        if levels.smi:
+            heard = [float(np.mean(joined["handed"][..., k])) for k in range(len(gamma))]
+        else:
+            heard = [eta * v for eta, v in zip(levels.eta[1:], values[1:], strict=True)] + [0.0]
+        return values, heard
 
 
 def check_budget(outer: Outer, budget: float) -> None:

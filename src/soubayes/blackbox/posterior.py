@@ -18,6 +18,7 @@ from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.program import DRAWS_CHUNK, Inputs, Program, abstract_trace, double_precision
 from soubayes.blackbox.verdict import Quality, guide_log_weights, quality, unchecked
+from soubayes.feedback import check_minimises, reduced
 from soubayes.results import printed, to_inference_data
 from soubayes.weighted import interval, table_of
 
@@ -35,6 +36,7 @@ class DrawnPosterior(ABC):
     kl: dict[str, float]
     confidence: dict[str, float]
     owner: dict[str, str]  # latent site -> block, in the order of the model
+    eta: dict[str, float]  # feedback of each block to the earlier ones
     draws: dict[str, np.ndarray]
 
     def __post_init__(self) -> None:
@@ -117,7 +119,13 @@ class DrawnPosterior(ABC):
         slopes : dict of str to float
             The derivative of the value by each confidence, within the family of the guide. It
             equals the KL of the block; a large entry says that this confidence matters.
+
+        Raises
+        ------
+        ValueError
+            If feedback between modules was reduced: such a posterior does not minimise J.
         """
+        check_minimises(self.eta)
         return dict(self.kl)
 
     def summary(self) -> pd.DataFrame:
@@ -179,7 +187,7 @@ class DrawnPosterior(ABC):
 
     def __repr__(self) -> str:
         head = f"value {self.value:.6g} ± {self.value_se:.2g}, "
-        head += f"expected loss {self.expected_loss:.6g}{self._state()}"
+        head += f"expected loss {self.expected_loss:.6g}{reduced(self.eta)}{self._state()}"
         return "\n".join(
             [f"{type(self).__name__}({head})", *self._notes(), printed(self.summary())]
         )
@@ -217,6 +225,8 @@ class SoUPosterior(DrawnPosterior):
         The confidence of each block.
     owner : dict of str to str
         The block of each latent site.
+    eta : dict of str to float
+        The feedback of each block to the earlier ones, 1 unless it was reduced.
     draws : dict of str to ndarray
         Draws of all sites.
     expected_loss_se : float
@@ -433,6 +443,7 @@ def evaluate(
         kl={**means, **fixed},
         confidence=dict(gammas),
         owner=owner,
+        eta=dict.fromkeys(gammas, 1.0),
         params=_to_numpy({**params, **inputs.frame}),
         quality=_quality(objective, draws, owner, program, gammas),
         flat=flat,

@@ -12,6 +12,7 @@ from soubayes._types import DataTree, Distribution, Number, Seed
 from soubayes.exact.nodes import Engine, Placed
 from soubayes.exact.stages import Stage, block_values
 from soubayes.exact.tree import Solution, soft_minimum
+from soubayes.feedback import check_minimises, reduced
 from soubayes.results import printed, to_inference_data
 
 
@@ -166,11 +167,7 @@ class ExactPosterior(ABC):
         ValueError
             If feedback between modules was cut or reduced: such a posterior does not minimise J.
         """
-        if any(eta != 1 for eta in self.eta.values()):
-            raise ValueError(
-                f"with the feedback {self.eta} the posterior does not minimise J, so the KLs are "
-                "not the derivatives of its value. Solve again at another confidence and compare."
-            )
+        check_minimises(self.eta)
         return dict(self.kl)
 
     def summary(self) -> pd.DataFrame:
@@ -218,9 +215,7 @@ class ExactPosterior(ABC):
         )
 
     def __repr__(self) -> str:
-        head = f"value {self.value:.6g}, expected loss {self.expected_loss:.6g}"
-        reduced = {name: eta for name, eta in self.eta.items() if eta != 1}
-        head += f", feedback {reduced}" if reduced else ""
+        head = f"value {self.value:.6g}, expected loss {self.expected_loss:.6g}{reduced(self.eta)}"
         return f"{type(self).__name__}({head})\n{printed(self.summary())}"
 
 
