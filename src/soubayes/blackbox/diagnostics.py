@@ -17,6 +17,7 @@ from soubayes.blackbox.program import abstract_trace, double_precision
 from soubayes.blackbox.variational import fit
 from soubayes.blackbox.verdict import ROUGH, USELESS
 from soubayes.exact.posterior import ExactPosterior
+from soubayes.feedback import reduced
 from soubayes.results import pareto_smoothed
 
 MOST_NESTED = 10  # coordinates for which nested sampling takes about a minute with two blocks
@@ -62,6 +63,11 @@ def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "D
     >>> bool(report.khat < 0.7 and report.flatness < 0.1)
     True
     """
+    if reduced(posterior.eta):
+        raise ValueError(
+            f"diagnose is about a posterior that minimises J, and with the feedback "
+            f"{posterior.eta} it does not. posterior.stages has the verdict of every fit."
+        )
     notes = []
     gammas = set(posterior.confidence.values())
     flatness = float(np.std(posterior.integrand))

@@ -45,7 +45,7 @@ def make_guide(
 
     def guide(*args: Any, **kwargs: Any) -> None:
         params = {name: numpyro.param(name) for name in names}
-        with block(hide_fn=_is_not_guided), _Replace(params, point, prior):
+        with block(hide_fn=_is_not_guided), Replace(params, point, prior):
             model(*args, **kwargs)
 
     return guide
@@ -91,7 +91,7 @@ def initial_params(
         point, prior = gamma == 0.0, gamma == float("inf")
         median, unit = of_prior(draws[name])
         start = median + (unit * key.uniform(-1, 1, median.shape) if spread else 0.0)
-        if framed and not prior:
+        if framed:
             start, unit = np.zeros_like(median), 1.0
         spreads[name] = unit
         subsampled = False
@@ -178,7 +178,7 @@ def unconstrained(sites: Any, names: Iterable[str]) -> dict[str, Any]:
     }
 
 
-class _Replace(Messenger):
+class Replace(Messenger):
     """Replaces every latent site's distribution by its guide as the model runs."""
 
     def __init__(self, params: dict[str, Any], point: frozenset[str], prior: frozenset[str]):
@@ -255,8 +255,9 @@ class _Replace(Messenger):
         Centred, so that a later block's weights and location do not pull on one another.
         """
         value = self.transforms[name].inv(value)
-        if name not in self.locs:  # kept at its prior
-            return value
+        if name not in self.locs:  # kept at its prior: in units of that, if they are known
+            unit = self.params.get(f"{name}:unit", 1.0)
+            return (value - self.params.get(f"{name}:origin", 0.0)) / unit
         loc = self.locs[name]
         value = value - self._base(name, jnp.shape(loc))
         root, unit = (self.params.get(f"{name}:{part}") for part in ("root", "unit"))

@@ -1,8 +1,8 @@
 """What the black-box engine returns."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -250,7 +250,11 @@ class SoUPosterior(DrawnPosterior):
     params : dict of str to ndarray
         Fitted parameters of the guide, and the constants of its coordinates.
     integrand : ndarray
-        The integrand of J at each draw; constant at the exact answer.
+        The integrand of J at each draw; constant at the exact answer. With reduced feedback, that
+        of the last stage.
+    stages : pandas.DataFrame
+        A row for each fit that was needed: its blocks, guide, verdict, spread and k-hat. More than
+        one only where feedback between modules is reduced.
 
     Attributes
     ----------
@@ -296,6 +300,8 @@ class SoUPosterior(DrawnPosterior):
     history: pd.DataFrame
     params: dict[str, np.ndarray]
     integrand: np.ndarray
+    stages: pd.DataFrame
+    _model: Callable  # as it was given
     _program: Program
     _inputs: Inputs
 
@@ -345,7 +351,7 @@ class SoUPosterior(DrawnPosterior):
         draws = self.draws if n is None else self.sample(n, random_state)
         with double_precision():
             latent = {name: draws[name] for name in self.owner}
-            predict = Predictive(self._program.plan.model, latent)
+            predict = Predictive(self._model, latent)
             return _to_numpy(predict(random.fold_in(as_key(random_state), 4), *args, **kwargs))
 
     def log_likelihood(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
@@ -364,12 +370,12 @@ class SoUPosterior(DrawnPosterior):
             For each observed site an array whose first axis is the draws.
         """
         latent = {name: self.draws[name] for name in self.owner}
-        return pointwise(self._program.plan.model, latent, args, kwargs)
+        return pointwise(self._model, latent, args, kwargs)
 
     def _log_likelihood(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         args, kwargs = self._program.plan.arguments(self._inputs.arrays)
         latent = {name: draws[name] for name in self.owner}
-        return pointwise(self._program.plan.model, latent, args, kwargs)
+        return pointwise(self._model, latent, args, kwargs)
 
     @property
     def verdict(self) -> str:
@@ -435,7 +441,7 @@ def evaluate(
         b: float("inf") if gammas[b] == 0 else 0.0
         for b in (*program.plan.point, *program.plan.prior)
     }
-    return SoUPosterior(
+    posterior = SoUPosterior(
         value=float(np.mean(objective)),
         value_se=value_se,
         expected_loss=float(np.mean(loss)),
@@ -444,15 +450,35 @@ def evaluate(
         confidence=dict(gammas),
         owner=owner,
         eta=dict.fromkeys(gammas, 1.0),
+        stages=pd.DataFrame(),
         params=_to_numpy({**params, **inputs.frame}),
         quality=_quality(objective, draws, owner, program, gammas),
         flat=flat,
         draws=draws,
         integrand=objective,
+        _model=program.plan.model,
         _program=program,
         _inputs=inputs,
         **about,
     )
+    return replace(posterior, stages=stage_table([(posterior, posterior.names)]))
+
+
+def stage_table(stages: Sequence[tuple[SoUPosterior, Sequence[str]]]) -> pd.DataFrame:
+    """A row for each fit, with the blocks whose posterior it gives."""
+    rows = [
+        {
+            "blocks": ", ".join(blocks),
+            "guide": fit.guide,
+            "polished": fit.polished,
+            "converged": fit.converged,
+            "verdict": fit.verdict,
+            "spread": fit.quality.spread,
+            "khat": fit.quality.khat,
+        }
+        for fit, blocks in stages
+    ]
+    return pd.DataFrame(rows)
 
 
 def _quality(

@@ -33,6 +33,7 @@ class Scaled(NamedTuple):
     history: dict[str, list[float]]
     quality: Quality
     final: bool  # whether nothing but the guide is to be fitted, and by KL
+    prior: dict[str, tuple[np.ndarray, np.ndarray]]  # median and spread of sites at their prior
 
     @property
     def spread(self) -> float:
@@ -112,7 +113,23 @@ def at_scale(
         history,
         quality(log_w, drawn),
         best.converged and not plan.divergence and not has_params(program.model, args, kwargs),
+        _prior_units(program, arrays, key, [name for name in shapes if name not in free]),
     )
+
+
+def _prior_units(
+    program: Program, arrays: Any, key: Any, names: list[str]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Median and spread of every coordinate of sites that are kept at their prior."""
+    if not names:
+        return {}
+    draws = jax.tree.map(np.asarray, program.prior_draws(key, arrays))
+    found = {}
+    for name in names:
+        low, median, high = np.quantile(draws[name], [0.25, 0.5, 0.75], axis=0)
+        spread = (high - low) / 1.35
+        found[name] = median, np.where(np.isfinite(spread) & (spread > 0), spread, 1.0)
+    return found
 
 
 def in_frame(scaled: Scaled, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -120,6 +137,8 @@ def in_frame(scaled: Scaled, kind: str) -> tuple[dict[str, Any], dict[str, Any]]
     frame: dict[str, Any] = {}
     begun: dict[str, Any] = {}
     gaussian, names = scaled.gaussian, list(scaled.places)
+    for name, (origin, unit) in scaled.prior.items():
+        frame[f"{name}:origin"], frame[f"{name}:unit"] = origin, unit
     for i, name in enumerate(names):
         place, shape = scaled.places[name], scaled.shapes[name]
         frame[f"{name}:origin"] = gaussian.mean[place].reshape(shape)

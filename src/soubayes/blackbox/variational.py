@@ -18,6 +18,7 @@ from soubayes.blackbox.elbo import Divergence
 from soubayes.blackbox.flat import check_flat
 from soubayes.blackbox.flows import chain_start
 from soubayes.blackbox.guides import GUIDE_KINDS, MOST_WEIGHTS, choose_guide, may_flow
+from soubayes.blackbox.modules import check_modules
 from soubayes.blackbox.nuts import beside_nuts
 from soubayes.blackbox.polish import MOST_PARAMETERS
 from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate, too_small
@@ -35,6 +36,7 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.progress import WINDOW, reporting
 from soubayes.blackbox.scale import Scaled, at_scale, in_frame, is_constant
+from soubayes.blackbox.stages import Request, by_stages
 from soubayes.blackbox.verdict import ROUGH, TRUSTED, USELESS
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
@@ -52,6 +54,10 @@ def fit(
     *args: Any,
     confidence: Mapping[str, float] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
+    modules: Mapping[str, Iterable[str]] | None = None,
+    eta: Mapping[str, float] | None = None,
+    feedback: str = "power",
+    weight: Mapping[str, float] | None = None,
     guide: str | Callable = "auto",
     loss: Callable | Mapping[str, Callable] | None = None,
     divergence: Mapping[str, Divergence] | None = None,
@@ -84,6 +90,16 @@ def fit(
         keeps a block at its prior; 0 makes it a point estimate without a prior.
     groups : mapping of str to iterable of str, optional
         Sites that form one block under a common name.
+    modules : mapping of str to iterable of str, optional
+        The observed sites of each block, for ``eta`` and ``weight``. By default an observed site
+        belongs to the last block that it depends on.
+    eta : mapping of str to float, optional
+        The feedback of each block, between 0 and 1: how much the earlier blocks learn from the data
+        of its module and of the later ones. 0 cuts it; a block that is not named has 1.
+    feedback : {"power", "smi"}, default="power"
+        What a feedback between 0 and 1 means, as in :func:`solve_exact`.
+    weight : mapping of str to float, optional
+        The weight of the data of each block, 1 by default.
     guide : str or callable, default="auto"
         ``"meanfield"``, ``"blockwise"``, ``"conditional"``, ``"flow"``, a NumPyro guide, or
         ``"auto"``: conditional up to 200 coordinates, upgraded to flow if that fit is poor and
@@ -142,6 +158,10 @@ def fit(
     over the parameters of the guide. Up to 200 coordinates the best Gaussian is found first, by
     Newton's method on its mean and covariance; its coordinates, in which all scales are 1, are
     those of the guide. Where that is not exact, Adam on draws of the guide follows (supplement B).
+    With reduced feedback (``eta``) the posterior does not minimise J. It is found by one ordinary
+    fit or by a sequence of them, in which the blocks that are known stay as they are; ``value`` is
+    J there, and the verdict is the worst of the fits in ``stages``.
+
     A flat prior (``ImproperUniform``, or a distribution with ``.mask(False)``) is allowed where the
     posterior is proper; the value and the KL of its block are then known up to a constant.
 
@@ -170,7 +190,6 @@ def fit(
     budget = _check_settings(guide, steps, num_particles, restarts, polish, check)
     with double_precision(), reporting(progress) as report:
         settings = Settings(learning_rate, tol, restarts, budget, polish, num_draws, report)
-        skeleton, arrays = split_arguments(args, kwargs)
         sites = abstract_trace(model, args, kwargs)
         if polish not in (0, "auto") and subsampled(sites):
             raise ValueError(
@@ -183,41 +202,70 @@ def fit(
         for block, gamma in gammas.items():
             if gamma < SMALLEST_CONFIDENCE:
                 gammas[block] = 0.0
-        if check and set(gammas.values()) != {1.0}:
+        parts = check_modules(model, sites, owner, args, kwargs, modules, eta, feedback, weight)
+        if check and (set(gammas.values()) != {1.0} or not parts.is_plain):
             raise ValueError(
-                f"check='nuts' samples Bayes' posterior, all confidences 1, but they are {gammas}."
+                "check='nuts' samples Bayes' posterior: all confidences, feedbacks and weights 1. "
+                f"Here confidence is {gammas}, eta {parts.feedback.eta}."
             )
-        wanted, reason = guide, "as asked"
-        if guide == "auto":
-            most = MOST_WEIGHTS if polish in (0, "auto") else MOST_PARAMETERS // 2
-            wanted, reason = choose_guide(sites, owner, most)
-        plan = Plan(
-            model,
-            wanted,
-            tuple(grouped.items()),
-            frozenset(b for b, g in gammas.items() if g == 0.0),
-            frozenset(b for b, g in gammas.items() if g == float("inf")),
-            tuple(loss.items()) if isinstance(loss, Mapping) else loss,
-            tuple((divergence or {}).items()),
+        request = Request(
+            args,
+            kwargs,
+            guide,
+            grouped,
+            loss,
+            dict(divergence or {}),
             num_particles,
-            WINDOW,
-            skeleton,
+            settings,
+            as_key(random_state),
+            start,
         )
-        upgrade = guide == "auto" and polish in (0, "auto") and may_flow(sites, owner)
-        task = FitTask(plan, gammas, arrays, as_key(random_state), settings, start, upgrade, reason)
-        try:
-            posterior = _solve(task)
-        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
-            # the model's Python code reads its data, so they must be constants of the program
-            constant = plan._replace(skeleton=split_arguments(args, kwargs, keep=True)[0])
-            posterior = _solve(task._replace(plan=constant, arrays=[]))
+        if parts.is_plain:
+            posterior = _fitted(request, model, gammas, sites, owner)
+        else:
+            posterior = by_stages(request, model, gammas, owner, parts, _fitted)
         if check:
-            found = beside_nuts(posterior.draws, model, args, kwargs, random.fold_in(task.key, 9))
+            found = beside_nuts(
+                posterior.draws, model, args, kwargs, random.fold_in(request.key, 9)
+            )
             posterior = replace(posterior, quality=found)
     asked = polish not in (0, "auto")
     if not posterior.converged and (asked or posterior.verdict != TRUSTED):
         warnings.warn(posterior.trouble, ConvergenceWarning, stacklevel=2)
     return posterior
+
+
+def _fitted(
+    request: Request, model: Callable, gammas: dict[str, float], sites: Any, owner: dict[str, str]
+) -> SoUPosterior:
+    """One ordinary fit."""
+    args, kwargs, polish = request.args, request.kwargs, request.settings.polish
+    skeleton, arrays = split_arguments(args, kwargs)
+    wanted, reason = request.guide, "as asked"
+    if wanted == "auto":
+        most = MOST_WEIGHTS if polish in (0, "auto") else MOST_PARAMETERS // 2
+        wanted, reason = choose_guide(sites, owner, most)
+    loss = request.loss
+    plan = Plan(
+        model,
+        wanted,
+        tuple(request.groups.items()),
+        frozenset(b for b, g in gammas.items() if g == 0.0),
+        frozenset(b for b, g in gammas.items() if g == float("inf")),
+        tuple(loss.items()) if isinstance(loss, Mapping) else loss,
+        tuple(request.divergence.items()),
+        request.num_particles,
+        WINDOW,
+        skeleton,
+    )
+    upgrade = request.guide == "auto" and polish in (0, "auto") and may_flow(sites, owner)
+    task = FitTask(plan, gammas, arrays, request.key, request.settings, request.start, upgrade, reason)
+    try:
+        return _solve(task)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
+        # the model's Python code reads its data, so they must be constants of the program
+        constant = plan._replace(skeleton=split_arguments(args, kwargs, keep=True)[0])
+        return _solve(task._replace(plan=constant, arrays=[]))
 
 
 class FitTask(NamedTuple):
