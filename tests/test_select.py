@@ -6,6 +6,8 @@ import signal
 from types import SimpleNamespace
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from scipy import stats
@@ -220,3 +222,25 @@ def test_errors_say_what_to_do(change, message):
         select_confidence(Ridge(), **settings)
     with pytest.raises(TypeError, match="must be a NumPyro model"):
         select_confidence(3, (X, Y), {"mu": [1.0]})
+
+
+def test_the_feedback_of_a_module_is_chosen_by_the_other_table():
+    """A second table is off by 3, and its bias is believed to be small."""
+
+    def model(second, first):
+        a = numpyro.sample("a", dist.Normal(0.0, 3.0))
+        with numpyro.plate("first", len(first)):
+            numpyro.sample("x", dist.Normal(a, 1.0), obs=first)
+        b = numpyro.sample("b", dist.Normal(0.0, 0.1))
+        with numpyro.plate("second", 4):
+            numpyro.sample("y", dist.Normal(a + b, 1.0), obs=second)
+
+    data = (np.array([2.9, 3.1, 3.0, 3.0]), np.array([0.2, -0.3, 0.1, 0.4, -0.1, 0.0]))
+    found = select_confidence(model, data, {"eta:b": [0.25, 1.0]}, cv=2)
+    assert found.best == {"eta:b": 0.25}
+    assert found.fitted.eta == {"a": 1.0, "b": 0.25}
+    assert found.plot().get_xlabel() == "feedback b"
+    with pytest.raises(ValueError, match=r"\['eta:b'\] are both in grid and in confidence or eta"):
+        select_confidence(model, data, {"eta:b": [0.25]}, cv=2, eta={"b": 0.5})
+    with pytest.raises(ValueError, match="4 rows are held out, and a table that is not split"):
+        select_confidence(model, (data[0], np.zeros(8)), {"eta:b": [1.0]}, cv=2)

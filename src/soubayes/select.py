@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from soubayes.blackbox.posterior import SoUPosterior
 
 Score = str | Callable[..., ArrayLike]
+ETA = "eta:"  # before the name of a block in a grid: its feedback
 
 
 def select_confidence(
@@ -42,11 +43,13 @@ def select_confidence(
     model : callable or estimator
         A NumPyro model, which is fitted by :func:`fit`, or an unfitted estimator of this library.
     data : sequence
-        The arguments of the model, or (X, y). Arrays as long as the last one are split by rows. A
+        The arguments of the model, or (X, y). Arrays as long as the last one are split by rows, and
+        these rows are scored: of several tables, put the one that you want to predict last. A
         NumPyro model must draw its latent sites alike for any number of rows.
     grid : mapping of str to sequence of float
         The confidences to try: names of blocks for a NumPyro model, parameters ``confidence_*`` for
-        an estimator. Several names make a product.
+        an estimator. Several names make a product. ``"eta:block"`` is the feedback of a block of a
+        NumPyro model to the earlier ones (``eta`` of :func:`fit`).
     score : {"elpd", "cv"} or callable, default="elpd"
         ``"elpd"`` is the mean log predictive density of a held-out row. ``"cv"`` is minus its mean
         expected loss (for an estimator its own ``score``). A function ``score(fitted, *held_out)``
@@ -236,7 +239,8 @@ class Selection:
         if len(values) <= 8:
             ax.set_xticks(values, [f"{v:g}" for v in values])
             ax.set_xticks([], minor=True)
-        ax.set_xlabel(f"confidence {first.removeprefix('confidence_')}")
+        kind = "feedback" if first.startswith(ETA) else "confidence"
+        ax.set_xlabel(f"{kind} {first.removeprefix('confidence_').removeprefix(ETA)}")
         ax.set_ylabel("held-out score ± standard error")
         ax.legend()
         return ax
@@ -306,39 +310,56 @@ class _NumPyroEngine(_Engine):
                 f"model is {model!r}, but it must be a NumPyro model (a function) or an unfitted "
                 "scikit-learn estimator."
             )
-        clash = [name for name in grid if name in settings.get("confidence", {})]
+        fixed = {*(settings.get("confidence") or {}), *(ETA + n for n in settings.get("eta") or {})}
+        clash = [name for name in grid if name in fixed]
         if clash:
-            raise ValueError(f"{clash} are both in grid and in confidence.")
+            raise ValueError(f"{clash} are both in grid and in confidence or eta.")
         _check_score(score)
         if score != "cv" and settings.get("loss") is not None and not callable(score):
             raise ValueError(
                 "score='elpd' needs a likelihood; with loss= give a function as score."
             )
         self.model, self.data, self.score, self.settings = model, data, score, settings
-        self.rest = settings.pop("confidence", {})
+        self.rest = dict(settings.pop("confidence", None) or {})
+        self.rest |= {ETA + name: eta for name, eta in (settings.pop("eta", None) or {}).items()}
 
     def _part(self, rows: Any) -> list[Any]:
-        n = len(self.data[-1])
-        is_rows = [np.ndim(part) > 0 and len(part) == n for part in self.data]
-        return [
-            np.asarray(part)[rows] if split else part
-            for part, split in zip(self.data, is_rows, strict=True)
-        ]
+        return [np.asarray(part)[rows] if self._is_split(part) else part for part in self.data]
+
+    def _is_split(self, part: Any) -> bool:
+        return np.ndim(part) > 0 and len(part) == len(self.data[-1])
 
     def fit(self, point: dict[str, float], rows: Any) -> Any:
         from soubayes.blackbox.variational import fit
 
         part = self.data if rows is None else self._part(rows)
-        return fit(self.model, *part, confidence={**self.rest, **point}, **self.settings)
+        numbers = {**self.rest, **point}
+        confidence = {name: x for name, x in numbers.items() if not name.startswith(ETA)}
+        eta = {n.removeprefix(ETA): x for n, x in numbers.items() if n.startswith(ETA)}
+        return fit(self.model, *part, confidence=confidence, eta=eta or None, **self.settings)
 
     def held_out(self, point: dict[str, float], train: Any, test: Any) -> ArrayLike:
         fitted, part = self.fit(point, train), self._part(test)
         if callable(self.score):
             return self.score(fitted, *part)
+        whole = [len(x) for x in self.data if np.ndim(x) > 0 and not self._is_split(x)]
+        if len(test) in whole:
+            raise ValueError(
+                f"{len(test)} rows are held out, and a table that is not split has as many, so its "
+                "scores cannot be told apart. Use another cv, or give a function as score."
+            )
+        found = fitted.log_likelihood(*part)
         pointwise = [
             v.reshape(len(v), len(test), -1).sum(axis=2)
-            for v in fitted.log_likelihood(*part).values()
+            for v in found.values()
+            if v.shape[1:2] == (len(test),)  # other tables were seen by the fit
         ]
+        if not pointwise:
+            shapes = {name: v.shape[1:] for name, v in found.items()}
+            raise ValueError(
+                f"no observed site has one value for each of the {len(test)} held-out rows; their "
+                f"shapes are {shapes}. Give a function as score."
+            )
         log_p = np.sum(pointwise, axis=0)  # (draw, row)
         if self.score == "cv":
             return log_p.mean(axis=0)

@@ -29,8 +29,16 @@ from soubayes.blackbox.guides import Replace
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.modules import Modules
 from soubayes.blackbox.posterior import SoUPosterior, stage_table
-from soubayes.blackbox.program import abstract_trace, double_precision
-from soubayes.blackbox.verdict import ROUGH, TRUSTED, UNCHECKED, USELESS
+from soubayes.blackbox.program import abstract_trace, double_precision, jit
+from soubayes.blackbox.verdict import (
+    ROUGH,
+    TRUSTED,
+    UNCHECKED,
+    USELESS,
+    Quality,
+    log_weights,
+    quality,
+)
 from soubayes.feedback import POWER, Feedback
 
 BADNESS = (TRUSTED, ROUGH, UNCHECKED, USELESS)
@@ -38,6 +46,7 @@ BADNESS = (TRUSTED, ROUGH, UNCHECKED, USELESS)
 #: Below this feedback a block is fitted again with its own weight, because in the joint problem its
 #: part of the value is too small for the optimiser's tolerance and for the verdict.
 LEAST_JOINT = 0.2
+GROUPS, TOGETHER = 256, 32  # draws of the known blocks, and of the others at each, for a verdict
 
 
 class Request(NamedTuple):
@@ -77,10 +86,44 @@ def by_stages(
             key=random.fold_in(request.key, 20 + i),
         )
         sites = abstract_trace(staged, request.args, request.kwargs)
-        found.append(fit(of_stage, staged, stage.confidence, sites, left))
+        fitted = fit(of_stage, staged, stage.confidence, sites, left)
+        if stage.earlier and not request.divergence:
+            fitted = replace(fitted, quality=_given_known(fitted, stage, of_stage.key))
+        found.append(fitted)
         kept = {site for site, block in owner.items() if block in stage.kept}
         known |= {n: x for n, x in found[-1].params.items() if n.split(":")[0] in kept}
     return _joined(request, model, gammas, modules, stages, found)
+
+
+def _given_known(fitted: SoUPosterior, stage: "Stage", key: Any) -> Quality:
+    """The verdict on a fit given the known blocks: weights of draws that share their values.
+
+    The known blocks do not move, so how the integrand varies with them is no error.
+    """
+    program, inputs = fitted._program, fitted._inputs
+    params = {n: jnp.asarray(x) for n, x in fitted.params.items() if n not in inputs.frame}
+    gammas = {b: jnp.asarray(g) for b, g in stage.confidence.items() if 0 < g < float("inf")}
+    shared = [site for site, block in fitted.owner.items() if block in stage.earlier]
+
+    def one(known: Any, key: Any) -> Any:
+        at = inputs._replace(frame={**inputs.frame, **known})
+        terms = program._terms(key, params, gammas, at, analytic=False)
+        return terms.objective, terms.values
+
+    def group(known: Any, key: Any) -> Any:
+        return jax.vmap(lambda k: one(known, k))(random.split(key, TOGETHER))
+
+    with double_precision():
+        known = {site: jnp.asarray(fitted.draws[site][:GROUPS]) for site in shared}
+        keys = random.split(random.fold_in(key, 7), len(next(iter(known.values()))))
+        integrand, drawn = jax.tree.map(np.asarray, jit(jax.vmap(group))(known, keys))
+    integrand = np.ravel(integrand - integrand.mean(axis=1, keepdims=True))
+    drawn = {name: drawn[name].reshape((len(integrand), *drawn[name].shape[2:])) for name in drawn}
+    free = {site: block for site, block in fitted.owner.items() if block not in stage.earlier}
+    log_w = log_weights(integrand, drawn, free, stage.confidence).reshape(-1, TOGETHER)
+    log_w = log_w - np.logaddexp.reduce(log_w, axis=1, keepdims=True)
+    kept = [site for site, block in free.items() if block in stage.kept]
+    return quality(np.ravel(log_w), {site: drawn[site] for site in kept})
 
 
 def _joined(
