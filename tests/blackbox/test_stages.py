@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from soubayes import Block, Discrete, Model, solve_exact
-from soubayes.blackbox.stages import make_stages
+from soubayes.blackbox.stages import feedback_stages
 from soubayes.feedback import check_feedback
 
 A, B, C = np.array([-1.0, 0.0, 2.0]), np.array([0.0, 1.0]), np.array([-0.5, 0.5, 1.5])
@@ -32,7 +32,7 @@ def test_every_stage_gives_the_conditionals_of_its_blocks(eta, kind):
     eta = dict(zip("bc", eta, strict=True))
     weight = {"b": 0.5}
     wanted = solve_exact(MODEL, GAMMA, eta=eta, feedback=kind, weight=weight)
-    stages = make_stages(GAMMA, check_feedback(eta, kind, weight, "abc"))
+    stages = feedback_stages(GAMMA, check_feedback(eta, kind, weight, "abc"))
     assert [block for stage in stages for block in stage.kept] == ["a", "b", "c"]
     for stage in stages:
         # dropped blocks have no weight, and stay at their prior
@@ -47,7 +47,7 @@ def test_every_stage_gives_the_conditionals_of_its_blocks(eta, kind):
 
 def test_how_many_fits_are_needed():
     def count(eta, kind):
-        return len(make_stages(GAMMA, check_feedback(eta, kind, None, "abc")))
+        return len(feedback_stages(GAMMA, check_feedback(eta, kind, None, "abc")))
 
     assert count({"b": 0.5, "c": 0.3}, "power") == 1  # one function is minimised
     assert count({"b": 0.0}, "power") == 2

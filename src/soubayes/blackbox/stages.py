@@ -36,7 +36,7 @@ from soubayes.blackbox.verdict import (
     UNCHECKED,
     USELESS,
     Quality,
-    log_weights,
+    guide_log_weights,
     quality,
 )
 from soubayes.feedback import POWER, Feedback
@@ -46,10 +46,13 @@ BADNESS = (TRUSTED, ROUGH, UNCHECKED, USELESS)
 #: Below this feedback a block is fitted again with its own weight, because in the joint problem its
 #: part of the value is too small for the optimiser's tolerance and for the verdict.
 LEAST_JOINT = 0.2
-GROUPS, TOGETHER = 256, 32  # draws of the known blocks, and of the others at each, for a verdict
+KNOWN_DRAWS, SHARING = (
+    256,
+    32,
+)  # draws of the known blocks, and of the others at each, for a verdict
 
 
-class Request(NamedTuple):
+class FitRequest(NamedTuple):
     """What a caller of `fit` asked for, checked, apart from model and confidences."""
 
     args: tuple
@@ -65,15 +68,15 @@ class Request(NamedTuple):
 
 
 def by_stages(
-    request: Request,
+    request: FitRequest,
     model: Callable,
     gammas: dict[str, float],
     owner: dict[str, str],
     modules: Modules,
-    fit: Callable[[Request, Callable, dict[str, float], Any, dict[str, str]], SoUPosterior],
+    fit: Callable[[FitRequest, Callable, dict[str, float], Any, dict[str, str]], SoUPosterior],
 ) -> SoUPosterior:
     """The posterior with reduced feedback, by ordinary fits of the models of all stages."""
-    stages = make_stages(gammas, modules.feedback)
+    stages = feedback_stages(gammas, modules.feedback)
     _check(request, stages, gammas, owner, abstract_trace(model, request.args, request.kwargs))
     known: dict[str, Any] = {}
     found: list[SoUPosterior] = []
@@ -95,7 +98,7 @@ def by_stages(
     return _joined(request, model, gammas, modules, stages, found)
 
 
-def _given_known(fitted: SoUPosterior, stage: "Stage", key: Any) -> Quality:
+def _given_known(fitted: SoUPosterior, stage: "FeedbackStage", key: Any) -> Quality:
     """The verdict on a fit given the known blocks: weights of draws that share their values.
 
     The known blocks do not move, so how the integrand varies with them is no error.
@@ -111,27 +114,27 @@ def _given_known(fitted: SoUPosterior, stage: "Stage", key: Any) -> Quality:
         return terms.objective, terms.values
 
     def group(known: Any, key: Any) -> Any:
-        return jax.vmap(lambda k: one(known, k))(random.split(key, TOGETHER))
+        return jax.vmap(lambda k: one(known, k))(random.split(key, SHARING))
 
     with double_precision():
-        known = {site: jnp.asarray(fitted.draws[site][:GROUPS]) for site in shared}
+        known = {site: jnp.asarray(fitted.draws[site][:KNOWN_DRAWS]) for site in shared}
         keys = random.split(random.fold_in(key, 7), len(next(iter(known.values()))))
         integrand, drawn = jax.tree.map(np.asarray, jit(jax.vmap(group))(known, keys))
     integrand = np.ravel(integrand - integrand.mean(axis=1, keepdims=True))
     drawn = {name: drawn[name].reshape((len(integrand), *drawn[name].shape[2:])) for name in drawn}
     free = {site: block for site, block in fitted.owner.items() if block not in stage.earlier}
-    log_w = log_weights(integrand, drawn, free, stage.confidence).reshape(-1, TOGETHER)
+    log_w = guide_log_weights(integrand, drawn, free, stage.confidence).reshape(-1, SHARING)
     log_w = log_w - np.logaddexp.reduce(log_w, axis=1, keepdims=True)
     kept = [site for site, block in free.items() if block in stage.kept]
     return quality(np.ravel(log_w), {site: drawn[site] for site in kept})
 
 
 def _joined(
-    request: Request,
+    request: FitRequest,
     model: Callable,
     gammas: dict[str, float],
     modules: Modules,
-    stages: Sequence["Stage"],
+    stages: Sequence["FeedbackStage"],
     found: Sequence[SoUPosterior],
 ) -> SoUPosterior:
     """The last fit, whose draws are of all blocks, with what the others say about theirs."""
@@ -167,7 +170,7 @@ def _joined(
 
 
 def _losses(
-    request: Request, model: Callable, modules: Modules, draws: Mapping[str, np.ndarray]
+    request: FitRequest, model: Callable, modules: Modules, draws: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """The loss of all modules at every draw."""
     weights = {s: modules.weight_of(s) for sites in modules.sites.values() for s in sites}
@@ -185,8 +188,8 @@ def _losses(
 
 
 def _check(
-    request: Request,
-    stages: Sequence["Stage"],
+    request: FitRequest,
+    stages: Sequence["FeedbackStage"],
     gammas: Mapping[str, float],
     owner: Mapping[str, str],
     sites: Any,
@@ -215,7 +218,7 @@ def _check(
         )
 
 
-class Stage(NamedTuple):
+class FeedbackStage(NamedTuple):
     """One ordinary fit."""
 
     kept: tuple[str, ...]  # blocks whose q it gives
@@ -225,7 +228,7 @@ class Stage(NamedTuple):
     confidence: dict[str, float]  # of all blocks but the dropped ones; inf for the known ones
 
 
-def make_stages(gammas: Mapping[str, float], feedback: Feedback) -> list[Stage]:
+def feedback_stages(gammas: Mapping[str, float], feedback: Feedback) -> list[FeedbackStage]:
     """The fits that a model with these confidences needs."""
     order, power = list(gammas), feedback.kind == POWER
     stages, first = [], 0
@@ -245,14 +248,14 @@ def make_stages(gammas: Mapping[str, float], feedback: Feedback) -> list[Stage]:
             confidence[order[m]] = gammas[order[m]] * (heard if power else before)
         dropped = tuple(name for name in order if name not in confidence)
         kept, earlier = tuple(order[first:stop]), tuple(order[:first])
-        stages.append(Stage(kept, earlier, dropped, weight, confidence))
+        stages.append(FeedbackStage(kept, earlier, dropped, weight, confidence))
         first = stop
     return stages
 
 
 def staged_model(
     model: Callable,
-    stage: Stage,
+    stage: FeedbackStage,
     owner: Mapping[str, str],
     observed: Mapping[str, Sequence[str]],
     params: Mapping[str, Any],

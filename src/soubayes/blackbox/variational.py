@@ -36,7 +36,7 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.progress import WINDOW, reporting
 from soubayes.blackbox.scale import Scaled, at_scale, in_frame, is_constant
-from soubayes.blackbox.stages import Request, by_stages
+from soubayes.blackbox.stages import FitRequest, by_stages
 from soubayes.blackbox.verdict import ROUGH, TRUSTED, USELESS
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
@@ -208,7 +208,7 @@ def fit(
                 "check='nuts' samples Bayes' posterior: all confidences, feedbacks and weights 1. "
                 f"Here confidence is {gammas}, eta {parts.feedback.eta}."
             )
-        request = Request(
+        request = FitRequest(
             args,
             kwargs,
             guide,
@@ -236,7 +236,11 @@ def fit(
 
 
 def _fitted(
-    request: Request, model: Callable, gammas: dict[str, float], sites: Any, owner: dict[str, str]
+    request: FitRequest,
+    model: Callable,
+    gammas: dict[str, float],
+    sites: Any,
+    owner: dict[str, str],
 ) -> SoUPosterior:
     """One ordinary fit."""
     args, kwargs, polish = request.args, request.kwargs, request.settings.polish
@@ -259,7 +263,9 @@ def _fitted(
         skeleton,
     )
     upgrade = request.guide == "auto" and polish in (0, "auto") and may_flow(sites, owner)
-    task = FitTask(plan, gammas, arrays, request.key, request.settings, request.start, upgrade, reason)
+    task = FitTask(
+        plan, gammas, arrays, request.key, request.settings, request.start, upgrade, reason
+    )
     try:
         return _solve(task)
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError):
