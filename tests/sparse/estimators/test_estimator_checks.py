@@ -1,9 +1,18 @@
 """scikit-learn's own contract."""
 
+import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from soubayes import SoULinearRegression, SoULogisticRegression, SoUNormalMeans
+from soubayes import (
+    SoUGammaRegression,
+    SoULinearRegression,
+    SoULogisticRegression,
+    SoUNegativeBinomialRegression,
+    SoUNormalMeans,
+    SoUOrdinalRegression,
+    SoUPoissonRegression,
+)
 
 
 @pytest.mark.filterwarnings("ignore:No features were selected")
@@ -50,4 +59,64 @@ def test_scikit_learn_checks_of_a_classifier_with_folds(estimator, check):
 
 @parametrize_with_checks([SoUNormalMeans()])
 def test_scikit_learn_checks_of_normal_means(estimator, check):
+    check(estimator)
+
+
+def rounded(y):
+    """Whole numbers, where there are real ones."""
+    if y is None or np.asarray(y).dtype.kind not in "iuf":
+        return y
+    return np.round(np.asarray(y)).astype(float)
+
+
+class Rounded:
+    """scikit-learn's targets are not counts: here they become whole numbers."""
+
+    def fit(self, X, y=None, sample_weight=None):
+        return super().fit(X, rounded(y), sample_weight)
+
+    def score(self, X, y, sample_weight=None):
+        return super().score(X, rounded(y), sample_weight)
+
+
+class RoundedPoisson(Rounded, SoUPoissonRegression):
+    pass
+
+
+class RoundedNegativeBinomial(Rounded, SoUNegativeBinomialRegression):
+    pass
+
+
+FAST = {"choice": "path", "confidence_coef": 2.0, "max_iter": 50, "tol": 1e-6}
+
+
+def with_families(estimator):
+    """Checks whose data are not of the family."""
+    transformer = ("data_not_an_array", "general", "preserve_dtypes", "n_iter")
+    zeros = {f"check_transformer_{name}": "its y holds zeros" for name in transformer}
+    unordered = {"check_classifiers_train": "its classes have no order"}
+    return {"SoUGammaRegression": zeros, "SoUOrdinalRegression": unordered}.get(
+        type(estimator).__name__, {}
+    )
+
+
+@pytest.mark.filterwarnings("ignore:No features were selected")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([RoundedPoisson(**FAST)])
+def test_scikit_learn_checks_of_counts(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:No features were selected")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [
+        RoundedNegativeBinomial(**FAST),
+        SoUGammaRegression(**FAST),
+        SoUOrdinalRegression(**FAST),
+    ],
+    expected_failed_checks=with_families,
+)
+def test_scikit_learn_checks_of_families(estimator, check):
     check(estimator)

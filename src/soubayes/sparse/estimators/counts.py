@@ -16,6 +16,8 @@ Array = np.ndarray
 class CountRegression(ResponseRegression):
     """Counts with mean exp(eta), seen in an exposure."""
 
+    _positive = True
+
     def fit(
         self,
         X: Rows,

@@ -189,6 +189,8 @@ class SoUGammaRegression(ResponseRegression):
         self.shape = shape
         self.confidence_shape = confidence_shape
 
+    _positive = True
+
     def _likelihood(self) -> Gamma:
         known = None if self.shape == "auto" else float(self.shape)
         return Gamma.of(known, float(self.confidence_shape))

@@ -149,6 +149,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
 
     fit_intercept = True  # the cut points are the intercept
     confidence_intercept = 1.0
+    _shares: Array
 
     def __init__(
         self,
@@ -222,6 +223,8 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
             The fitted estimator.
         """
         self._order = _categories(y) if self.levels is None else list(self.levels)
+        if self._order is None and isinstance(X, np.memmap) and y is not None:
+            self._order = np.unique(np.asarray(y)).tolist()  # the rows come in blocks, y does not
         return super().fit(X, y, sample_weight, groups, offset)
 
     def _fit_memory(
@@ -233,10 +236,12 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         offset: Array | None = None,
     ) -> Self:
         check_classification_targets(values)
-        there = np.unique(values[row_weights(sample_weight, X.shape[0]) > 0])
+        weight = row_weights(sample_weight, X.shape[0])
+        there = np.unique(values[weight > 0])
         self._set_classes(there if self._order is None else self._order, there)
-        numbers = self._read(values[np.isin(values, self.classes_)]).astype(int)
-        self._shares = np.bincount(numbers, minlength=len(self.classes_)).astype(float)
+        numbers = self._read(values[weight > 0]).astype(int)
+        shares: Array = np.bincount(numbers, weight[weight > 0], len(self.classes_))
+        self._shares = shares
         return super()._fit_memory(X, values, sample_weight, groups, offset)
 
     def _fit_rows(self, rows: RowSource) -> Self:
@@ -246,7 +251,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
                 "order."
             )
         self._set_classes(self._order, np.asarray(self._order))
-        self._shares = np.ones(len(self.classes_))
+        self._shares = np.ones(len(self.classes_))  # a start, which the passes correct
         return super()._fit_rows(rows)
 
     def _set_classes(self, order: Any, there: Array) -> None:
@@ -317,7 +322,8 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         labels : ndarray of shape (n,)
             The predicted labels.
         """
-        return self.classes_[np.argmax(self._probabilities(X, offset), axis=1)]
+        best = np.argmax(self._probabilities(X, offset), axis=1)
+        return self.classes_[best]
 
     @block_by_block
     def predict_proba(self, X: Matrix, offset: ArrayLike | None = None) -> Array:

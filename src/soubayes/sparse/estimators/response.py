@@ -226,6 +226,13 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
 class ResponseRegression(RegressorMixin, ResponseEstimator):
     """A response that is a number."""
 
+    _positive = False  # whether y must be above 0
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = self._positive
+        return tags
+
     @block_by_block
     def predict(
         self,

@@ -80,7 +80,7 @@ class Cuts:
             total = (vectors * np.maximum(values, 1e-8 * values[-1])) @ vectors.T
             factor = cho_factor(total)
             move = -cho_solve(factor, gradient + confidence * precision * q.mean)
-            move *= min(1.0, 2.0 / float(np.abs(move).max()))
+            move *= min(1.0, 2.0 / max(float(np.abs(move).max()), 1e-300))
             new = confidence * cho_solve(factor, np.eye(len(move)))
             change = np.abs(move).max() + np.abs(new - q.covariance).max()
             q = replace(q, mean=q.mean + move, covariance=0.5 * (new + new.T))
