@@ -42,7 +42,7 @@ X <- matrix(read("X", n * p), ncol = p); Z <- matrix(read("Z", m * p), ncol = p)
 y <- Surv(read("time", n), read("event", n))
 set.seed(1)
 fold <- sample(rep(1:10, length.out = n))
-for (alpha in c(1, 0.5, 0)) {
+for (alpha in as.numeric(strsplit(args[5], ",")[[1]])) {
   begin <- proc.time()[["user.self"]]
   fit <- cv.glmnet(X, y, family = "cox", alpha = alpha, foldid = fold)
   used <- proc.time()[["user.self"]] - begin
@@ -92,7 +92,7 @@ def folds(event, seed=0):
     return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(event, event))
 
 
-def peers(X, y, Z):
+def peers(X, y, Z, alphas="1,0.5,0"):
     """(name, predictors of Z, columns, seconds) of every peer."""
     with tempfile.TemporaryDirectory() as folder:
         where = Path(folder)
@@ -101,7 +101,8 @@ def peers(X, y, Z):
         (where / "event").write_bytes(y[0].astype(float).tobytes())
         (where / "time").write_bytes(np.asarray(y[1], float).tobytes())
         (where / "run.R").write_text(PEERS)
-        command = ["Rscript", str(where / "run.R"), folder, *map(str, (len(X), X.shape[1], len(Z)))]
+        size = map(str, (len(X), X.shape[1], len(Z)))
+        command = ["Rscript", str(where / "run.R"), folder, *size, alphas]
         out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         names = {"1": "lasso", "0.5": "elastic net", "0": "ridge"}
         for line in out.strip().splitlines():
@@ -227,7 +228,8 @@ def simulate(out, first, count):
 
 def lasso_support(X, y):
     """Columns of glmnet's lasso at lambda.min: its predictors of the unit vectors are not 0."""
-    lasso = next(iter(peers(X, y, np.vstack([np.zeros(X.shape[1]), np.eye(X.shape[1])]))))
+    units = np.vstack([np.zeros(X.shape[1]), np.eye(X.shape[1])])
+    lasso = next(iter(peers(X, y, units, "1")))
     return np.abs(lasso[1][1:] - lasso[1][0]) > 1e-12
 
 

@@ -286,3 +286,13 @@ def test_brier_score_of_the_kaplan_meier_curve_is_that_of_its_definition():
     share = np.array([(time > t).mean() for t in grid])
     np.testing.assert_allclose(alone, share * (1.0 - share), rtol=1e-12)
     assert model.integrated_brier_score(X, (event, time)) < found.max()
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_times_that_a_column_orders_give_finite_numbers():
+    """The partial likelihood has no maximum; what does not converge says so."""
+    X = np.random.default_rng(0).normal(size=(80, 4))
+    model = SoUCoxRegression().fit(X, (np.ones(80, bool), np.exp(-3.0 * X[:, 0]) + 1e-3))
+    assert np.isfinite(model.coef_).all()
+    assert model.coef_[0] > 1.0
+    assert model.score(X, (np.ones(80, bool), np.exp(-3.0 * X[:, 0]) + 1e-3)) > 0.99

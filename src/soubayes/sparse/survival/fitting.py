@@ -102,6 +102,7 @@ class SurvivalFamily(RowFamily):
         return found
 
 
+_FAR = 1e9  # nats
 # of the dense ends ``held`` is the prior variance of a log risk, all columns together
 SURVIVAL_DIAL = (
     DialPoint("ridge", "exponential", 1.0, 1.0),
@@ -135,6 +136,8 @@ class SurvivalCandidates(RowCandidates):
             for part, m, v in zip(mixture.components, means, variances, strict=True)
         ]
         zero = np.zeros(len(y))
+        # log risks of separated data may overflow: such a candidate is behind, not an error
+        density = np.nan_to_num(density, nan=-_FAR, neginf=-_FAR)
         whole = logsumexp(density, b=mixture.weights[:, None], axis=0)
         return HeldOut(whole, zero, zero, mixture.weights @ means)
 

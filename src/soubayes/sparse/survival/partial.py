@@ -23,6 +23,8 @@ from soubayes.sparse.survival.risk_sets import RiskSets
 
 Array = np.ndarray
 
+_LEAST = 1e-250  # of an exposure, relative to the largest risk
+
 
 class PartialLoss(NamedTuple):
     """V at known predictors, with what its derivatives follow from."""
@@ -39,12 +41,13 @@ class PartialLoss(NamedTuple):
         """V at these predictors."""
         top = float(eta.max())
         risk = sets.weight * np.exp(eta - top)
-        # rounding of a difference of sums must not lose a small risk set: it is never empty
-        least = np.finfo(float).tiny
-        exposure = np.maximum(sets.sums(risk) + sets.ghost * np.exp(-top), least)
+        exposure = sets.sums(risk) + sets.ghost * np.exp(-top)
+        lost = exposure < _LEAST  # a risk set is never empty: its log risks are too far below
+        exposure = np.where(lost, _LEAST, exposure)
         count = sets.count
         own = sets.weight * sets.y["event"]
         loss = float(count @ (np.log(exposure) + top) - own @ eta) + _constant(sets)
+        loss = np.inf if lost.any() else loss
         return cls(sets, loss, risk, exposure, risk * sets.spread(count / exposure), top)
 
     @property

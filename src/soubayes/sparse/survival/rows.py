@@ -31,7 +31,7 @@ from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
 Array = np.ndarray
 
 _FEW = 300  # columns up to which X'MX is formed, whatever the number of rows
-_JITTER = 1e-11  # of the largest diagonal entry: M has a null space, since only differences count
+_JITTER = 1e-11  # of the expected events: M has a null space, and is 0 where data are separated
 _ROUNDS = 40  # expansions at a point that is reported
 _LOOSE = 1e-5  # from this tolerance on a point is on the way
 _LOOSE_ROUNDS = 4  # expansions there
@@ -142,16 +142,18 @@ class SurvivalRows:
         best: RowFit | None = None
         falls: list[float] = []
         settled, halvings, value = False, 0, np.inf
+        most = PartialLoss.at(sets, np.zeros(len(self.X))).loss  # no minimum of J explains less
+        most += _LOOSE * abs(most)
         for _ in range(_ROUNDS if tight else _LOOSE_ROUNDS + _HALVINGS):
             fit = solve_from(at.rows, at.problem, model, here, limits, readmit)
             loss = self.loss(y, fit)
             new = fit.history[-1] - at.squares(fit) + loss
             enough = limits.tol * abs(new)
-            rises = not new <= before + enough or (here is None and loss > at.loss)
+            rises = not np.isfinite(new) or new > before + enough
+            rises = rises or loss > most
             if rises and halvings < _HALVINGS:
                 halvings += 1  # the expansion does not reach so far: one from closer by
-                part = 0.5**halvings
-                at = self.expand(sets, (1.0 - part) * place + part * self._mean(fit))
+                at = self._shorter(sets, place, self._mean(fit), 0.5**halvings)
                 continue
             if rises and best is not None:
                 break
@@ -198,13 +200,13 @@ class SurvivalRows:
         score = at.score
         gram = None
         if self._wide:
-            lower = _factor(at.second())
+            lower = _factor(at.second(), float(at.expected.max()))
             rows = lower.T @ X
             y = lower.T @ eta + solve_triangular(lower, score, lower=True)
             off = y - lower.T @ eta
         else:
             gram = at.curvature(X)
-            lower = _factor(gram)
+            lower = _factor(gram, float(at.expected.sum()))
             rows = np.ascontiguousarray(lower.T)
             off = solve_triangular(lower, X.T @ score, lower=True)
             y = lower.T @ mean + off
@@ -230,6 +232,15 @@ class SurvivalRows:
         """The predictors at the mean of a fit."""
         return self.X[:, fit.state.active] @ fit.state.mean
 
+    def _shorter(self, sets: RiskSets, near: Array, far: Array, part: float) -> Expansion:
+        """The expansion at a part of a step, or at less of it where the loss is not finite."""
+        for _ in range(60):
+            mean = near + part * (far - near)
+            if np.isfinite(PartialLoss.at(sets, self.X @ mean).loss):
+                break
+            part *= 0.25
+        return self.expand(sets, mean)
+
     def _mean(self, fit: RowFit | None) -> Array:
         """The coefficients of a fit; 0 without one."""
         mean = np.zeros(self.X.shape[1])
@@ -238,6 +249,6 @@ class SurvivalRows:
         return mean
 
 
-def _factor(matrix: Array) -> Array:
-    """The lower Cholesky factor of a matrix that may be singular."""
-    return cholesky(matrix, _JITTER * max(float(matrix.diagonal().max(initial=0.0)), 1e-300))
+def _factor(matrix: Array, size: float) -> Array:
+    """The lower Cholesky factor of a difference of matrices of this size; it may be singular."""
+    return cholesky(matrix, _JITTER * max(size, 1e-300))
