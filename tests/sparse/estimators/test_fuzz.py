@@ -225,7 +225,7 @@ def _check_finite(model, X, context):
         value = getattr(model, name)
         if not name.endswith("_") or not isinstance(value, float | np.ndarray):
             continue
-        if name in ("local_scale_", "classes_", "feature_names_in_"):
+        if name in ("local_scale_", "degrees_of_freedom_", "classes_", "feature_names_in_"):
             continue
         assert np.isfinite(value).all(), f"{context}: {name} = {value}"
     X = _held(X, "frame" if hasattr(model, "feature_names_in_") else "array")
