@@ -27,7 +27,8 @@ def faults(thing: Any, name: str) -> Iterator[str]:
         yield "no example that runs"
     yield from parameter_faults(thing, doc)
     if inspect.isclass(thing):
-        if not (doc["Parameters"] or doc["Attributes"]) and not issubclass(thing, Warning):
+        plain = issubclass(thing, Warning) or not inspect.signature(thing).parameters
+        if not (doc["Parameters"] or doc["Attributes"] or plain):
             yield "neither 'Parameters' nor 'Attributes'"
         for method_name, method in methods(thing):
             for fault in method_faults(method):

@@ -222,7 +222,15 @@ def made(name: str) -> list:
             kind(inclusion=True).fit(X, BINARY),
             kind(choice="path", confidence_coef="auto").fit(X, THREE),
         ],
-        "Supports": lambda: [one.supports_ for one in made("SoULinearRegression")],
+        "Supports": lambda: [
+            one.supports_
+            for one in (
+                *made("SoULinearRegression"),
+                soubayes.SoULinearRegression(
+                    choice="path", inclusion=True, feature_groups=["a", "a", "b", "c"]
+                ).fit(X, Y),
+            )
+        ],
         "SoUNormalMeans": lambda: [kind().fit(RNG.normal(size=(30, 3)))],
         "SoUGeneralizedRegression": lambda: [
             kind(Exponential(), inclusion=True).fit(X, np.exp(Y)),
@@ -294,7 +302,7 @@ ARGUMENTS = {
         ("predict", "predict_proba", "predict_log_proba", "decision_function", "uncertainty"), (X,)
     ),
     **dict.fromkeys(("sample_functions", "predict_interval"), (X,)),
-    **dict.fromkeys(("mean", "sd", "mean_se", "marginal"), ("mu",)),
+    **dict.fromkeys(("mean", "sd", "mean_se", "sd_se", "marginal"), ("mu",)),
     **dict.fromkeys(("value", "worst_case", "solve"), (act,)),
     **dict.fromkeys(("MixturePosterior.sample", "NestedPosterior.sample"), (3,)),
     **dict.fromkeys(("ExactPosterior.sample", "Reweighted.sample", "SoUPosterior.sample"), (3,)),
