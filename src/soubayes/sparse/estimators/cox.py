@@ -25,7 +25,7 @@ from soubayes.sparse.estimators.base import (
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.scales.base import ScalePrior
-from soubayes.sparse.survival.baseline import DRAWS, BaselineDraws
+from soubayes.sparse.survival.baseline import DRAWS, BaselineDraws, relative_risk
 from soubayes.sparse.survival.fitting import SurvivalCandidates, SurvivalFamily, with_hazard
 from soubayes.sparse.survival.measures import KaplanMeier, brier_scores, concordance
 from soubayes.sparse.survival.partial import PartialLoss
@@ -448,7 +448,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         drawn = [self._baseline.at(grid, s, drawn=True) for s in range(len(self.strata_))]
         columns: dict[Any, Array] = {}
         for rows in row_slices(X):
-            risk = np.exp((as_dense(X[rows]) - self._x_mean) @ coef.T)
+            risk = relative_risk((as_dense(X[rows]) - self._x_mean) @ coef.T)
             for i, each in zip(range(*rows.indices(X.shape[0])), risk, strict=True):
                 middle = of(expected[number[i]] * each).mean(axis=1)
                 if ends is None:

@@ -16,6 +16,11 @@ _CHUNK = 50  # draws at a time
 _MOST_TIMES = 1_000  # at which cumulative hazards are kept
 
 
+def relative_risk(eta: Array) -> Array:
+    """exp(eta), within what float64 can add up and divide by."""
+    return np.exp(np.clip(eta, -300.0, 300.0))
+
+
 @dataclass(frozen=True)
 class BaselineDraws:
     """Cumulative baseline hazards of draws of q(beta), at some times of every stratum.
@@ -38,7 +43,7 @@ class BaselineDraws:
         ends = [_last_of_each(sets.time[part]) for part in parts]
         sums: list[list[tuple[Array, Array]]] = [[] for _ in parts]
         for begin in range(0, eta.shape[1], _CHUNK):
-            risk = sets.weight[:, None] * np.exp(eta[:, begin : begin + _CHUNK])
+            risk = sets.weight[:, None] * relative_risk(eta[:, begin : begin + _CHUNK])
             exposure = sets.sums(risk) + sets.ghost
             expected = count / exposure
             drawn = rng.standard_gamma(np.broadcast_to(count / gamma, exposure.shape))
@@ -108,7 +113,7 @@ class PiecewiseHazard(RowLikelihood):
         factor = np.where(known, self.log_factor[np.where(known, flat["stratum"], 0)], 0.0)
         log_h = (self.log_hazard[place] + factor).reshape(y.shape)
         total = _exposures(self.edges, flat) @ np.exp(self.log_hazard) * np.exp(factor)
-        expected = np.exp(eta) * total.reshape(y.shape)
+        expected = relative_risk(eta) * total.reshape(y.shape)
         return expected - y["event"] * (log_h + eta), expected - y["event"], expected
 
     def predict(self, mean: Array, variance: Array) -> Array:

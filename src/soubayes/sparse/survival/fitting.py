@@ -25,7 +25,7 @@ from soubayes.sparse.glm.supports import settle
 from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.posterior import Component, SparsePoint
-from soubayes.sparse.survival.baseline import PiecewiseHazard
+from soubayes.sparse.survival.baseline import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior
 from soubayes.sparse.survival.rows import SurvivalRows
@@ -149,4 +149,4 @@ def with_hazard(part: Component, X: Any, x_mean: Array, y: Array, weight: Array)
         block = as_dense(X[rows]) - x_mean
         spread = part.inflation * part.posterior.spread(block)
         risk[rows] = block @ part.posterior.mean + 0.5 * spread
-    return replace(part, likelihood=PiecewiseHazard.of(y, weight, np.exp(risk)))
+    return replace(part, likelihood=PiecewiseHazard.of(y, weight, relative_risk(risk)))
