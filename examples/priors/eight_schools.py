@@ -30,7 +30,15 @@ def schools(effect, error):
 
 gammas = [0.1, 0.3, 1.0, 3.0, 10.0]  # these fits share one compiled program
 fits = [
-    fit(schools, EFFECT, ERROR, confidence={"theta": gamma}, guide="conditional", restarts=1)
+    fit(
+        schools,
+        EFFECT,
+        ERROR,
+        confidence={"theta": gamma},
+        guide="conditional",
+        restarts=1,
+        polish=0,
+    )
     for gamma in gammas
 ]
 rows = {

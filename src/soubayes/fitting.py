@@ -251,7 +251,7 @@ def _dial(fitted: Fitted) -> list[dict[str, str]]:
 
 
 def _path_figure(fitted: Fitted) -> Any:
-    """The path of the coefficients, a panel a class where there are several."""
+    """The path of the coefficients, a panel for each class where there are several."""
     from soubayes import plot_path
 
     titles = {0: ""}

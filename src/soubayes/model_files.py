@@ -164,7 +164,7 @@ def load_model(path: File) -> Estimator:
 
     Notes
     -----
-    Loading runs no code of the file, so that files of others can be read.
+    Loading runs no code of the file, so files of others can be read.
 
     Examples
     --------
@@ -356,13 +356,13 @@ class _Reader:
     def scalar(self, content: Any) -> Any:
         value = self.node(content)
         if not isinstance(value, np.ndarray) or value.ndim:
-            raise ValueError("it holds a scalar that is no array of dimension 0")
+            raise ValueError("it holds a scalar that is not an array of dimension 0")
         return value[()]
 
     def span(self, content: Any) -> slice:
         ends = self.nodes(content)
         if not all(end is None or type(end) in (int, str) for end in ends):
-            raise ValueError("it holds a slice whose ends are no numbers")
+            raise ValueError("it holds a slice whose ends are not numbers")
         return slice(*ends)
 
     def copied(self, *arrays: np.ndarray) -> None:
@@ -385,7 +385,7 @@ class _Reader:
         columns = self.nodes(parts)
         self.copied(*columns)
         if not all(type(name) is str for name in names):
-            raise ValueError("it holds a table whose names are no text")
+            raise ValueError("it holds a table whose names are not text")
         if len(columns) == 1 and columns[0].ndim == 2:
             return pd.DataFrame(columns[0], columns=names)
         found = [x.tolist() if x.dtype == object else x for x in columns]  # text, as it was made
@@ -411,7 +411,7 @@ class _Reader:
         if name != "MT19937" or key.dtype != np.uint32 or key.shape != (_TWISTER,):
             raise ValueError("it holds a random state of another kind")
         if type(gauss) is not float:
-            raise ValueError("it holds a random state whose last draw is no number")
+            raise ValueError("it holds a random state whose last draw is not a number")
         generator = np.random.RandomState(0)
         where = _whole(place, _TWISTER), _whole(has_gauss, 1)  # NumPy does not check them
         generator.set_state((name, key, *where, gauss))

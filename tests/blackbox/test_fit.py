@@ -184,10 +184,10 @@ def test_an_interrupt_is_raised_from_every_phase(located, monkeypatch, stage):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"value": np.nan}, "the value of the result is nan"),
-        ({"value": -1e214}, "the value of the result is -1e\\+214"),
-        ({"value_se": INF}, "the value_se of the result is inf"),
-        ({"expected_loss": -INF}, "the loss of the result is -inf"),
+        ({"value": np.nan}, "value is nan: the objective has no finite minimum"),
+        ({"value": -1e214}, "value is -1e\\+214"),
+        ({"value_se": INF}, "value_se is inf"),
+        ({"expected_loss": -INF}, "loss is -inf"),
         ({"kl": {"mu": INF}}, "the KL of 'mu' is inf"),
         ({"draws": {"mu": np.array([0.0, INF])}}, "50.0% of the draws of 'mu' are not finite"),
     ],
@@ -208,13 +208,13 @@ def test_a_negative_kl_is_an_error():
     with pytest.raises(ValueError, match=r"KL of 'mu' is -4.* never negative"):
         fit(location, Y, guide=guide, restarts=1, steps=100)
     minus = lambda q, prior, key: -Renyi(0.5)(q, prior, key)  # noqa: E731
-    with pytest.raises(ValueError, match=r"KL of 'mu' is -.* is no divergence"):
+    with pytest.raises(ValueError, match=r"KL of 'mu' is -.* is not a divergence"):
         fit(location, Y, divergence={"mu": minus}, restarts=1, steps=100)
 
 
 def test_a_standard_error_that_overflows_is_an_error():
     steep = lambda values, y: 1e170 * jnp.abs(values["mu"])  # noqa: E731
-    with pytest.raises(ValueError, match="of the result is"):
+    with pytest.raises(ValueError, match="no finite minimum"):
         fit(prior_only, Y, loss=steep, restarts=1, steps=100)
 
 

@@ -172,7 +172,7 @@ def test_one_shot_iterators():
         SoULinearRegression(choice="path").fit(X, y),
         SoULinearRegression(choice="path").fit(iter(_cut(X, y))),
     )
-    with pytest.raises(TypeError, match="walked only once"):
+    with pytest.raises(TypeError, match="iterated only once"):
         SoULogisticRegression(confidence_coef=1.0).fit(iter(_cut(X, labels)))
 
 

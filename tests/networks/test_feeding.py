@@ -153,8 +153,8 @@ from soubayes import SoUNetRegressor
 def anonymous():
     status = open("/proc/self/status").read()
     return int(re.search(r"RssAnon:\\s+(\\d+) kB", status).group(1)) / 1024
-X = np.memmap(sys.argv[1], dtype=np.float64, mode="r", shape=(100_000, 500))
-y = np.sin(np.arange(100_000.0))
+X = np.memmap(sys.argv[1], dtype=np.float64, mode="r", shape=(150_000, 500))
+y = np.sin(np.arange(150_000.0))
 settings = dict(hidden=(2,), epochs=1, batch_size=5000, random_state=0, scale_inputs=None,
                 confidence_weights=1.0)
 SoUNetRegressor(**settings).fit(np.asarray(X[:16_777]), y[:16_777])
@@ -173,10 +173,10 @@ print(peak[0] - before)
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
 def test_a_memory_map_is_not_copied(tmp_path):
-    """0.4 GB on disk (a sparse file), 0.2 GB as float32, read in chunks of 32 MB."""
+    """0.6 GB on disk (a sparse file), 0.3 GB as float32, read in chunks of 32 MB."""
     path = tmp_path / "X"
     with open(path, "wb") as file:
-        file.truncate(100_000 * 500 * 8)
+        file.truncate(150_000 * 500 * 8)
     done = subprocess.run(
         [sys.executable, "-c", _MAPPED, str(path)],
         env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
@@ -184,7 +184,7 @@ def test_a_memory_map_is_not_copied(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 200
+    assert float(done.stdout) < 260  # MB; several chunks are on their way on a busy machine
 
 
 def test_masked_values_are_refused():

@@ -82,7 +82,7 @@ def model_blocks(
     """Block names in the order of the model, and the block of every latent site.
 
     What `LocScaleReparam` draws in the place of a site is a block under the name of that site:
-    given the earlier blocks one is a function of the other, so that their KLs are the same.
+    given the earlier blocks one is a function of the other, so their KLs are the same.
     """
     latent = _latent(model_trace)
     if not latent:

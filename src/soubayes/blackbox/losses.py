@@ -193,7 +193,7 @@ def hinge_loss(prediction: ArrayLike, target: ArrayLike) -> jax.Array:
 
     Notes
     -----
-    :math:`\max(0, 1 - yf)` [1]_. It is no log likelihood; use it in ``loss`` of :func:`fit`.
+    :math:`\max(0, 1 - yf)` [1]_. It is not a log likelihood; use it in ``loss`` of :func:`fit`.
 
     References
     ----------

@@ -29,7 +29,7 @@ class MixturePosterior(WeightedDraws):
 
     Notes
     -----
-    A mixture minimises no J, so that value and KLs belong to its components. A variance is the one
+    A mixture does not minimise J, so value and KLs belong to its components. A variance is the one
     within the components plus the one between their means. The weights are powers of what the
     components give to held-out rows, as in [1]_.
 

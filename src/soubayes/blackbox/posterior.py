@@ -44,9 +44,9 @@ class DrawnPosterior(ABC):
         for name, number in numbers.items():
             if not abs(number) < ABSURD:
                 raise ValueError(
-                    f"the {name} of the result is {number}, which is no answer: the objective has "
-                    "no minimum here, or the data or priors are far out of scale. Rescale the "
-                    "data, and check that the loss is bounded below."
+                    f"{name} is {number}: the objective has no finite minimum, or the data or "
+                    "priors are far out of scale. Rescale the data, and check that the loss is "
+                    "bounded below."
                 )
         for block, kl in self.kl.items():
             if not np.isfinite(kl) and self.confidence[block] != 0:
@@ -435,7 +435,7 @@ def evaluate(
             raise ValueError(
                 f"the KL of {block!r} is {means[block]:.3g} ± {error:.1g}, and a KL is never "
                 "negative: the guide's draws do not come from its density, or what replaces the "
-                "KL is no divergence. A block whose guide is a Delta needs the confidence 0."
+                "KL is not a divergence. A block whose guide is a Delta needs the confidence 0."
             )
     fixed = {
         b: float("inf") if gammas[b] == 0 else 0.0
@@ -500,7 +500,7 @@ def pointwise(
 ) -> dict[str, np.ndarray]:
     """The log density of each observation at every draw, one for each row of an event.
 
-    Factors are no observations, and are left out.
+    Factors are not observations and are left out.
     """
 
     def one(values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Where rows come from when they do not fit in memory: blocks of (X, y, weight), walked again.
+"""Where rows come from when they do not fit in memory: blocks of (X, y, weight), read again.
 
 A source has one verb, ``reduce``: a function of every block, merged two results at a time. Only
 results travel: on Dask the function runs where the block is, and results are merged in a tree.
@@ -45,7 +45,7 @@ class RowSource(Protocol):
 
     @property
     def once(self) -> bool:
-        """Whether it can be walked only once."""
+        """Whether it can be iterated only once."""
 
     def reduce(self, work: Callable[[RowBlock], Any], merge: Callable[[Any, Any], Any]) -> Any:
         """``work`` of every block, merged."""
@@ -79,10 +79,10 @@ def as_rows(X: Any, y: Any, sample_weight: Any) -> RowSource | None:
 
 
 def walked_again(rows: RowSource, estimator: str) -> None:
-    """Refuse blocks that can be walked only once, where every step of a solver walks them."""
+    """Refuse blocks that can be iterated only once, where every step of a solver reads them."""
     if rows.once:
         raise TypeError(
-            f"fit was given blocks that can be walked only once, but {estimator} walks them at "
+            f"fit was given blocks that can be iterated only once, but {estimator} reads them at "
             "every step. Pass a list, an object whose __iter__ starts anew, or a function without "
             "arguments that returns an iterator."
         )
@@ -174,7 +174,7 @@ def check_weights(weight: Array) -> None:
         raise ValueError(
             f"sample_weight has positive entries from {low:.2g} to {high:.2g}, but they must lie "
             f"between {_LEAST_WEIGHT:.0e} and {_MOST_WEIGHT:.0e} and the largest may be at "
-            f"most {_MOST_RATIO:.0e} times the smallest; give the least rows the weight 0."
+            f"most {_MOST_RATIO:.0e} times the smallest; set the smallest weights to 0."
         )
 
 
@@ -214,7 +214,7 @@ class WalkedRows(NamedTuple):
                 part = work(block)
                 total = part if total is None else merge(total, part)
         if total is None:
-            raise ValueError("there are no rows: the source is empty, or was walked before.")
+            raise ValueError("there are no rows: the source is empty, or was read before.")
         return total
 
 
@@ -243,7 +243,7 @@ class DelayedRows(NamedTuple):
 
 
 def _limits() -> dict[str, str]:
-    """What is sent grows with the square of the columns in use; that is no mistake.
+    """What is sent grows with the square of the columns in use; this is intended.
 
     Only a cluster warns of it, and only `distributed` sends to one. Before that is imported its
     part of the configuration must not be touched: a key set too early is taken out afterwards

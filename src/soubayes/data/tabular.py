@@ -451,7 +451,7 @@ def _as_text(column: Any) -> Any:
 
 
 def no_column(name: str, columns: list[str]) -> str:
-    """The message for a name that is no column, with the one that may be meant."""
+    """The message for a name that is not a column, with the one that may be meant."""
     close = get_close_matches(name, columns, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"there are {_quoted(columns[:20])}."
     return f"no column {name!r}: {hint}"

@@ -379,7 +379,7 @@ def surprise(draws: Draws, block: str) -> float:
         return 1.0
     density = draws.log_prior[block] + draws.log_jacobian[block]
     own = draws.values[block]
-    # what earlier blocks do to the density of this one is no surprise about it
+    # what earlier blocks do to the density of this one is not a conflict with its prior
     earlier = [
         draws.values[name]
         for name in draws.names[: draws.names.index(block)]

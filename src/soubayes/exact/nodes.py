@@ -376,7 +376,7 @@ def called(
 
 
 def check_elementwise(model: Model, stages: Sequence[Stage], medians: Sequence[np.ndarray]) -> None:
-    """A loss that sums over its points instead of over data gives different answers in company."""
+    """Refuse a loss that sums over its points: it differs for a batch and point by point."""
     points = [
         np.concatenate([m, m, m, m + 0.25 * i if m.dtype.kind == "f" else m])
         for i, m in enumerate(medians, 1)

@@ -262,7 +262,7 @@ class Coordinate:
         return 0.0
 
     def line(self, theta: np.ndarray) -> np.ndarray:
-        """y of theta, one a row."""
+        """y of theta, one for each row."""
         with np.errstate(all="ignore"):
             match self.bounded:
                 case (True, True):

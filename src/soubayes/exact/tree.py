@@ -1,7 +1,7 @@
 """The backward recursion of Theorem 1 on a tree of nodes: the one law behind every exact result.
 
-A tree is a list of levels, one a stage. A level's nodes are flat arrays sorted by parent, so that a
-conditional is a run of neighbours and every step is a segmented reduction.
+A tree is a list of levels, one for each stage. A level's nodes are flat arrays sorted by parent:
+a conditional is a run of neighbours, and every step is a segmented reduction.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ class Solution(NamedTuple):
 
     value: float
     expected_loss: float
-    kl: list[float]  # one a stage, in nats
+    kl: list[float]  # one for each stage, in nats
     values: list[np.ndarray]  # V_k at the nodes of every level
     log_conditional: list[np.ndarray]  # log q_k(node | parent)
     probability: list[np.ndarray]  # q(theta_<=k) of every node

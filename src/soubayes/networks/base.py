@@ -51,7 +51,7 @@ class BaseNet(FittedNet, Intake):
         Parameters
         ----------
         X : array-like, memory map or iterable of batches
-            The rows. An iterable of ``(X, y)`` or ``(X, y, weight)`` batches is walked once to
+            The rows. An iterable of ``(X, y)`` or ``(X, y, weight)`` batches is read once to
             learn sizes and scales, and then once for every epoch. Memory maps are read in chunks.
         y : array-like, optional
             The targets. Left out for an iterable of batches.

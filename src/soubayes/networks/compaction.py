@@ -70,7 +70,7 @@ def information_skipped(layer: Layer, units: int) -> np.ndarray:
 def information_read(layer: Layer, channels: int) -> np.ndarray:
     """KL in nats, at the best scale, of what a convolution knows about every channel it reads.
 
-    A channel that nobody reads can keep what its own weights know for many epochs: its scale falls,
+    An unused channel may keep informative weights for many epochs: its scale falls,
     and with it the gradient.
     """
     mean, log_sd = (

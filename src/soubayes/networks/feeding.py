@@ -1,7 +1,7 @@
 """Data as chunks: arrays in memory, memory maps, iterables of batches; their scaling and devices.
 
-A source is walked once to learn its size and scale (`survey`) and then once an epoch. A chunk is
-rows of X, of y and their weights, which one compiled scan goes through in minibatches. An array
+A source is read once to learn its size and scale (`survey`) and then once for each epoch. A chunk
+is rows of X, of y and their weights, which one compiled scan goes through in minibatches. An array
 that fits is a single chunk that stays on the device; nothing else is ever held whole.
 """
 
@@ -153,7 +153,7 @@ class ArraySource:
 
 @dataclass
 class BatchSource:
-    """An iterable of batches, (X, y) or (X, y, weight), that can be walked again every epoch."""
+    """Batches, (X, y) or (X, y, weight), that can be iterated again for every epoch."""
 
     batches: Iterable[tuple[Any, ...]]
     every: int | None = None  # so many rows after each other give one that is held out
@@ -161,8 +161,8 @@ class BatchSource:
     def __post_init__(self) -> None:
         if iter(self.batches) is self.batches:
             raise TypeError(
-                f"fit was given a {type(self.batches).__name__}, which can be walked only once, "
-                "but every epoch walks the batches again. Pass a list or an object whose __iter__ "
+                f"fit was given a {type(self.batches).__name__}, which can be iterated only once, "
+                "but every epoch reads the batches again. Pass a list or an object whose __iter__ "
                 "starts anew."
             )
 

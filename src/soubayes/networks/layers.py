@@ -147,10 +147,11 @@ def forward(spec: Spec, inputs: Any, x: Any, do: Operations) -> Any:
 class Drawn:
     """The operations of training: draws of the posterior, given `draw_noise`'s numbers.
 
-    Dense layers have one draw a row by the local reparametrisation, that is pre-activations are
-    drawn instead of weights: given its scale, h . beta_k is normal with mean h . m_k and variance
+    Dense layers have one draw for each row by the local reparametrisation: pre-activations are
+    drawn instead of weights. Given its scale, h . beta_k is normal with mean h . m_k and variance
     h^2 . s_k^2. A convolution uses its weights at many places, whose pre-activations are not
-    independent: its weights are drawn. Weights of convolutions and scales are drawn once a call.
+    independent: its weights are drawn. Weights of convolutions and scales are drawn once in each
+    call.
     """
 
     def __init__(self, spec: Spec, layers: list[Layer], drawn: tuple[jax.Array, jax.Array]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of finished runs as compressed parquet tables, one an experiment, small enough to keep."""
+"""Rows of finished runs as compressed parquet tables, one for each experiment."""
 
 import hashlib
 import os

@@ -112,7 +112,7 @@ def _trained(X: Any, y: Any, sizes: tuple[int, ...], seed: int, epochs: int | No
 
 
 def _quietly(net: Any, X: Any, y: Any) -> Any:
-    """Fit; that a given number of epochs was reached is no news."""
+    """Fit; that a given number of epochs was reached is not reported."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return net.fit(X, y)

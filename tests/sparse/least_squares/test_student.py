@@ -240,7 +240,7 @@ def test_blocks_of_rows_are_read_again():
     np.testing.assert_allclose(stream.coef_, arrays.coef_, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(stream.degrees_of_freedom_, arrays.degrees_of_freedom_, rtol=1e-8)
     assert arrays.degrees_of_freedom_ == pytest.approx(3.0, abs=0.4)
-    with pytest.raises(TypeError, match="walked only once"):
+    with pytest.raises(TypeError, match="iterated only once"):
         SoULinearRegression(noise="student").fit(iter(blocks))
 
 
