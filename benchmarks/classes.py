@@ -41,19 +41,23 @@ TABLES = {
 }
 R = """
 suppressMessages(library(glmnet))
-given <- commandArgs(TRUE); folder <- given[1]; alpha <- as.numeric(given[2])
+folder <- commandArgs(TRUE)[1]
 X <- as.matrix(read.csv(file.path(folder, "X.csv"), header=FALSE))
 y <- factor(scan(file.path(folder, "y.csv"), quiet=TRUE))
 new <- as.matrix(read.csv(file.path(folder, "new.csv"), header=FALSE))
-set.seed(1)
-start <- proc.time()
-fit <- suppressWarnings(cv.glmnet(X, y, family="multinomial", alpha=alpha))
-seconds <- sum((proc.time() - start)[1:2])
-p <- predict(fit, new, s="lambda.min", type="response")[, , 1]
-write.table(p, file.path(folder, "p.csv"), sep=",", row.names=FALSE, col.names=FALSE)
-beta <- sapply(coef(fit, s="lambda.min"), function(b) as.numeric(b != 0)[-1])
-write.table(beta, file.path(folder, "kept.csv"), sep=",", row.names=FALSE, col.names=FALSE)
-cat(seconds, file=file.path(folder, "seconds"))
+save <- function(x, name) {
+  write.table(x, file.path(folder, name), sep=",", row.names=FALSE, col.names=FALSE)
+}
+for (alpha in c(1, 0.5, 0)) {
+  set.seed(1)
+  start <- proc.time()
+  fit <- suppressWarnings(cv.glmnet(X, y, family="multinomial", alpha=alpha))
+  save(sum((proc.time() - start)[1:2]), paste0("seconds", alpha))
+  p <- predict(fit, new, s="lambda.min", type="response")
+  save(matrix(p, nrow(new)), paste0("p", alpha))
+  kept <- sapply(coef(fit, s="lambda.min"), function(b) as.numeric(b != 0)[-1])
+  save(kept, paste0("kept", alpha))
+}
 """
 
 
@@ -73,19 +77,23 @@ def tables() -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         yield name, X[some], y[some]
 
 
-def glmnet(X: np.ndarray, y: np.ndarray, new: np.ndarray, alpha: float) -> dict[str, Any]:
-    """Probabilities of new rows, kept columns, and seconds."""
+def glmnet(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Of every penalty: probabilities of new rows, kept columns, and seconds."""
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         for name, values in (("X", X), ("y", y), ("new", new)):
             np.savetxt(here / f"{name}.csv", values, delimiter=",")
         (here / "fit.R").write_text(R)
-        run = ["Rscript", str(here / "fit.R"), folder, str(alpha)]
-        subprocess.run(run, check=True, capture_output=True)
-        p = np.loadtxt(here / "p.csv", delimiter=",")
-        kept = np.loadtxt(here / "kept.csv", delimiter=",").reshape(X.shape[1], -1).any(axis=1)
-        seconds = float((here / "seconds").read_text())
-    return {"p": p, "kept": kept, "seconds": seconds}
+        subprocess.run(["Rscript", str(here / "fit.R"), folder], check=True, capture_output=True)
+        for name, alpha in PENALTIES.items():
+            p, kept, seconds = (
+                np.loadtxt(here / f"{what}{alpha:g}", delimiter=",")
+                for what in ("p", "kept", "seconds")
+            )
+            kept = kept.reshape(X.shape[1], -1).any(axis=1)
+            found[name] = {"p": p.reshape(len(new), -1), "kept": kept, "seconds": float(seconds)}
+    return found
 
 
 def ours(X: np.ndarray, y: np.ndarray, new: np.ndarray, kind: str) -> dict[str, Any]:
@@ -96,32 +104,32 @@ def ours(X: np.ndarray, y: np.ndarray, new: np.ndarray, kind: str) -> dict[str, 
     return {"p": model.predict_proba(new), "kept": kept, "seconds": seconds, "model": model}
 
 
-def fit(method: str, X: np.ndarray, y: np.ndarray, new: np.ndarray) -> dict[str, Any]:
-    return glmnet(X, y, new, PENALTIES[method]) if method in PENALTIES else ours(X, y, new, method)
-
-
-METHODS = ("multinomial", "ovr", *PENALTIES)
+def fits(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> dict[str, dict[str, Any]]:
+    """Of every method."""
+    return {kind: ours(X, y, new, kind) for kind in ("multinomial", "ovr")} | glmnet(X, y, new)
 
 
 def run_tables(out: Path) -> None:
-    done = {(row["set"], row["method"], row["split"]) for row in read(out)}
-    for name, X, y in tables():
-        splits = StratifiedKFold(5, shuffle=True, random_state=SEED).split(X, y)
-        for k, (train, test) in enumerate(splits):
-            for method in METHODS:
-                if (name, method, k) not in done:
-                    found = fit(method, X[train], y[train], X[test])
-                    p = np.maximum(found["p"][np.arange(len(test)), y[test]], 1e-15)
-                    row = {"set": name, "method": method, "split": k, "rows": len(y)}
-                    row |= {"loss": float(-np.log(p).sum()), "count": len(test)}
-                    row |= {"columns": int(found["kept"].sum()), "seconds": found["seconds"]}
-                    write(out, row)
-        print(name, X.shape, flush=True)
+    done = {(row["set"], row["split"]) for row in read(out)}
+    for k in range(5):
+        for name, X, y in tables():
+            if (name, k) in done:
+                continue
+            train, test = list(StratifiedKFold(5, shuffle=True, random_state=SEED).split(X, y))[k]
+            rows = []
+            for method, found in fits(X[train], y[train], X[test]).items():
+                p = np.maximum(found["p"][np.arange(len(test)), y[test]], 1e-15)
+                row = {"set": name, "method": method, "split": k, "rows": len(y)}
+                row |= {"loss": float(-np.log(p).sum()), "count": len(test)}
+                row |= {"columns": int(found["kept"].sum()), "seconds": found["seconds"]}
+                rows.append(row)
+            write(out, rows)
+            print(k, name, X.shape, flush=True)
 
 
 def run_simulated(out: Path, sets: int = 20) -> None:
     """Signals are contrasts: coefficients that sum to 0 over the classes."""
-    done = {(row["set"], row["method"], row["split"]) for row in read(out)}
+    done = {row["split"] for row in read(out) if row["set"] == "simulated"}
     for seed in range(SEED, SEED + sets):
         rng = np.random.default_rng(seed)
         X, beta = rng.normal(size=(300, 100)), np.zeros((100, 3))
@@ -130,20 +138,19 @@ def run_simulated(out: Path, sets: int = 20) -> None:
         beta[:10] *= 1.2 / np.sqrt(np.square(beta[:10]).mean(axis=1, keepdims=True))
         gumbel = rng.gumbel(size=(300, 3))
         y = np.argmax(X @ beta + gumbel, axis=1)
-        for method in METHODS:
-            if ("simulated", method, seed) in done:
-                continue
-            found = fit(method, X, y, X[:1])
+        if seed in done:
+            continue
+        rows = []
+        for method, found in fits(X, y, X[:2]).items():
             hits = int(found["kept"][:10].sum())
             row = {"set": "simulated", "method": method, "split": seed}
             row |= {"f1": 2.0 * hits / (10 + int(found["kept"].sum())), "seconds": found["seconds"]}
             if method == "multinomial":
                 row |= covered(found["model"], beta, found["kept"])
-                row |= {
-                    f"sparse {k}": v
-                    for k, v in covered(found["model"].sparse_, beta, found["kept"]).items()
-                }
-            write(out, row)
+                alone = covered(found["model"].sparse_, beta, found["kept"])
+                row |= {f"sparse {key}": value for key, value in alone.items()}
+            rows.append(row)
+        write(out, rows)
 
 
 def covered(model: SoULogisticRegression, beta: np.ndarray, kept: np.ndarray) -> dict[str, Any]:
@@ -159,9 +166,9 @@ def read(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
-def write(out: Path, row: dict[str, Any]) -> None:
+def write(out: Path, rows: list[dict[str, Any]]) -> None:
     with out.open("a") as file:
-        file.write(json.dumps(row) + "\n")
+        file.write("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def report(rows: list[dict[str, Any]]) -> None:

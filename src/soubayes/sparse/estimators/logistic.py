@@ -58,8 +58,9 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     r"""Sparse Bayesian logistic regression with a confidence for every source of uncertainty.
 
     Columns that do not matter are dropped, and probabilities average over the posterior. By default
-    the confidences are chosen by prediction. Several classes are fitted one against the rest.
-    Columns are standardised inside; coefficients are reported in the units of X.
+    the confidences are chosen by prediction. Several classes are fitted one against the rest, or as
+    one softmax model (``multi_class``). Columns are standardised inside; coefficients are reported
+    in the units of X.
 
     Parameters
     ----------
@@ -398,7 +399,7 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         Returns
         -------
         log_odds : ndarray of shape (n,) or (n, n_classes)
-            One against the rest for several classes.
+            Of each class against the rest for several classes.
         """
         odds = self._log_odds(self._checked(X))
         return odds[:, 0] if self._single else odds
@@ -442,7 +443,8 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         Notes
         -----
         The average :math:`E_q[\sigma(\alpha + x'\beta)]` is computed with a mixture of eight
-        probits, with an error below 3e-9. Several classes are normalised to sum to 1. When the
+        probits, with an error below 3e-9. Several classes are normalised to sum to 1; those of one
+        softmax model are averaged over fixed nodes and sum to 1 by themselves. When the
         confidences were chosen by prediction, the probabilities are those of the mixture,
         recalibrated on held-out rows.
         """
