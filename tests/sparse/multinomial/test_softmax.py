@@ -63,18 +63,24 @@ def test_derivatives_of_the_mean_are_finite_differences(c):
         up, down = one.terms(mean + step, root, y), one.terms(mean - step, root, y)
         np.testing.assert_allclose(-terms.score[:, a], (up.loss - down.loss) / (2 * h), atol=1e-8)
         slope = (down.score - up.score) / (2 * h)
-        np.testing.assert_allclose(terms.information[:, a], slope, atol=1e-7)
+        np.testing.assert_allclose(terms.curvature[:, a], slope, atol=1e-7)
 
 
-@pytest.mark.parametrize(("c", "tolerance"), [(2, 1e-5), (3, 1e-3), (4, 1e-2)])
-def test_the_information_is_twice_the_slope_in_the_covariance(c, tolerance):
+@pytest.mark.parametrize("c", [2, 3, 4])
+def test_the_information_is_twice_the_slope_in_the_covariance(c):
     mean, root, y = normal(c)
-    V, one, h = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(c - 1), Softmax(c), 1e-4
+    V, one, h = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(c - 1), Softmax(c), 1e-5
     terms = one.terms(mean, spread_root(V), y)
+    np.testing.assert_allclose(terms.information, terms.curvature, atol=0.03)  # error of the rule
     for a in range(c - 1):
-        step = h * np.diag(np.eye(c - 1)[a])
-        up, down = (one.terms(mean, spread_root(V + s * step), y).loss for s in (1.0, -1.0))
-        np.testing.assert_allclose(terms.information[:, a, a], (up - down) / h, atol=tolerance)
+        for b in range(a + 1):
+            step = np.zeros((c - 1, c - 1))
+            step[a, b] = step[b, a] = h
+            up, down = (one.terms(mean, spread_root(V + s * step), y).loss for s in (1.0, -1.0))
+            twice = 1.0 if a == b else 2.0
+            np.testing.assert_allclose(
+                twice * terms.information[:, a, b], (up - down) / h, atol=1e-6
+            )
 
 
 def test_two_classes_are_the_logistic_loss_of_their_contrast():
@@ -114,7 +120,7 @@ def test_a_pass_has_the_derivatives_of_the_expected_loss():
         up, down = problem.sweep(mean + step, root), problem.sweep(mean - step, root)
         assert -at.score[i] == pytest.approx((up.loss - down.loss) / (2 * h), abs=1e-5)
         np.testing.assert_allclose(at.curvature[i], (down.score - up.score) / (2 * h), atol=1e-5)
-    assert at.information is at.curvature
+    np.testing.assert_allclose(at.information, at.curvature, atol=0.02)
     loss, slope = problem.plug_in(mean)
     sure = problem.sweep(mean, np.zeros((6, 6)))
     assert loss == pytest.approx(sure.loss, rel=1e-8)

@@ -74,18 +74,17 @@ class ClassProblem(NamedTuple):
         k = X.shape[1]
         loss, score = 0.0, np.zeros((k, d))
         H = np.zeros((k, d, k, d))
+        W = np.zeros((k, d, k, d))
+        alike = not self.likelihood.consistent
         for rows, means, roots in self._predictors(X, mean, root):
             terms, weight = self.likelihood.terms(means, roots, self.y[rows]), self.weight[rows]
             loss += float(weight @ terms.loss)
             score += X[rows].T @ (weight[:, None] * terms.score)
-            for a in range(d):
-                for b in range(a + 1):
-                    own = X[rows].T @ (X[rows] * (weight * terms.information[:, a, b])[:, None])
-                    H[:, a, :, b] += own
-                    if a != b:
-                        H[:, b, :, a] += own
+            _add_grams(H, X[rows], weight[:, None, None] * terms.information)
+            if curvature and not alike:
+                _add_grams(W, X[rows], weight[:, None, None] * terms.curvature)
         square = H.reshape(k * d, k * d)
-        return Pass(loss, score.ravel(), square, square)
+        return Pass(loss, score.ravel(), square, square if alike else W.reshape(k * d, k * d))
 
     def plug_in(self, mean: Array) -> tuple[float, Array]:
         """The loss at known coefficients, and its gradient."""
@@ -120,3 +119,13 @@ class ClassProblem(NamedTuple):
             rows = slice(begin, min(begin + step, n))
             T = np.stack([X[rows] @ root[a::d] for a in range(d)], axis=1)  # (rows, d, k d)
             yield rows, X[rows] @ M, spread_root(T @ T.transpose(0, 2, 1))
+
+
+def _add_grams(total: Array, X: Array, B: Array) -> None:
+    """Add X' diag(B_ab) X for every pair of coordinates to a (k, d, k, d) array."""
+    for a in range(B.shape[1]):
+        for b in range(a + 1):
+            own = X.T @ (X * B[:, a, b][:, None])
+            total[:, a, :, b] += own
+            if a != b:
+                total[:, b, :, a] += own

@@ -20,6 +20,7 @@ Array = np.ndarray
 PRODUCT_NODES = {1: (40, 12), 2: (20, 6), 3: (9, 4)}
 OTHER_NODES = (128, 64)
 LEAST_WEIGHT = (1e-11, 1e-4)  # of a node that is kept
+LEAST_SPREAD = 1e-8  # variance of a coordinate below which the rule has no error
 LEAST_VARIANCE = 1e-12  # relative: the Cholesky factor of a singular covariance
 
 
@@ -68,7 +69,8 @@ class ClassTerms(NamedTuple):
 
     loss: Array  # (n,)
     score: Array  # (n, d) minus its slope in the means
-    information: Array  # (n, d, d) its second derivative: twice the slope in the covariance
+    information: Array  # (n, d, d) twice its slope in the covariance
+    curvature: Array  # (n, d, d) its second derivative in the means; the same for exact averages
 
 
 class Softmax:
@@ -82,6 +84,7 @@ class Softmax:
     def __init__(self, classes: int, coarse: bool = False) -> None:
         self.classes, self.basis = classes, class_basis(classes)
         self.nodes = normal_nodes(classes - 1, coarse)
+        self.consistent = not coarse and classes - 1 in PRODUCT_NODES
 
     @property
     def size(self) -> int:
@@ -107,8 +110,30 @@ class Softmax:
         weighted = share * weights
         first = weighted.sum(axis=2)
         second = weighted @ share.transpose(0, 2, 1)
-        information = A.T @ ((first[:, :, None] * A) - second @ A)
-        return ClassTerms(loss, A[y] - first @ A, information)
+        curvature = A.T @ ((first[:, :, None] * A) - second @ A)
+        information = curvature
+        if self.consistent and root.ndim == 3:
+            information = self._covariance_slope(weighted, root, curvature)
+        return ClassTerms(loss, A[y] - first @ A, information, curvature)
+
+    def _covariance_slope(self, weighted: Array, root: Array, curvature: Array) -> Array:
+        """Twice the derivative in V = LL' of the sum over the nodes itself.
+
+        With dL = sum_s w_s g_s z_s' it is L^-T Phi(L'dL) L^-1, Phi the lower triangle with half its
+        diagonal, made symmetric. It differs from the curvature by the error of the rule; with it
+        slopes are those of the J that is reported. Rows where that error is so large that it is not
+        positive, or that have no variance, keep the curvature.
+        """
+        by_root = self.basis.T @ (weighted @ self.nodes.points)
+        inner = np.tril(root.transpose(0, 2, 1) @ by_root)
+        d = np.arange(root.shape[1])
+        inner[:, d, d] *= 0.5
+        some = np.square(root[:, d, d]).min(axis=1) > LEAST_SPREAD
+        inverse = np.linalg.inv(np.where(some[:, None, None], root, np.eye(len(d))))
+        slope = inverse.transpose(0, 2, 1) @ inner @ inverse
+        slope = slope + slope.transpose(0, 2, 1)
+        some &= np.linalg.eigvalsh(slope)[:, 0] > 0.0
+        return np.where(some[:, None, None], slope, curvature)
 
     def log_mean_shares(self, mean: Array, root: Array) -> Array:
         """(n, c): log E[softmax(eta)_k]."""
