@@ -1,6 +1,7 @@
-"""Counts and positive numbers beside glmnet: held-out deviance, F1, coverage, time.
+"""Counts, positive numbers and ordered classes: held-out deviance, F1, coverage, time.
 
     python benchmarks/families.py tables --seed 1 --out tables.csv
+    python benchmarks/families.py ordered --seed 1 --out ordered.csv
     python benchmarks/families.py simulated --seed 1000 --seeds 20 --out simulated.csv
     python benchmarks/families.py report tables.csv simulated.csv
 
@@ -21,9 +22,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, StratifiedKFold
 
-from soubayes import SoUGammaRegression, SoUNegativeBinomialRegression, SoUPoissonRegression
+from soubayes import (
+    SoUGammaRegression,
+    SoULogisticRegression,
+    SoUNegativeBinomialRegression,
+    SoUOrdinalRegression,
+    SoUPoissonRegression,
+)
 
 TABLES = Path(os.environ.get("SOUBAYES_DATA", "../shared/data")) / "tables"
 COUNTS = {
@@ -154,6 +161,42 @@ def run_tables(args):
                 write(args.out, [[*key, peer, *found]])
 
 
+ORDERED = {
+    "wvs": ("carData_WVS.csv", "poverty", [], ["Too Little", "About Right", "Too Much"]),
+    "wine": ("ordinal_wine.csv", "rating", ["response"], [1, 2, 3, 4, 5]),
+}
+
+
+def run_ordered(args):
+    """Rows: table, seed, fold, method, log loss, accuracy, nothing, CPU seconds."""
+    for name in args.only or ORDERED:
+        file, target, drop, levels = ORDERED[name]
+        frame = pd.read_csv(TABLES / file).drop(columns=["rownames", *drop]).dropna()
+        y = frame.pop(target).to_numpy()
+        frame = frame.astype({c: str for c in ("bottle", "judge") if c in frame})
+        X = pd.get_dummies(frame, drop_first=True).to_numpy(float)
+        folds = StratifiedKFold(5, shuffle=True, random_state=args.seed).split(X, y)
+        for fold, (train, test) in enumerate(folds):
+            models = {
+                "ordered": SoUOrdinalRegression(levels=levels),
+                "unordered": SoULogisticRegression(),
+            }
+            for method, model in models.items():
+                key = name, str(args.seed), str(fold), method
+                if key in done(args.out):
+                    continue
+                begin = time.process_time()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    model.fit(X[train], y[train])
+                used = time.process_time() - begin
+                chance = model.predict_proba(X[test])
+                place = {label: i for i, label in enumerate(model.classes_.tolist())}
+                rows = chance[np.arange(len(test)), [place[label] for label in y[test].tolist()]]
+                found = -np.log(rows).mean(), model.score(X[test], y[test]), np.nan, used
+                write(args.out, [[*key, *found]])
+
+
 DESIGNS = {
     "n=300 p=100": (300, 100, 0.0),
     "n=150 p=1000": (150, 1000, 0.0),
@@ -230,6 +273,11 @@ def report(args):
             continue
         names = ["table", "seed", "fold", "method", "deviance", "density", "coverage", "seconds"]
         frame.columns = names
+        if str(frame["table"][0]) in ORDERED:
+            names[4:6] = "log loss", "accuracy"
+            frame.columns = names
+            print(frame.groupby(["table", "method"])[[*names[4:6], "seconds"]].mean())
+            continue
         mean = frame.groupby(["table", "method"])[names[4:]].mean().unstack()
         print(mean.round(4).to_string())
         log = np.log(mean["deviance"])
@@ -246,7 +294,11 @@ def report(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parts = parser.add_subparsers(required=True)
-    for name, work in (("tables", run_tables), ("simulated", run_simulated)):
+    for name, work in (
+        ("tables", run_tables),
+        ("ordered", run_ordered),
+        ("simulated", run_simulated),
+    ):
         part = parts.add_parser(name)
         part.add_argument("--seed", type=int, default=0)
         part.add_argument("--seeds", type=int, default=10)
