@@ -80,9 +80,9 @@ def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Dr
     if missing and len(prior) == 1:
         raise ValueError(
             f"log_prior has {missing} alone, which is not a variable of the posterior: it seems to "
-            "be the sum of all priors, as lprior of brms is. Each is needed on its own, because "
-            "the question is which of them matters. In Stan compute one for each parameter in "
-            "generated quantities (real lp_mu = normal_lpdf(mu | 0, 5);) and name it here after "
+            "be the sum of all priors, as lprior of brms is. Each prior is needed on its own, "
+            "because the question is which of them matters. In Stan compute one for each parameter "
+            "in generated quantities (real lp_mu = normal_lpdf(mu | 0, 5);) and name it here after "
             "its parameter; in PyMC use pm.compute_log_prior."
         )
     if missing:
