@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from many_rows import set_large
 from soubayes import SoULinearRegression, SoULogisticRegression, select_confidence
 from soubayes.datasets import experiment1
+from soubayes.sparse.choice import folds
 from soubayes.sparse.choice.folds import make_folds
 
 rng = np.random.default_rng(0)
@@ -172,3 +173,20 @@ def test_select_confidence_holds_out_groups():
         assert sum(map(len, seen)) == 12
     with pytest.raises(ValueError, match="confidences"):
         select_confidence(Ridge(), (rows, Y), grid, score, cv=3, groups=GROUPS)
+
+
+@pytest.mark.parametrize(("signal", "sure"), [(5.0, True), (0.8, False)])
+def test_as_many_rows_as_columns(signal, sure):
+    """The path alone only where the evidence for it is overwhelming."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(62, 60))
+    y = signal * X[:, :4].sum(axis=1) + rng.normal(size=62)
+    model = SoULinearRegression().fit(X, y)
+    assert len(model.candidates_) == (1 if sure else 7)
+
+
+def test_more_folds_where_rows_are_as_many_as_columns():
+    assert folds.nearly_square(210, 209)
+    assert not folds.nearly_square(210, 211)
+    assert not folds.nearly_square(210, 150)
+    assert folds.square_folds(210) == 20 > folds.auto_folds(210, 209)

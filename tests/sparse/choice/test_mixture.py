@@ -1,11 +1,15 @@
 """Weights, scoring, recalibration and mixtures, recomputed by hand or by simulation."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from soubayes.sparse.choice.mixture import Mixture, centred
+from soubayes.sparse.choice.race import PATH, Candidate, _Race
 from soubayes.sparse.choice.scoring import (
+    NUMBERS,
     HeldOut,
     inflation,
     pooled_variance,
@@ -15,6 +19,7 @@ from soubayes.sparse.choice.scoring import (
     score_moments,
     score_numbers,
 )
+from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, RIDGE
 from soubayes.sparse.posterior import Component, LowRankPosterior, Posterior
 
 
@@ -170,3 +175,21 @@ def test_rows_are_centred_with_or_without_an_intercept(mixture):
     np.testing.assert_allclose(rows, [[0.5, 1.5, 1.0]])
     plain = Mixture((Component(normal([1.0, 2.0], np.eye(2))),))
     assert centred(np.ones((3, 2)), np.zeros(2), plain).shape == (3, 2)
+
+
+def test_a_dense_end_is_seen_on_two_folds():
+    """One fold may have the outliers that speak against ridge regression."""
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=80)
+    labels = [PATH, Candidate.of(RIDGE), Candidate.of(LEAST_SQUARES_DIAL[2])]
+    assert [each.dense for each in labels] == [False, True, False]
+    task = SimpleNamespace(targets=[y], weight=np.ones(80))
+    race = _Race(task, labels, NUMBERS)
+    good = HeldOut(y + 0.1, np.ones(80), np.ones(80), y)
+    bad = HeldOut(y + 3.0, np.ones(80), np.ones(80), y)
+    said = [{PATH.name: good, RIDGE.name: bad, LEAST_SQUARES_DIAL[2].name: bad}]
+    for number, rows in enumerate((np.arange(40), np.arange(40, 80))):
+        part = {name: each.take(rows) for name, each in said[0].items()}
+        race.keep(number, rows, [part])
+        race.leave_behind(2.0, number + 1)
+        assert race.left[0].tolist() == [True, number == 0, False]

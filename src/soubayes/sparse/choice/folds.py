@@ -29,6 +29,7 @@ DENSE_BYTES = 2**28  # of a dense X up to which dense candidates are fitted
 SPARSE_BYTES = 2**25  # the same of a dense copy of a scipy-sparse X, where one would be made
 FOLDS = 5
 MORE_FOLDS = ((100, 20), (200, 10))  # with fewer rows than this, but not fewer than columns
+SQUARE_FOLDS = ((300, 20), (1000, 10))  # the same for `square_folds`
 STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
@@ -50,8 +51,26 @@ def enough_rows(rows: int, owner: str) -> bool:
 
 def auto_folds(n: int, p: int, stratified: bool = False) -> int:
     """How many folds ``cv="auto"`` means."""
-    more = [folds for rows, folds in MORE_FOLDS if p <= n < rows and not stratified]
-    return more[0] if more else FOLDS
+    return FOLDS if stratified or p > n else _first(MORE_FOLDS, n)
+
+
+def nearly_square(n: int, p: int) -> bool:
+    """Whether there are as many rows as columns, but not in the training rows of a fold."""
+    return p <= n and n - n // auto_folds(n, p) <= p
+
+
+def square_folds(n: int) -> int:
+    """How many folds there are then, if the evidence is for a sparse fit.
+
+    >>> square_folds(210), square_folds(800), square_folds(2000)
+    (20, 10, 5)
+    """
+    return _first(SQUARE_FOLDS, n)
+
+
+def _first(table: tuple[tuple[int, int], ...], n: int) -> int:
+    """The folds of the first entry with more than n rows."""
+    return next((folds for rows, folds in table if n < rows), FOLDS)
 
 
 def folds_of(

@@ -34,6 +34,7 @@ ENOUGH_ROWS = 40  # held-out rows that a recalibration needs
 EQUAL_ERRORS = 0.005  # relative difference of errors below which they count as equal
 FAR_APART = 2.0  # ratio of errors above which it is not given
 SOME = 30  # held-out rows before any candidate is left behind
+DENSE_FOLDS = 2  # folds before a dense end is left behind: one fold may have the outliers
 
 
 class Candidate(NamedTuple):
@@ -44,6 +45,11 @@ class Candidate(NamedTuple):
     local: float  # gamma_tau
     coef: float  # gamma_b
     fit: str = ""  # of which fit it is a part; its name if empty
+
+    @property
+    def dense(self) -> bool:
+        """Whether it is an end of the dial, where all columns have one scale."""
+        return self.local >= 100.0 * self.coef
 
     @classmethod
     def of(cls, point: DialPoint) -> "Candidate":
@@ -187,7 +193,7 @@ def choose(
             race.keep(number, folds[number - begin][1], predictions)
         begin = end
         if end < len(splits) and len(race.seen) >= SOME:
-            race.leave_behind(len(splits) / end)
+            race.leave_behind(len(splits) / end, end)
             if race.decided(end):
                 break
     results = [race.scored(t) for t in range(len(task.targets))]
@@ -233,14 +239,15 @@ class _Race:
         more = float(weight.sum() / weight[rows].sum())
         return self.scoring.score(self.task.targets[t][rows], said, weight[rows], more)
 
-    def leave_behind(self, more: float) -> None:
+    def leave_behind(self, more: float, folds: int) -> None:
         """Drop whose weight would vanish with ``more`` times the rows, less one standard error."""
+        early = np.array([candidate.dense and folds < DENSE_FOLDS for candidate in self.candidates])
         for t, left in enumerate(self.left):
             scores = self.scored(t).scores
             behind = scores - scores[:, [int(np.argmax(scores.sum(axis=0)))]]
             granted = behind.sum(axis=0) + np.sqrt(len(behind)) * behind.std(axis=0)
             hopeless = self.scoring.power * more * granted < -BEHIND
-            left[np.flatnonzero(left)[hopeless]] = False
+            left[np.flatnonzero(left)[hopeless & ~early[left]]] = False
 
     def decided(self, folds: int) -> bool:
         """Whether one fit is left for every target, and enough rows were held out.

@@ -26,13 +26,14 @@ from soubayes.sparse.choice.folds import (
     FEWEST_ROWS,
     LARGE,
     STREAM_FOLDS,
-    auto_folds,
     check_groups,
     enough_rows,
     few_at_a_time,
     folds_of,
     make_folds,
+    nearly_square,
     refuse_groups,
+    square_folds,
 )
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Choice, InMemory, choose
@@ -60,13 +61,17 @@ from soubayes.sparse.estimators.base import (
 )
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.fitting import (
+    CLEARLY_SPARSE,
+    RATHER_SPARSE,
+    TRIED_FOLDS,
     LinearCandidates,
     LinearSettings,
-    clearly_sparse,
     linear_sparse_point,
     linear_supports,
+    path_fails,
     settle_targets,
     solve_targets,
+    sparse_lead,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
 from soubayes.sparse.least_squares.intake import LinearIntake, moments_intake, rows_intake
@@ -123,7 +128,8 @@ class SoULinearRegression(
         (after a price for the search) and refits its columns at confidence 1.
     cv : "auto", int, splitter, list of (train, test) or None, default="auto"
         Folds of ``choice="prediction"``. ``"auto"`` is 5 folds, or 10 (20) where n >= p and there
-        are fewer than 200 (100) rows. None means the path alone.
+        are fewer than 200 (100) rows, and up to 20 where n is close to p. None means the path
+        alone.
     random_state : int or None, default=0
         Seed of the shuffle of the folds.
     prior : {"exponential", "horseshoe"}, default="exponential"
@@ -546,14 +552,16 @@ class SoULinearRegression(
         )
         jobs = effective_n_jobs(self.n_jobs)
         with solver_threads(int(min(X.shape)), jobs):
-            undecided = self.cv == "auto" and p <= n and n - n // auto_folds(n, p) <= p
-            if undecided and clearly_sparse(intake, candidates.points, candidates.settings):
-                rows = (PATH,)
-                if groups is None:
-                    folds = few_at_a_time(n, p, self.random_state)
-                else:
-                    count = auto_folds(n, p)
-                    folds = make_folds(count, Y[:, 0], groups, False, self.random_state, True)
+            lead = -np.inf
+            if self.cv == "auto" and nearly_square(n, p):
+                lead = sparse_lead(intake, candidates.points, candidates.settings)
+            if lead >= RATHER_SPARSE:
+                count, seed = square_folds(n), self.random_state
+                folds = make_folds(count, Y[:, 0], groups, False, seed, True)
+                tried = folds[:TRIED_FOLDS]
+                if lead >= CLEARLY_SPARSE * n or path_fails(task, tried, candidates.points):
+                    rows = (PATH,)
+                    folds = few_at_a_time(n, p, seed) if groups is None else folds
             else:
                 found = folds_of(
                     self.cv, X, Y[:, 0], groups, seed=self.random_state, stratified=False,

@@ -14,7 +14,14 @@ import numpy as np
 
 from soubayes.sparse import ordered
 from soubayes.sparse.choice.mixture import Mixture
-from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Candidates, Fits
+from soubayes.sparse.choice.race import (
+    PATH,
+    PATH_AVERAGE,
+    Candidate,
+    Candidates,
+    Fits,
+    InMemory,
+)
 from soubayes.sparse.choice.scoring import NUMBERS, HeldOut, student_scoring
 from soubayes.sparse.designs.standardise import check_units
 from soubayes.sparse.inclusion.field import ColumnQuadratic, GramQuadratic, Quadratic
@@ -52,7 +59,11 @@ Array = np.ndarray
 
 NOISE_SHARE = 1e-6  # default scale of the noise prior in units of var(y): weaker than any data
 FOLD_STILL = 1e-4  # relative change at which the rounds for Student's t end in a fold
-CLEARLY_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
+RATHER_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
+FAILED = 3.0  # errors relative to those claimed: 18 to 29 where signals were lost, else 1 to 2
+TRIED_FOLDS = 3  # in which that is looked at
+MEDIAN_NORMAL = 0.6745  # of |z|
+CLEARLY_SPARSE = 1.0  # nats for each row by which it does: no dense candidate comes near
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,23 +380,41 @@ def _along(own: Component, coefs: Array) -> tuple[Component, ...]:
     return tuple(found)
 
 
-def clearly_sparse(
+def sparse_lead(
     intake: LinearIntake, points: Sequence[SparsePoint], settings: LinearSettings
-) -> bool:
-    """Whether the evidence on all rows is clearly for the support of the path of every target.
+) -> float:
+    """Nats by which the evidence of the path's support exceeds that of ridge regression.
 
     With p <= n and fewer training rows than columns in a fold, the path loses signals in folds
-    that it finds on all rows. There the marginal likelihood of its support on all rows is
-    compared with that of ridge regression.
+    that it finds on all rows, where their marginal likelihoods can be compared. The least of all
+    targets.
     """
+    found = []
     for t, (design, point) in enumerate(zip(intake.designs, points, strict=True)):
         model, free = settings.model(len(point.selected), float(intake.units.y_scale[t]))
         support, intercept = np.flatnonzero(point.selected), model.intercept_variance is not None
         places = free / model.group_size
         sparse = support_evidence(design, support, model.sparse, places, intercept)
-        if sparse < LeastSquaresDial(design, model).evidence() + CLEARLY_SPARSE:
-            return False
-    return True
+        found.append(sparse - LeastSquaresDial(design, model).evidence())
+    return float(min(found))
+
+
+def path_fails(
+    task: InMemory, folds: Sequence[tuple[Array, Array]], points: Sequence[SparsePoint]
+) -> bool:
+    """Whether the path loses signals in folds that it has found on all rows.
+
+    The median of its errors is then many times what it claims for new rows.
+    """
+    wanted = [{PATH.name}] * len(points)
+    each = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
+    for t, (point, y) in enumerate(zip(points, task.targets, strict=True)):
+        off = [y[test] - said[t][PATH.name].middle for test, said in each]
+        n, k = len(y), min(point.effective, 0.9 * len(y))
+        claimed = math.sqrt(point.component.noise * n / (n - k))
+        if float(np.median(np.abs(np.concatenate(off)))) > FAILED * MEDIAN_NORMAL * claimed:
+            return True
+    return False
 
 
 def linear_supports(
