@@ -82,11 +82,13 @@ class BaseNet(FittedNet, Intake):
         plan = make_plan(self, data, values, before=before, folder=self.checkpoint)
         run = self._train(plan)
         self._set_run(plan.spec, run, values, data.held_out, before)
-        self._say_what_was_learnt(data)
-        if data.own and len(values) > 1 and self.finished_:
-            self.finished_ = False
+        chooses = data.own and len(values) > 1 and self.finished_
+        if chooses:
+            self.finished_ = False  # until it is trained on all rows
             self._use(confirmed(self, data))
             self.path_["chosen"] = np.arange(len(self.path_)) == self._chosen
+        self._say_what_was_learnt(data)
+        if chooses:
             self._refit(data)
         if self.checkpoint is not None and self.finished_:
             self.save(Path(self.checkpoint) / FITTED)
