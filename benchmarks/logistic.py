@@ -1,6 +1,6 @@
 """Speed of SoULogisticRegression, as ratios to peers in one run.
 
-    python benchmarks/logistic.py [digits | gl | l1 | algorithm1 | wide | memory | choice ...]
+    python benchmarks/logistic.py [digits | gl | l1 | algorithm1 | wide | memory | choice | many]
 
 MNIST, standardised, 60,000 images, float32, one digit against the rest; CPU seconds of one
 thread (set OMP_NUM_THREADS=1), so that a busy machine does not decide. ``--digits 0 8`` takes
@@ -9,16 +9,20 @@ these digits for l1 and algorithm1.
 
 import argparse
 import resource
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import expit
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, LogisticRegressionCV
+from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
@@ -160,6 +164,60 @@ def choice() -> None:
         print(f"| {n}, {p} | {found['L1']:.3f} | {ratios} |", flush=True)
 
 
+_GLMNET = """
+suppressMessages(library(glmnet))
+d <- commandArgs(TRUE)[1]; n <- as.integer(commandArgs(TRUE)[2]); p <- 200
+y <- readBin(file.path(d, "y"), "integer", n)
+X <- matrix(readBin(file.path(d, "X"), "double", n * p), n, p)
+set.seed(1); begun <- proc.time(); fit <- cv.glmnet(X, y, family = "binomial", nfolds = 5)
+took <- sum((proc.time() - begun)[1:2])
+writeBin(c(took, as.numeric(coef(fit, s = "lambda.min"))), file.path(d, "fit"))
+"""
+
+
+def many() -> None:
+    """Many rows, 200 columns, 20 signals: null columns, log loss of 20,000 new rows and seconds.
+
+    Beside L1 by cross-validation: cv.glmnet where R has it, and scikit-learn's liblinear.
+    """
+    print("| n, seed | method | seconds | ours / its | log loss | null columns |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for n, seed in [(20_000, seed) for seed in (1000, 1001, 1002)] + [(200_000, 1000)]:
+        rng = np.random.default_rng(seed)
+        X, coef = rng.standard_normal((n + 20_000, 200)), np.zeros(200)
+        coef[:20] = rng.choice([-1.0, 1.0], 20) * rng.uniform(0.1, 0.6, 20)
+        y = (X @ coef + rng.logistic(size=n + 20_000) > 0).astype(int)
+        own, model = seconds(lambda X=X, y=y, n=n: SoULogisticRegression().fit(X[:n], y[:n]))
+        grid = GridSearchCV(
+            LogisticRegression(l1_ratio=1.0, solver="liblinear", intercept_scaling=100.0),
+            {"C": np.logspace(-4, 2, 13)},
+            scoring="neg_log_loss",
+        )
+        took, found = seconds(lambda X=X, y=y, n=n, grid=grid: grid.fit(X[:n], y[:n]))
+        rows = [
+            ("ours", own, model.predict_proba(X[n:])[:, 1], model.selected_[0]),
+            ("liblinear", took, found.predict_proba(X[n:])[:, 1], found.best_estimator_.coef_[0]),
+        ]
+        if shutil.which("Rscript"):
+            took, fitted = glmnet(X[:n], y[:n])
+            rows.append(("cv.glmnet", took, expit(fitted[0] + X[n:] @ fitted[1:]), fitted[1:]))
+        for method, took, p, kept in rows:
+            loss, null = log_loss(y[n:], p), int(np.count_nonzero(kept[20:]))
+            ratio = f"{took:.2f} | {own / took:.2f}"
+            print(f"| {n}, {seed} | {method} | {ratio} | {loss:.5f} | {null} |", flush=True)
+
+
+def glmnet(X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    """Seconds and coefficients, the intercept first, of R's glmnet at the best lambda."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, part in (("X", X.T), ("y", y.astype(np.int32))):
+            np.ascontiguousarray(part).tofile(f"{folder}/{name}")
+        command = ["Rscript", "-e", _GLMNET, folder, str(len(y))]
+        subprocess.run(command, check=True, capture_output=True)
+        took, *coef = np.fromfile(f"{folder}/fit")
+    return took, np.array(coef)
+
+
 def tall_data(n: int, p: int) -> tuple[np.ndarray, np.ndarray]:
     """Independent columns, a tenth of them (at most 20) with coefficients of 1 or -1."""
     rng = np.random.default_rng(n)
@@ -210,6 +268,8 @@ def main() -> None:
     if "choice" in given.parts:
         with threadpool_limits(1):
             choice()
+    if "many" in given.parts:
+        many()
     if "wide" in given.parts:
         wide()
     if "memory" in given.parts:

@@ -3,7 +3,7 @@
 Every coordinate has its minimum of J in closed form (docs/development/solver.md); all go there at
 once, with steps that are halved where they overshoot. Columns whose precision runs off leave, and
 come back when the others make their z^2 exceed gamma_b. Of columns that look alike one moves at a
-time (`leaders`, `merge`, `swap`).
+time (`look_alikes.py`).
 """
 
 import math
@@ -117,6 +117,12 @@ def _iterate(
         leave = (goal > DROPPED * far) & ((new > 50.0 * far) | alike & settled & (new < 9.0 * s))
         leave &= here.sparse
         if leave.any():
+            if alike and leave.sum() > 1:
+                best, at = strongest_leavers(
+                    part, here, old, noise, leave & (s < 0.25 * part.norms)
+                )
+                leave[best], last[best], gain[best] = False, 0.0, 1.0
+                w[active[best]] = old[best] = at
             w[active[leave]] = goal[leave]
             keep = np.flatnonzero(~leave)
             active, part, here = active[keep], part.take(keep), here.take(keep)
@@ -139,6 +145,7 @@ ALIKE = 0.8  # correlation, its sign apart, from which one of two columns can st
 SAME = 0.99  # from which J hardly depends on how two columns share a coefficient
 RETURNS = 1.05  # z^2/gamma_b at which a dropped column returns
 _NEAR = 1e6  # precision, in units of what the data give, below which s/w counts in J
+_NONE = np.zeros(0, int), np.zeros(0)
 
 
 def leaders(strength: Array, correlations: Array, least: float = ALIKE) -> Array:
@@ -154,6 +161,31 @@ def leaders(strength: Array, correlations: Array, least: float = ALIKE) -> Array
             chosen[i] = True
             taken |= alike[i]
     return chosen
+
+
+def strongest_leavers(
+    design: LeastSquares, model: LeastSquaresModel, w: Array, noise: float, leave: Array
+) -> tuple[Array, Array]:
+    """Of look-alikes among the columns that ``leave``: which must stay, and at which precisions.
+
+    Those that would be asked back if all of them left; the strongest of every cluster of two or
+    more.
+    """
+    risky = np.flatnonzero(leave)
+    if 1 < len(risky) <= design.n:  # from more columns than rows X'X would be dear
+        risky = risky[_in_company(design.correlations(risky))]
+    if len(risky) < 2:
+        return _NONE
+    stay = np.flatnonzero(~leave)
+    s, q = design.outside(stay, w[stay], risky)
+    signal = q * q / (noise * model.confidence[risky] * s)
+    asks = signal > RETURNS
+    risky, s, signal = risky[asks], s[asks], signal[asks]
+    if len(risky) < 2:
+        return _NONE
+    r = design.correlations(risky)
+    best = leaders(signal, r) & _in_company(r)
+    return risky[best], s[best] / (signal[best] - 1.0)
 
 
 def merge(design: LeastSquares, model: LeastSquaresModel, state: PathState) -> PathState | None:
@@ -232,3 +264,8 @@ def _partners(design: LeastSquares, active: Array, dropped: Array) -> list[tuple
     r = r[np.searchsorted(both, dropped)][:, np.searchsorted(both, active)]
     most = np.where(r.max(axis=1) > ALIKE, np.argmax(r, axis=1), -1)
     return [(int(active[i]), dropped[most == i]) for i in np.unique(most[most >= 0])]
+
+
+def _in_company(correlations: Array) -> Array:
+    """Which columns look like another one."""
+    return (np.abs(correlations) > ALIKE).sum(axis=1) > 1
