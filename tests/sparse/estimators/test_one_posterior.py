@@ -43,8 +43,7 @@ def fitted(name):
         X, y = load_diabetes(return_X_y=True)
         return SoULinearRegression(inclusion=True).fit(X, np.column_stack([y, X[:, 2] + y / 1e3]))
     load = load_wine if name == "classes" else load_breast_cancer
-    X, y = load(return_X_y=True)
-    return SoULogisticRegression(inclusion=True).fit(X[::2], y[::2])
+    return SoULogisticRegression(inclusion=True).fit(*load(return_X_y=True))
 
 
 @pytest.fixture(scope="module", params=["linear", "generalized", "targets", "classes", "two"])
