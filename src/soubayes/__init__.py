@@ -99,6 +99,7 @@ _PUBLIC = {
     "blackbox.diagnostics": ["Diagnosis", "diagnose", "simulation_based_calibration"],
     "blackbox.divergences": ["ForwardKL", "Renyi"],
     "blackbox.elbo": ["SoUELBO"],
+    "blackbox.family": ["PosteriorFamily", "fit_family"],
     "blackbox.variational": ["fit"],
     "blackbox.verdict": ["Quality"],
     "blackbox.losses": ["beta_loss", "gamma_loss", "hinge_loss", "huber_loss", "quantile_loss"],

@@ -16,7 +16,14 @@ from numpyro.infer import Predictive
 
 from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.flat import flat_blocks
-from soubayes.blackbox.program import DRAWS_CHUNK, Inputs, Program, abstract_trace, double_precision
+from soubayes.blackbox.program import (
+    DRAWS_CHUNK,
+    RANGE,
+    Inputs,
+    Program,
+    abstract_trace,
+    double_precision,
+)
 from soubayes.blackbox.verdict import Quality, guide_log_weights, quality, unchecked
 from soubayes.feedback import check_minimises, reduced
 from soubayes.results import printed, to_inference_data
@@ -325,7 +332,8 @@ class SoUPosterior(DrawnPosterior):
         with double_precision():
             key = random.fold_in(as_key(random_state), 3)
             params = {k: x for k, x in self.params.items() if k not in self._inputs.frame}
-            return _draw(self._program, params, self.confidence, self._inputs, key, n)[3]
+            drawn = _draw(self._program, params, self.confidence, self._inputs, key, n)[3]
+            return {name: drawn[name] for name in self.draws}
 
     def predictive(
         self, *args: Any, n: int | None = None, random_state: Key = 0, **kwargs: Any
@@ -492,7 +500,9 @@ def _quality(
         return unchecked(
             "a block's KL was replaced by another divergence, and no weights are known"
         )
-    return quality(guide_log_weights(objective, draws, owner, gammas), draws)
+    free = {site: block for site, block in owner.items() if site != RANGE}
+    drawn = {name: values for name, values in draws.items() if name != RANGE}
+    return quality(guide_log_weights(objective, drawn, free, gammas), drawn)
 
 
 def pointwise(

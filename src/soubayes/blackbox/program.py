@@ -30,6 +30,7 @@ FAST = {
     "xla_cpu_parallel_codegen_split_count": 1,
     "xla_backend_optimization_level": 1,
 }
+RANGE = "log confidence"  # the site that holds the confidences of a family
 TOGETHER = 8  # draws whose Hessians are computed at once
 
 
@@ -47,6 +48,7 @@ class Plan(NamedTuple):
     window: int
     skeleton: Any  # the arguments of the model with every array taken out
     framed: bool = False  # whether the guide's coordinates are those of a frame
+    ranges: tuple[str, ...] = ()  # blocks whose log confidences are drawn, as the site RANGE
 
     def arguments(self, arrays: list[Any]) -> tuple[tuple, dict]:
         """The model's arguments with the arrays put back."""
@@ -128,7 +130,8 @@ class Program:
             )
             point = frozenset(s for s, b in sites.items() if b in self.plan.point)
             prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
-            self.guide = make_guide(self.model, [*params, *inputs.frame], point, prior)
+            constants = [name for name in inputs.frame if name != RANGE]  # which is a site
+            self.guide = make_guide(self.model, [*params, *constants], point, prior)
         if isinstance(self.plan.guide, str):
             # running the model eagerly is slow, and only parameters need their values
             programs = [self.model] if has_params(self.model, args, kwargs) else []
@@ -248,7 +251,13 @@ class Program:
         )
         guide = guide or self.guide
         known = {**self.constrain(params), **inputs.frame}
-        return elbo.terms(key, known, self.model, guide, *args, **kwargs)
+        terms = elbo.terms(key, known, self.model, guide, *args, **kwargs)
+        if not self.plan.ranges:
+            return terms
+        drawn = jnp.exp(terms.values[RANGE])
+        gammas = {**gammas, **{block: drawn[i] for i, block in enumerate(self.plan.ranges)}}
+        cost = sum(gamma * terms.kl[block] for block, gamma in gammas.items())
+        return terms._replace(objective=terms.loss + cost)
 
     def _window(
         self,

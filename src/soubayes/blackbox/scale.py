@@ -112,7 +112,9 @@ def at_scale(
         chains(sites),
         history,
         quality(log_w, drawn),
-        best.converged and not plan.divergence and not has_params(program.model, args, kwargs),
+        best.converged
+        and not (plan.divergence or plan.ranges)
+        and not has_params(program.model, args, kwargs),
         _prior_units(program, arrays, key, [name for name in shapes if name not in free]),
     )
 

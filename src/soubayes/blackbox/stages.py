@@ -65,6 +65,7 @@ class FitRequest(NamedTuple):
     settings: Settings
     key: Any
     start: Mapping[str, Any] | None
+    ranges: tuple[str, ...] = ()  # blocks whose confidence varies over a range
 
 
 def by_stages(

@@ -221,9 +221,9 @@ def fit(
             start,
         )
         if parts.is_plain:
-            posterior = _fitted(request, model, gammas, sites, owner)
+            posterior = fitted_once(request, model, gammas, sites, owner)
         else:
-            posterior = by_stages(request, model, gammas, owner, parts, _fitted)
+            posterior = by_stages(request, model, gammas, owner, parts, fitted_once)
         if check:
             found = beside_nuts(
                 posterior.draws, model, args, kwargs, random.fold_in(request.key, 9)
@@ -235,7 +235,7 @@ def fit(
     return posterior
 
 
-def _fitted(
+def fitted_once(
     request: FitRequest,
     model: Callable,
     gammas: dict[str, float],
@@ -261,6 +261,7 @@ def _fitted(
         request.num_particles,
         WINDOW,
         skeleton,
+        ranges=request.ranges,
     )
     upgrade = request.guide == "auto" and polish in (0, "auto") and may_flow(sites, owner)
     task = FitTask(
@@ -272,6 +273,17 @@ def _fitted(
         # the model's Python code reads its data, so they must be constants of the program
         constant = plan._replace(skeleton=split_arguments(args, kwargs, keep=True)[0])
         return _solve(task._replace(plan=constant, arrays=[]))
+
+
+def descended_from(
+    request: FitRequest, program: Program, gammas: dict[str, float], inputs: Inputs, params: Any
+) -> SoUPosterior:
+    """A descent that goes on from parameters of a guide."""
+    task = FitTask(
+        program.plan, gammas, inputs.arrays, request.key, request.settings, None, False, ""
+    )
+    stage = FitStage(program, inputs, params, "a family of confidences, then these alone")
+    return _descended(task, stage)
 
 
 class FitTask(NamedTuple):

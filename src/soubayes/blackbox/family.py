@@ -1,0 +1,390 @@
+"""One training for all confidences: a guide that takes the confidences as context."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pandas as pd
+from jax import random
+from numpyro.distributions import constraints
+from numpyro.handlers import seed
+
+from soubayes._types import Key
+from soubayes.blackbox.descent import Settings
+from soubayes.blackbox.flat import check_flat
+from soubayes.blackbox.mixture import MixturePosterior
+from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate, stage_table
+from soubayes.blackbox.program import (
+    RANGE,
+    abstract_trace,
+    checked_confidence,
+    double_precision,
+)
+from soubayes.blackbox.progress import reporting
+from soubayes.blackbox.stages import FitRequest
+from soubayes.blackbox.variational import FIT_STEPS, descended_from, fitted_once
+from soubayes.confidence import check_mapping
+from soubayes.results import coordinates, printed
+from soubayes.sparse.choice.scoring import predictive_weights
+
+FAMILY_POINTS = 9  # of a range, for tables and choices
+
+
+def fit_family(
+    model: Callable,
+    *args: Any,
+    confidence: Mapping[str, float | tuple[float, float]],
+    groups: Mapping[str, Iterable[str]] | None = None,
+    loss: Mapping[str, Callable] | Callable | None = None,
+    steps: int | str = "auto",
+    learning_rate: float = 0.05,
+    tol: float = 1e-4,
+    num_particles: int = 32,
+    num_draws: int = 4096,
+    progress: bool = False,
+    random_state: Key = 0,
+    **kwargs: Any,
+) -> "PosteriorFamily":
+    r"""Fit the SoU posteriors of a NumPyro model at all confidences of given ranges, at once.
+
+    Parameters
+    ----------
+    model : callable
+        A NumPyro model. It is called as ``model(*args, **kwargs)``.
+    *args : object
+        Positional arguments of the model.
+    confidence : mapping of str to float or pair of float
+        For each block a range ``(low, high)`` with 0 < low < high, or one number. A block that is
+        not named has confidence 1.
+    groups : mapping of str to iterable of str, optional
+        Sites that form one block under a common name.
+    loss : mapping of str to callable, or callable, optional
+        Another loss than minus the log likelihood, as in :func:`fit`.
+    steps : int or "auto", default="auto"
+        Largest number of steps; ``"auto"`` means 20,000.
+    learning_rate : float, default=0.05
+        First learning rate of Adam.
+    tol : float, default=1e-4
+        As in :func:`fit`.
+    num_particles : int, default=32
+        Draws for one gradient, each at confidences of its own.
+    num_draws : int, default=4096
+        Draws of a posterior of the family.
+    progress : bool, default=False
+        Whether to show a progress bar.
+    random_state : int or jax.Array, default=0
+        The seed.
+    **kwargs : object
+        Keyword arguments of the model.
+
+    Returns
+    -------
+    family : PosteriorFamily
+        The posterior as a function of the confidences.
+
+    See Also
+    --------
+    fit : The posterior at one set of confidences.
+
+    Notes
+    -----
+    The flow guide of :func:`fit` with the log confidences as further context,
+    :math:`q(\theta_k \mid \theta_{<k}, \gamma)`, minimises the mean of J (eq. 5 of [1]_) over
+    confidences that are log-uniform on the ranges. If the guide is rich enough, the minimum is that
+    of J at every confidence.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> family = fit_family(model, 2.0, confidence={"mu": (0.5, 2.0)}, steps=2000, tol=1e-3)
+    >>> print(f"{family.at({'mu': 1.0}).mean('mu'):.1f}")  # 2 / (1 + gamma)
+    1.0
+    """
+    check_mapping(confidence)
+    ranges = {block: _range(block, r) for block, r in confidence.items() if not _is_number(r)}
+    if not ranges:
+        raise ValueError(
+            f"confidence is {dict(confidence)}, but a family needs a range (low, high) for at "
+            "least one block. For single numbers use soubayes.fit."
+        )
+    middle = {block: float(np.sqrt(low * high)) for block, (low, high) in ranges.items()}
+    with double_precision(), reporting(progress) as report:
+        most = FIT_STEPS if steps == "auto" else int(steps)
+        settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report)
+        sites = abstract_trace(model, args, kwargs)
+        grouped = {b: (s,) if isinstance(s, str) else tuple(s) for b, s in (groups or {}).items()}
+        given: dict[str, Any] = {**confidence, **middle}
+        gammas, owner = checked_confidence(given, grouped, sites)
+        check_flat(seed(model, random.key(0)), sites, owner, args, kwargs)
+        key = as_key(random_state)
+        request = FitRequest(
+            args,
+            kwargs,
+            "flow",
+            grouped,
+            loss,
+            {},
+            num_particles,
+            settings,
+            key,
+            None,
+            tuple(ranges),
+        )
+        wide = _with_ranges(model, np.log(list(ranges.values())))
+        traced = abstract_trace(wide, args, kwargs)
+        found = fitted_once(
+            request, wide, {RANGE: np.inf, **gammas}, traced, {RANGE: RANGE, **owner}
+        )
+    return PosteriorFamily(ranges, gammas, found, model, request)
+
+
+class ChosenConfidence(NamedTuple):
+    """What `PosteriorFamily.choose` found."""
+
+    best: dict[str, float]
+    posterior: SoUPosterior
+    mixture: MixturePosterior
+    table: pd.DataFrame
+
+
+@dataclass(frozen=True, repr=False)
+class PosteriorFamily:
+    """The posteriors of a model at all confidences of given ranges.
+
+    Parameters
+    ----------
+    ranges : dict of str to tuple of float
+        The range of the confidence of each block that has one.
+    confidence : dict of str to float
+        The confidence of every block in the middle of its range.
+
+    Notes
+    -----
+    :func:`fit_family` returns it. The value as a function of the confidences rises in each of them,
+    and its derivative by the confidence of a block is the KL of that block (section 3 of [1]_).
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
+    Examples
+    --------
+    >>> from soubayes import PosteriorFamily
+    >>> PosteriorFamily.at.__name__
+    'at'
+    """
+
+    ranges: dict[str, tuple[float, float]]
+    confidence: dict[str, float]
+    _found: SoUPosterior
+    _model: Callable
+    _request: FitRequest
+
+    def at(
+        self, confidence: Mapping[str, float] | None = None, *, polish: bool = False
+    ) -> SoUPosterior:
+        """The posterior at one set of confidences.
+
+        Parameters
+        ----------
+        confidence : mapping of str to float, optional
+            Confidences inside the ranges. A block that is not named has confidence 1 if that lies
+            in its range, and the middle of the range otherwise.
+        polish : bool, default=False
+            Whether to go on from here with the confidences fixed, as :func:`fit` would.
+
+        Returns
+        -------
+        posterior : SoUPosterior
+            The posterior, as :func:`fit` returns it, with its verdict.
+        """
+        gammas = self._inside(confidence or {})
+        found = self._found
+        logs = jnp.asarray([np.log(gammas[block]) for block in self.ranges])
+        inputs = found._inputs._replace(frame={**found._inputs.frame, RANGE: logs})
+        params = {n: x for n, x in found.params.items() if n not in found._inputs.frame}
+        everything = {RANGE: np.inf, **gammas}
+        with double_precision():
+            if polish:
+                posterior = descended_from(
+                    self._request, found._program, everything, inputs, params
+                )
+            else:
+                posterior = evaluate(
+                    found._program,
+                    params,
+                    everything,
+                    inputs,
+                    random.fold_in(self._request.key, 2),
+                    self._request.settings.num_draws,
+                    converged=found.converged,
+                    trouble=found.trouble,
+                    guide=found.guide,
+                    guide_reason="a family of confidences",
+                    polished=False,
+                    history=found.history,
+                )
+        return self._without_range(posterior, gammas)
+
+    def path(self, name: str, points: int | Sequence[float] = FAMILY_POINTS) -> pd.DataFrame:
+        """Follow the confidence of one block through its range.
+
+        Parameters
+        ----------
+        name : str
+            The block.
+        points : int or sequence of float, default=9
+            The confidences, or how many, evenly spaced in the logarithm.
+
+        Returns
+        -------
+        table : pandas.DataFrame
+            A row for each confidence: the verdict, value, KL of each block, and mean, sd and
+            central 90 % interval of each quantity.
+        """
+        if name not in self.ranges:
+            raise ValueError(f"no range for {name!r}; the ranges are {list(self.ranges)}.")
+        rows = []
+        for gamma in _grid(self.ranges[name], points):
+            posterior = self.at({name: gamma})
+            row: dict[str, Any] = {"confidence": gamma, "verdict": posterior.verdict}
+            row |= {"value": posterior.value, **{f"kl_{b}": k for b, k in posterior.kl.items()}}
+            for site, values in posterior.draws.items():
+                low, high = (posterior.quantile(site, p) for p in (0.05, 0.95))
+                parts = {"mean": posterior.mean(site), "sd": posterior.sd(site)}
+                for title, numbers in {**parts, "lower": low, "upper": high}.items():
+                    labels = coordinates(f"{title}_{site}", values.shape[1:])
+                    row |= dict(zip(labels, np.ravel(numbers), strict=True))
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def choose(self, *args: Any, points: int = FAMILY_POINTS, **kwargs: Any) -> ChosenConfidence:
+        """Choose the confidences that predict held-out data best.
+
+        Parameters
+        ----------
+        *args : object
+            Arguments of the model with data that the family has not seen.
+        points : int, default=9
+            How many confidences of each range to try.
+        **kwargs : object
+            Keyword arguments of the model.
+
+        Returns
+        -------
+        chosen : ChosenConfidence
+            ``best`` (the confidences), ``posterior`` there, ``mixture`` over confidences by how
+            well they predict, and the ``table`` of scores and weights.
+        """
+        grids = [_grid(limits, points) for limits in self.ranges.values()]
+        places = [dict(zip(self.ranges, place, strict=True)) for place in product(*grids)]
+        posteriors = [self.at(place) for place in places]
+        rows = []
+        for posterior in posteriors:
+            found = posterior.log_likelihood(*args, **kwargs).values()
+            log_p = np.concatenate([v.reshape(len(v), -1) for v in found], axis=1)
+            rows.append(np.logaddexp.reduce(log_p, axis=0) - np.log(len(log_p)))
+        scores = np.stack(rows, axis=1)
+        weights = predictive_weights(scores)
+        kept = np.flatnonzero(weights)
+        table = pd.DataFrame(places).assign(score=scores.mean(axis=0), weight=weights)
+        best = int(np.argmax(scores.mean(axis=0)))
+        mixture = MixturePosterior(weights[kept], tuple(posteriors[k] for k in kept))
+        return ChosenConfidence(places[best], posteriors[best], mixture, table)
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{b} in [{low:g}, {high:g}]" for b, (low, high) in self.ranges.items())
+        return f"PosteriorFamily({words})\n{printed(self.at().summary())}"
+
+    def _inside(self, given: Mapping[str, float]) -> dict[str, float]:
+        gammas = dict(self.confidence)
+        for block, (low, high) in self.ranges.items():
+            gammas[block] = 1.0 if low <= 1.0 <= high else gammas[block]
+        for block, gamma in given.items():
+            if block not in gammas:
+                raise ValueError(f"no block {block!r}; the blocks are {list(gammas)}.")
+            low, high = self.ranges.get(block, (gammas[block],) * 2)
+            if not low * (1 - 1e-9) <= gamma <= high * (1 + 1e-9):
+                raise ValueError(
+                    f"confidence of {block!r} is {gamma}, but the family was trained on "
+                    f"[{low:g}, {high:g}]. Train it on a wider range, or use soubayes.fit."
+                )
+            gammas[block] = float(gamma)
+        return gammas
+
+    def _without_range(self, posterior: SoUPosterior, gammas: dict[str, float]) -> SoUPosterior:
+        """The posterior without the site that holds the confidences."""
+
+        def rest(of: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: x for name, x in of.items() if name != RANGE}
+
+        clean = replace(
+            posterior,
+            confidence=gammas,
+            kl=rest(posterior.kl),
+            owner=rest(posterior.owner),
+            eta=rest(posterior.eta),
+            draws=rest(posterior.draws),
+            _model=self._model,
+        )
+        return replace(clean, stages=stage_table([(clean, clean.names)]))
+
+
+class _Within(dist.Distribution):
+    """Uniform on a box, on the scale of its numbers: no bounds for a guide to transform."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    support = constraints.real_vector
+
+    def __init__(self, low: Any, high: Any) -> None:
+        self.low, self.high = low, high
+        super().__init__((), (len(low),), validate_args=False)
+
+    def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any:
+        shape = (*sample_shape, len(self.low))
+        return self.low + (self.high - self.low) * random.uniform(key, shape)
+
+    def log_prob(self, value: Any) -> Any:
+        return jnp.zeros(jnp.shape(value)[:-1])
+
+
+def _with_ranges(model: Callable, logs: np.ndarray) -> Callable:
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        numpyro.sample(RANGE, _Within(logs[:, 0], logs[:, 1]))
+        return model(*args, **kwargs)
+
+    return wide
+
+
+def _is_number(given: Any) -> bool:
+    return np.ndim(given) == 0
+
+
+def _range(block: str, given: Any) -> tuple[float, float]:
+    low, high = (float(x) for x in given) if len(given) == 2 else (0.0, 0.0)
+    if not 0 < low < high < np.inf:
+        raise ValueError(
+            f"range of {block!r} is {tuple(given)}, but it must be (low, high) with 0 < low < high "
+            "and both finite."
+        )
+    return low, high
+
+
+def _grid(limits: tuple[float, float], points: int | Sequence[float]) -> list[float]:
+    if not isinstance(points, int):
+        return [float(x) for x in points]
+    return [float(x) for x in np.geomspace(*limits, points)]

@@ -1,0 +1,101 @@
+"""One training for all confidences, against closed forms at single ones."""
+
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+import pytest
+
+from scenarios import two_level_normal
+from soubayes import fit_family, solve_gaussian
+
+PLACES = [(0.12, 0.31), (1.0, 1.0), (4.3, 0.4), (0.3, 2.7), (9.0, 2.0)]
+
+
+def pair(y):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 2.0))
+    effect = numpyro.sample("effect", dist.Normal(mu, 1.0))
+    numpyro.sample("y", dist.Normal(effect, 0.5), obs=y)
+
+
+@pytest.fixture(scope="module")
+def family():
+    ranges = {"mu": (0.1, 10.0), "effect": (0.3, 3.0)}
+    return fit_family(pair, 3.0, confidence=ranges, tol=5e-4)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_every_posterior_is_that_of_a_single_fit(family, place):
+    scenario = two_level_normal(*place)
+    exact = solve_gaussian(scenario.gaussian, scenario.confidence)
+    found = family.at(dict(zip(("mu", "effect"), place, strict=True)))
+    for name in ("mu", "effect"):
+        assert abs(found.mean(name) - exact.mean(name)) < 0.1 * exact.sd(name)
+        assert found.sd(name) == pytest.approx(exact.sd(name), rel=0.1)
+        assert found.kl[name] == pytest.approx(exact.kl[name], rel=0.05, abs=0.05)
+    assert found.value == pytest.approx(exact.value, abs=0.02 + 4 * found.value_se)
+    assert found.confidence == dict(zip(("mu", "effect"), place, strict=True))
+    assert found.verdict in ("trusted", "rough")
+    assert set(found.sample(10)) == {"mu", "effect"}
+
+
+def test_the_value_rises_and_its_slope_is_the_kl(family):
+    for name in ("mu", "effect"):
+        below, at, above = (family.at({name: gamma}) for gamma in (0.9, 1.0, 1.1))
+        assert below.value < at.value < above.value
+        slope = (above.value - below.value) / 0.2
+        assert slope == pytest.approx(at.kl[name], rel=0.1, abs=0.05)
+
+
+def test_a_path_is_a_table_of_its_posteriors(family):
+    table = family.path("mu", 3)
+    assert table["confidence"].tolist() == pytest.approx([0.1, 1.0, 10.0])
+    one = family.at({"mu": 1.0})
+    for column, number in {"mean_mu": one.mean("mu"), "kl_effect": one.kl["effect"]}.items():
+        assert table[column][1] == pytest.approx(number, rel=1e-6)
+    assert {"verdict", "value", "sd_effect", "lower_mu", "upper_mu"} <= set(table)
+    assert np.all(np.diff(table["kl_mu"]) < 0)
+
+
+def test_the_confidence_that_predicts_best(family):
+    """A new observation at 3 asks for a low confidence, one at 0 for a high one."""
+    low, high = family.choose(3.0, points=3), family.choose(0.0, points=3)
+    assert low.best["mu"] == pytest.approx(0.1)
+    assert high.best["mu"] == pytest.approx(10.0)
+    assert len(low.table) == 9
+    assert low.table["weight"].sum() == pytest.approx(1.0)
+    assert low.posterior.confidence == low.best
+    assert len(low.mixture.components) == (low.table["weight"] > 0).sum()
+
+
+@pytest.mark.slow
+def test_polish_goes_on_at_one_place(family):
+    place = {"mu": 0.12, "effect": 0.31}
+    plain, polished = family.at(place), family.at(place, polish=True)
+    assert polished.value <= plain.value + 2 * plain.value_se
+    assert polished.confidence == place
+    assert "family of confidences" in polished.guide_reason
+
+
+def test_what_is_not_in_the_ranges(family):
+    with pytest.raises(ValueError, match=r"confidence of 'mu' is 20.0, but the family was trained"):
+        family.at({"mu": 20.0})
+    with pytest.raises(ValueError, match="no block 'nu'; the blocks are"):
+        family.at({"nu": 1.0})
+    with pytest.raises(ValueError, match="no range for 'nu'"):
+        family.path("nu")
+    assert "mu in [0.1, 10]" in repr(family)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "message"),
+    [
+        ({"mu": (0.0, 1.0)}, r"range of 'mu' is \(0.0, 1.0\), but it must be"),
+        ({"mu": (0.5, float("inf"))}, "range of 'mu' is"),
+        ({"mu": (2.0, 1.0)}, "range of 'mu' is"),
+        ({"mu": 1.0}, "a family needs a range"),
+        ({"nu": (0.5, 2.0)}, "confidence names 'nu'"),
+    ],
+)
+def test_bad_ranges(confidence, message):
+    with pytest.raises(ValueError, match=message):
+        fit_family(pair, 3.0, confidence=confidence)
