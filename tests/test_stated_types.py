@@ -266,6 +266,11 @@ def made(name: str) -> list:
                 temperatures=4,
             )
         ],
+        "PosteriorFamily": lambda: [
+            soubayes.fit_family(
+                normal, 2.0, confidence={"mu": (0.5, 2.0)}, steps=200, tol=0.1, num_draws=256
+            )
+        ],
         "Quality": lambda: [fitted().quality],
         "Diagnosis": lambda: [soubayes.diagnose(fitted())],
         "Reweighted": lambda: [soubayes.reweight(draws(), normal, 2.0, confidence={"mu": 0.9})],
@@ -308,6 +313,9 @@ ARGUMENTS = {
     **dict.fromkeys(("ExactPosterior.sample", "Reweighted.sample", "SoUPosterior.sample"), (3,)),
     **dict.fromkeys(("SoUPosterior.predictive", "MixturePosterior.predictive"), (None,)),
     "SoUPosterior.log_likelihood": (2.0,),
+    "PosteriorFamily.at": ({"mu": 0.8},),
+    "PosteriorFamily.path": ("mu", 2),
+    "PosteriorFamily.choose": (2.0,),
     "quantile": ("mu", 0.5),
     "rank": ({"a": act},),
     "fit": None,  # made
@@ -455,6 +463,7 @@ def results():
 MAKERS = {
     "fit": "SoUPosterior",
     "diagnose": "Diagnosis",
+    "fit_family": "PosteriorFamily",
     "sample_sou": "NestedPosterior",
     "reweight": "Reweighted",
     "sensitivity_from_draws": "Sensitivity",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from soubayes.blackbox.divergences import ForwardKL as ForwardKL
     from soubayes.blackbox.divergences import Renyi as Renyi
     from soubayes.blackbox.elbo import SoUELBO as SoUELBO
+    from soubayes.blackbox.family import PosteriorFamily as PosteriorFamily
+    from soubayes.blackbox.family import fit_family as fit_family
     from soubayes.blackbox.losses import beta_loss as beta_loss
     from soubayes.blackbox.losses import gamma_loss as gamma_loss
     from soubayes.blackbox.losses import hinge_loss as hinge_loss

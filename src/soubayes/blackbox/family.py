@@ -286,9 +286,9 @@ class PosteriorFamily:
 
         Returns
         -------
-        chosen : ChosenConfidence
-            ``best`` (the confidences), ``posterior`` there, ``mixture`` over confidences by how
-            well they predict, and the ``table`` of scores and weights.
+        chosen : tuple
+            With the names ``best`` (the confidences), ``posterior`` (there), ``mixture`` (over
+            confidences, by how well they predict) and ``table`` (of scores and weights).
         """
         grids = [_grid(limits, points) for limits in self.ranges.values()]
         places = [dict(zip(self.ranges, place, strict=True)) for place in product(*grids)]
