@@ -93,7 +93,7 @@ def test_a_fit_leaves_dask_as_it_was(scheduler, first, tmp_path):
         [sys.executable, str(script)],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": source},
         check=False,
     )
