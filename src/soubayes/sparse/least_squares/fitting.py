@@ -60,7 +60,7 @@ Array = np.ndarray
 NOISE_SHARE = 1e-6  # default scale of the noise prior in units of var(y): weaker than any data
 FOLD_STILL = 1e-4  # relative change at which the rounds for Student's t end in a fold
 RATHER_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
-FAILED = 3.0  # errors relative to those claimed: 18 to 29 where signals were lost, else 1 to 2
+FAILED_PATH = 3.0  # errors relative to those claimed: 18 to 29 where signals were lost, else 1 to 2
 TRIED_FOLDS = 3  # in which that is looked at
 MEDIAN_NORMAL = 0.6745  # of |z|
 CLEARLY_SPARSE = 1.0  # nats for each row by which it does: no dense candidate comes near
@@ -412,7 +412,7 @@ def path_fails(
         off = [y[test] - said[t][PATH.name].middle for test, said in each]
         n, k = len(y), min(point.effective, 0.9 * len(y))
         claimed = math.sqrt(point.component.noise * n / (n - k))
-        if float(np.median(np.abs(np.concatenate(off)))) > FAILED * MEDIAN_NORMAL * claimed:
+        if float(np.median(np.abs(np.concatenate(off)))) > FAILED_PATH * MEDIAN_NORMAL * claimed:
             return True
     return False
 

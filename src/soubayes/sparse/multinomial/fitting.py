@@ -48,7 +48,7 @@ from soubayes.sparse.scales.balance import Groups
 Array = np.ndarray
 
 ROOM = 240  # coordinates with which a path begins; the others are tested as all dropped ones are
-FOLD_TOL = 1e-3  # relative fall of J at which a fold's path stops at a point
+SOFTMAX_FOLD_TOL = 1e-3  # relative fall of J at which a fold's path stops at a point
 _PRECISE = 1e-6  # tolerance of J from which on averages over the predictors have all digits
 LATE_ROWS = 0.5  # a path of more coordinates than these begins where half as many rows would
 
@@ -184,7 +184,9 @@ class ClassFamily(NamedTuple):
         shared = ClassRows(Softmax(self.classes), design, weight, float(weight.sum()))
         units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
         check_units(units.scale)
-        return ClassIntake(shared, coordinates(plan.model, d), np.repeat(plan.free, d), plan, units)
+        return ClassIntake(
+            shared, model_of_coordinates(plan.model, d), np.repeat(plan.free, d), plan, units
+        )
 
     def solve(self, intake: ClassIntake, y: Array, limits: Limits, path: bool) -> ClassSolved:
         """The sparse point; ``path``: its confidence is chosen, whatever the settings."""
@@ -195,7 +197,7 @@ class ClassFamily(NamedTuple):
         return ClassSolved(outcome, component, _points(outcome, component, intake))
 
 
-def coordinates(model: RowModel, d: int) -> RowModel:
+def model_of_coordinates(model: RowModel, d: int) -> RowModel:
     """The model of d coordinates for every column; the intercept is the first of the sources."""
 
     def spread(columns: Array) -> Array:
@@ -322,7 +324,7 @@ class SoftmaxCandidates(Candidates):
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
     ) -> Fits:
         intake, settings = self.family.in_memory(X, weight), self.family.settings
-        limits = Limits(settings.max_iter, max(settings.tol, FOLD_TOL), stride=STRIDE)
+        limits = Limits(settings.max_iter, max(settings.tol, SOFTMAX_FOLD_TOL), stride=STRIDE)
         y, sizes = targets[0], {}
         parts: dict[str, tuple[Component, ...]] = {}
         if PATH.name in wanted[0]:

@@ -19,8 +19,8 @@ Array = np.ndarray
 # The second entry is of candidates, which need few digits
 PRODUCT_NODES = {1: (40, 12), 2: (20, 6), 3: (9, 4)}
 OTHER_NODES = (128, 64)
-LEAST_WEIGHT = (1e-11, 1e-4)  # of a node that is kept
-LEAST_SPREAD = 1e-8  # variance of a coordinate below which the rule has no error
+KEPT_NODES = (1e-11, 1e-4)  # of a node that is kept
+EXACT_SPREAD = 1e-8  # variance of a coordinate below which the rule has no error
 LEAST_VARIANCE = 1e-12  # relative: the Cholesky factor of a singular covariance
 
 
@@ -54,7 +54,7 @@ def normal_nodes(d: int, coarse: bool) -> NormalNodes:
         x, w = np.polynomial.hermite_e.hermegauss(PRODUCT_NODES[d][coarse])
         grid = np.meshgrid(*[x] * d, indexing="ij")
         weight = np.prod(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=0).ravel()
-        keep = weight > LEAST_WEIGHT[coarse]
+        keep = weight > KEPT_NODES[coarse]
         points = np.stack([part.ravel() for part in grid], axis=1)
         return NormalNodes(points[keep], weight[keep] / weight[keep].sum())
     half = norm.ppf(qmc.Sobol(d, scramble=True, rng=0).random(OTHER_NODES[coarse] // 2))
@@ -128,7 +128,7 @@ class Softmax:
         inner = np.tril(root.transpose(0, 2, 1) @ by_root)
         d = np.arange(root.shape[1])
         inner[:, d, d] *= 0.5
-        some = np.square(root[:, d, d]).min(axis=1) > LEAST_SPREAD
+        some = np.square(root[:, d, d]).min(axis=1) > EXACT_SPREAD
         inverse = np.linalg.inv(np.where(some[:, None, None], root, np.eye(len(d))))
         slope = inverse.transpose(0, 2, 1) @ inner @ inverse
         slope = slope + slope.transpose(0, 2, 1)
