@@ -252,7 +252,7 @@ def temperature(log_share: Array, y: Array, weight: Array) -> float:
 
     >>> sure = np.log(np.array([[0.98, 0.01, 0.01]] * 10))
     >>> round(temperature(sure, np.array([0] * 7 + [1] * 3), np.ones(10)), 2)
-    0.44
+    0.39
     """
     own = log_share[np.arange(len(y)), y]
 

@@ -100,9 +100,8 @@ class Softmax:
         """At u ~ N(mean, root root'); ``root`` (n, d, d), or (n, d) of a diagonal one.
 
         >>> found = Softmax(3).terms(np.zeros((1, 2)), np.zeros((1, 2)), np.array([0]))
-        >>> found.loss.round(4), found.information[0].round(4)  # log 3 and I/3
-        (array([1.0986]), array([[0.3333, 0.    ],
-               [0.    , 0.3333]]))
+        >>> found.loss.round(4), found.curvature[0].diagonal().round(4)  # log 3 and I/3
+        (array([1.0986]), array([0.3333, 0.3333]))
         """
         A, weights = self.basis, self.nodes.weights
         share, whole = self._shares(mean, root)
