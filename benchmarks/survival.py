@@ -7,7 +7,7 @@
 
 Peers are glmnet's lasso, elastic net (.5) and ridge, lambda.min of 10-fold cross-validation
 (R with glmnet and survival). A fold that is in the file is not run again. The tables of
-``reported`` come from scikit-survival; no setting was chosen on them.
+``reported`` come from scikit-survival; docs/development/survival.md says what was decided on them.
 """
 
 import argparse
