@@ -45,6 +45,29 @@ def test_scikit_learn_checks_of_several_classes(estimator, check):
     check(estimator)
 
 
+def without_partial_fit(estimator):
+    """Student noise reads the rows again."""
+    why = "partial_fit is refused: the weight of a row depends on the fit"
+    return dict.fromkeys(
+        (
+            "check_fit_score_takes_y",
+            "check_n_features_in_after_fitting",
+            "check_estimators_partial_fit_n_features",
+        ),
+        why,
+    )
+
+
+@pytest.mark.filterwarnings("ignore:No features were selected")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [SoULinearRegression(choice="path", noise="student")],
+    expected_failed_checks=without_partial_fit,
+)
+def test_scikit_learn_checks_of_student_noise(estimator, check):
+    check(estimator)
+
+
 REPEATED = "folds make rows distinguishable: a row that is repeated is in several folds"
 
 
