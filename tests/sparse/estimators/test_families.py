@@ -1,5 +1,7 @@
 """Every family beside the exact engine and at its limits."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -140,3 +142,16 @@ def test_large_counts_are_normal_about_their_logarithm():
 def test_bad_input(model, y, message):
     with pytest.raises(ValueError, match=message):
         model.fit(np.eye(3), y)
+
+
+@pytest.mark.parametrize("kind", [SoUPoissonRegression, SoUGammaRegression])
+def test_candidates_that_overflow_where_columns_outnumber_rows_only_lose_the_choice(kind):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 400))
+    eta = 1.0 + X[:, :3] @ np.array([1.2, -1.2, 1.0])
+    y = rng.poisson(np.exp(eta)) if kind is SoUPoissonRegression else rng.gamma(2.0, np.exp(eta))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = kind(cv=3).fit(X, y)
+    assert model.candidates_["weight"].sum() == pytest.approx(1.0)
+    assert np.isfinite(model.predict(X)).all()

@@ -32,6 +32,7 @@ from soubayes.sparse.posterior import LowRankPosterior, Posterior
 Array = np.ndarray
 
 PARTS = 0.4 ** np.arange(6)  # of a step on q(beta): the first that does not raise J is taken
+FIRST_PARTS = 0.4 ** np.arange(12)  # of the first step, from predictors of 0
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class WideRows(NamedTuple):
         return problem._replace(likelihood=problem.likelihood.updated(totals))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
 def _wide_step(
     problem: RowProblem,
     X: StandardColumns,
@@ -149,8 +151,9 @@ def _wide_step(
         mean, eta, variance = before.mean, before.eta, before.variance
         information = before.information
     terms = terms_at(eta, variance)
+    first = float(terms.loss.sum()) if before is None else None
     goal = np.maximum(terms.information, 1e-10)
-    for part in PARTS:
+    for part in PARTS if before is not None else FIRST_PARTS:
         # a geometric mean of two informations is positive; the part 0 would be the present q
         B = information ** (1.0 - part) * goal**part
         root = np.sqrt(B)
@@ -165,10 +168,12 @@ def _wide_step(
         kept = np.einsum("ij,ij->j", kernel.inverse, kernel.inverse)  # the diagonal of K^-1
         new_variance = gamma * (1.0 - kept) / B
         loss = float(terms_at(new_eta, new_variance).loss.sum())
-        value = loss + 0.5 * float(new @ (w * new)) + 0.5 * gamma * (log_det - n + kept.sum())
-        if here is None or value <= here.value:
-            return WideRows(value, new, new_eta, new_variance, B, kernel, X, w, gamma)
-    return None
+        penalised = loss + 0.5 * float(new @ (w * new))
+        value = penalised + 0.5 * gamma * (log_det - n + kept.sum())
+        found = WideRows(value, new, new_eta, new_variance, B, kernel, X, w, gamma)
+        if _may_go(value, penalised, here and here.value, first):
+            return found
+    return None if here is not None else found
 
 
 class TallRows(NamedTuple):
@@ -203,18 +208,20 @@ class TallRows(NamedTuple):
         return problem.updated(self.mean, self.inverse.T * np.sqrt(self.confidence))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _tall_step(
     problem: RowProblem, gamma: float, w: Array, before: TallRows | None, here: TallRows | None
 ) -> TallRows | None:
     k = len(w)
+    start: float | None = None
     if before is None:
         first = problem.sweep(np.zeros(k), np.zeros((k, k)))
         mean, score, goal = np.zeros(k), first.score, first.information
-        information = goal
+        information, start = goal, first.loss
     else:
         mean, score, goal = before.mean, before.score, before.goal
         information = before.information
-    for part in PARTS:
+    for part in PARTS if before is not None else FIRST_PARTS:
         # the part 0 is the present q, at which J has a descent direction towards part 1
         H = information + part * (goal - information)
         lower = cholesky(H, w)
@@ -223,10 +230,23 @@ def _tall_step(
         new = mean + part * (inverse.T @ (inverse @ (score - w * mean)))
         found = problem.sweep(new, inverse.T * np.sqrt(gamma), curvature=False)
         kept = float(w @ np.einsum("ij,ij->j", inverse, inverse))
-        value = found.loss + 0.5 * float(new @ (w * new)) + 0.5 * gamma * (log_det - k + kept)
-        if here is None or value <= here.value:
-            return TallRows(value, new, inverse, H, found.information, found.score, w, gamma)
-    return None
+        penalised = found.loss + 0.5 * float(new @ (w * new))
+        value = penalised + 0.5 * gamma * (log_det - k + kept)
+        trial = TallRows(value, new, inverse, H, found.information, found.score, w, gamma)
+        if _may_go(value, penalised, here and here.value, start):
+            return trial
+    return None if here is not None else trial
+
+
+def _may_go(value: float, penalised: float, last: float | None, start: float | None) -> bool:
+    """Whether a step is taken: J must not rise, nor the penalised loss at the very first step.
+
+    A loss that grows exponentially overflows where the first step is too long. From another w, J
+    may take any finite value.
+    """
+    if last is not None:
+        return value <= last
+    return bool(np.isfinite(value)) and (start is None or penalised <= start)
 
 
 NUISANCE_ROUNDS = 4  # of nuisance parameters and coefficients in turn: a candidate needs few digits
@@ -253,6 +273,8 @@ class RowFitAt(NamedTuple):
     inflation: float = 1.0  # of the variance of predictors
 
 
+# a candidate that diverges, as a shape may where columns interpolate, loses the choice
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def fit_rows_at(
     problem: RowProblem,
     model: RowModel,

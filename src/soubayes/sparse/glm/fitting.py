@@ -51,6 +51,7 @@ from soubayes.threads import solver_threads
 Array = np.ndarray
 
 STRIDE = 4  # a path in a fold or on many rows visits every fourth point
+LARGEST_MEAN = 1e100  # of a held-out row: its square is a number
 FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
 
 
@@ -269,7 +270,14 @@ class RowCandidates(Candidates):
         y, offset = offset_apart(y)
         each = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
         said = Predictive(each, mixture.weights, means + offset, variances)  # type: ignore[arg-type]
-        return HeldOut(said.log_density(y), said.variance(), np.zeros(len(y)), said.mean())
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            density, variance, mean = said.log_density(y), said.variance(), said.mean()
+        # a mean that overflows is a wrong prediction, not a missing one: its weight must become 0
+        wild = ~(np.abs(mean) < LARGEST_MEAN)
+        mean = np.where(wild, LARGEST_MEAN, mean)
+        variance = np.where(wild | (variance > LARGEST_MEAN**2), LARGEST_MEAN**2, variance)
+        density = np.where(density > -LARGEST_MEAN, density, -LARGEST_MEAN)
+        return HeldOut(density, variance, np.zeros(len(y)), mean)
 
 
 class CountCandidates(RowCandidates):
