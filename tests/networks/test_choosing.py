@@ -56,6 +56,17 @@ def test_the_default_chooses_by_rows_that_it_holds_out(net, wine):
     assert net.finished_
 
 
+def test_one_target_as_a_column_is_held_out_as_a_vector_is():
+    X, y = make_friedman1(60, 5, random_state=0)
+    net = SoUNetRegressor()
+    flat, column = (
+        net._hold_out(net._source(X, target, None), 0.3, 0)[1] for target in (y, y[:, None])
+    )
+    np.testing.assert_array_equal(flat.X, column.X)
+    spread = np.sort(np.searchsorted(np.sort(y), flat.y))
+    assert np.diff(spread).max() <= 4  # a third of every quantile
+
+
 def test_the_chosen_network_is_trained_on_all_rows_at_the_end(net, wine):
     """Its training is the one that the confidence, given as a number, makes on the same rows."""
     number = float(net.path_["confidence"].iloc[net._chosen])

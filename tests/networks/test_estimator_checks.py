@@ -5,6 +5,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from soubayes import SoUNetClassifier, SoUNetRegressor
 
+# some of the checks' targets are noise
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
 SMALL = {"hidden": (8,), "epochs": 100, "batch_size": 20, "learning_rate": 0.02}
 
 

@@ -103,8 +103,8 @@ class Intake(BaseEstimator):
                 "but at least 1 must be held out and 2 must remain."
             )
         order = np.random.default_rng(seed).permutation(rows)
-        if source.y.ndim == 1:
-            order = order[np.argsort(source.y[order], kind="stable")]
+        if source.y.ndim == 1 or source.y.shape[1] == 1:
+            order = order[np.argsort(source.y.reshape(-1)[order], kind="stable")]
         places = ((np.arange(count) + 0.5) * n / count).astype(int)
         rest = replace(source, rows=np.sort(np.delete(order, places)))
         return rest, source[np.sort(order[places])]
