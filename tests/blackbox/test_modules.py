@@ -131,15 +131,15 @@ def test_three_blocks_by_nested_sampling():
             "c": lambda a, b, c: -stats.norm(c + a, 1).logpdf(2.0),
         },
     )
-    small = {"particles": 96, "inner_particles": 24, "temperatures": 3, "moves": 1, "budget": 600.0}
+    small = {"particles": 64, "inner_particles": 16, "temperatures": 3, "moves": 1}
     for kind in ("power", "smi"):
         settings = {"eta": {"b": 0.6, "c": 0.4}, "feedback": kind}
         grid = dict.fromkeys("abc", np.linspace(-6.0, 7.0, 66))
         wanted = solve_exact(exact, grid=grid, tolerance=0.1, **settings)
-        found = sample_sou(model, 1.0, 2.0, confidence={}, num_draws=3000, **small, **settings)
+        found = sample_sou(model, 1.0, 2.0, confidence={}, budget=3600.0, **small, **settings)
         for name in ("a", "b", "c"):
-            assert abs(found.mean(name) - wanted.mean(name)) < 0.15 * wanted.sd(name)
-            assert found.kl[name] == pytest.approx(wanted.kl[name], abs=0.15)
+            assert abs(found.mean(name) - wanted.mean(name)) < 0.2 * wanted.sd(name)
+            assert found.kl[name] == pytest.approx(wanted.kl[name], abs=0.2)
 
 
 def modules_of(model, *args, given=None, eta=None):
