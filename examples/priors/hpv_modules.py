@@ -60,9 +60,8 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constraine
 for name, posterior in posteriors.items():
     left.hist(posterior.draws["theta"][:, 1], bins=60, density=True, alpha=0.6, label=name)
     low, middle, high = posterior.quantile("prevalence", [0.05, 0.5, 0.95])
-    shift = 0.12 if name == "cut" else -0.12
-    reach = [middle - low, high - middle]
-    right.errorbar(np.arange(13) + shift, middle, reach, fmt="o", ms=4, label=name)
+    place = np.arange(13) + (0.12 if name == "cut" else -0.12)
+    right.errorbar(place, middle, [middle - low, high - middle], fmt="o", ms=4, label=name)
 right.plot(np.arange(13), hpv / women, "k_", ms=12, label="survey")
 left.set(xlabel="slope of the log incidence", ylabel="posterior density")
 right.set(xlabel="region", ylabel="prevalence, 90 % interval", xticks=np.arange(13))

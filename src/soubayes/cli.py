@@ -52,18 +52,25 @@ SeparatorOption = Annotated[
 LevelOption = Annotated[float, typer.Option(help="The probability of the intervals.")]
 
 
-@app.callback()
-def program(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and end.", is_eager=True)
-    ] = False,
-) -> None:
-    """Bayesian inference with sources of uncertainty: your own data, and the paper's results."""
-    if version:
+def _print_version(wanted: bool) -> None:
+    """Answer `--version` before a command is asked for."""
+    if wanted:
         from soubayes import __version__
 
         say(f"soubayes {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and end.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
+    """Bayesian inference with sources of uncertainty: your own data, and the paper's results."""
 
 
 @app.command()

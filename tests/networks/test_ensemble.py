@@ -241,7 +241,7 @@ def test_files_of_an_ensemble(ensemble, classes, tmp_path):
         np.testing.assert_array_equal(again.predict(X), model.predict(X))
         assert {k: v for k, v in again.get_params(deep=False).items() if k != "estimator"} == {
             k: v for k, v in model.get_params(deep=False).items() if k != "estimator"
-        } | {"random_state": None}
+        }
         again.export_onnx(tmp_path / "model.onnx", mode="draws")
         session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
         found = session.run(None, {"X": X.astype(np.float32)})
