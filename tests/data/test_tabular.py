@@ -190,7 +190,7 @@ def test_files_that_cannot_be_used(tmp_path):
     for name, content, message in [
         ("none.csv", None, "there is no file"),
         (".", None, "is a folder without tables: give a file"),
-        ("data.xlsx", b"x", "not .csv, .tsv, .txt, .parquet"),
+        ("data.ods", b"x", "not .csv, .tsv, .txt, .parquet"),
         ("empty.csv", b"", "empty.csv cannot be read: No columns"),
         ("head.csv", b"a,b\n", "head.csv has no rows"),
         ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "ragged.csv cannot be read"),
