@@ -100,6 +100,13 @@ def test_a_page_that_warns_does_not_pass(executed_pages, tmp_path):
         executed_pages.with_outputs(page, tmp_path, "page")
 
 
+def test_output_in_the_readme_is_what_its_code_prints(executed_pages, tmp_path):
+    shown = re.compile(r"^```\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    text = (ROOT / "README.md").read_text()
+    printed = shown.findall(executed_pages.with_outputs(shown.sub("```", text), tmp_path, "page"))
+    assert shown.findall(text) == printed[:1]
+
+
 @pytest.mark.parametrize("page", [*(DOCS / "guide").glob("*.md")], ids=name_of)
 def test_output_of_the_guide_is_never_written_by_hand(page):
     assert not re.search(r"^```python\n(?:(?!^```).*\n)*^```\n\n```text", page.read_text(), re.M)
