@@ -1,7 +1,7 @@
 "use strict";
 
 (() => {
-  const byId = (id) => document.getElementById(id);
+  const { byId, copy } = Tools;
   const data = JSON.parse(byId("data").textContent);
   const { element, short, extent, frame, line } = Charts;
   const MOST_ROWS = 100; // of the table, before a button asks for all
@@ -296,7 +296,7 @@
     byId("confidence").max = target.path.gamma.length - 1;
     byId("confidence").value = state.point;
     byId("sparsity").textContent = target.reported.says;
-    for (const id of ["dial-box", "dial-mode", "error-card"]) byId(id).hidden = !target.dial;
+    for (const id of ["dial-box", "dial-mode", "errors-card"]) byId(id).hidden = !target.dial;
     for (const id of ["held-card", "calibration-card"]) byId(id).hidden = !target.held;
     byId("nothing-held").hidden = Boolean(target.dial || target.held);
     const never = target.total - target.columns.length;
@@ -304,7 +304,7 @@
     if (target.dial) {
       byId("candidate").max = target.dial.label.length - 1;
       byId("candidate").value = state.candidate;
-      byId("error-note").textContent = "Larger marks have more weight; an empty mark was left behind and not fitted to all rows.";
+      byId("errors-note").textContent = "Larger marks have more weight; an empty mark was left behind and not fitted to all rows.";
     }
     if (target.held) {
       const { held } = target;
@@ -313,20 +313,6 @@
     }
     drawHead();
     drawAll();
-  };
-
-  const copy = async () => {
-    const text = byId("code").textContent;
-    try {
-      await navigator.clipboard.writeText(text);
-    } catch {
-      const range = document.createRange();
-      range.selectNodeContents(byId("code"));
-      getSelection().removeAllRanges();
-      getSelection().addRange(range);
-      document.execCommand("copy");
-    }
-    byId("copied").textContent = "Copied.";
   };
 
   data.targets.forEach((target, t) => byId("target").append(new Option(target.name, t)));
@@ -343,7 +329,7 @@
   for (const id of ["filter", "dropped", "digits"]) byId(id).addEventListener("input", () => drawTable(view()));
   byId("sort").addEventListener("change", (event) => sortBy(event.target.value, event.target.value !== "name"));
   byId("more").addEventListener("click", () => { state.all = true; drawTable(view()); });
-  byId("copy").addEventListener("click", copy);
+  byId("copy").addEventListener("click", () => copy(byId("code"), byId("copied")));
   let width = document.body.clientWidth;
   new ResizeObserver(() => {
     if (document.body.clientWidth !== width) { width = document.body.clientWidth; drawAll(); }
