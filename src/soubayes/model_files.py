@@ -20,7 +20,6 @@ keys that were made to have one hash are refused (`_hashable`).
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
@@ -35,6 +34,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 
 from soubayes._files import atomic_path
 from soubayes._types import Estimator, File
+from soubayes._warnings import warn
 
 _FORMAT = 1
 _MAGIC = b"soubayes model "
@@ -188,7 +188,7 @@ def load_model(path: File) -> Estimator:
             current_sklearn_version=sklearn.__version__,
             original_sklearn_version=wrote,
         )
-        warnings.warn(warning, stacklevel=2)
+        warn(warning)
     return model
 
 

@@ -1,6 +1,5 @@
 """One call from a NumPyro model and a confidence to a posterior."""
 
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from numpyro.handlers import seed
 from sklearn.exceptions import ConvergenceWarning
 
 from soubayes._types import Key
+from soubayes._warnings import warn
 from soubayes.blackbox.descent import Descent, Settings, size_of
 from soubayes.blackbox.elbo import Divergence
 from soubayes.blackbox.flat import check_flat
@@ -231,7 +231,7 @@ def fit(
             posterior = replace(posterior, quality=found)
     asked = polish not in (0, "auto")
     if not posterior.converged and (asked or posterior.verdict != TRUSTED):
-        warnings.warn(posterior.trouble, ConvergenceWarning, stacklevel=2)
+        warn(posterior.trouble, ConvergenceWarning)
     return posterior
 
 

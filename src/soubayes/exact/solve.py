@@ -1,11 +1,11 @@
 """The exact engine: Theorem 1 on nodes, for discrete and continuous blocks."""
 
-import warnings
 from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from soubayes._warnings import warn
 from soubayes.confidence import check_confidence
 from soubayes.exact.model import Model, ModuleLoss
 from soubayes.exact.nodes import Engine, Placed, check_elementwise
@@ -193,17 +193,15 @@ def check_solution(engine: Engine, tree: list[Placed], solution: Solution) -> No
         )
         missed = probability[placed.missed].sum()
         if missed > 1e-6:
-            warnings.warn(
+            warn(
                 f"the nodes of block {stage.name!r} end where the posterior still has mass (in "
                 f"{missed:.0%} of its conditionals): {advice}.",
                 QuadratureWarning,
-                stacklevel=3,
             )
         error = float(probability @ placed.error)
         if error > max(100 * engine.tolerance, 1e-6) and missed <= 1e-6:
-            warnings.warn(
+            warn(
                 f"the normalising constants of block {stage.name!r} are known only to about "
                 f"{error:.1g} (relative): {advice}.",
                 QuadratureWarning,
-                stacklevel=3,
             )

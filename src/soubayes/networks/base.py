@@ -1,6 +1,5 @@
 """What the two estimators share: `fit`, and the choice of a network of the path."""
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 
 from soubayes._types import RowBlocks
+from soubayes._warnings import warn
 from soubayes.networks import learning, path, storage
 from soubayes.networks.choosing import confirmed
 from soubayes.networks.feeding import ArraySource, Chunk
@@ -290,4 +290,4 @@ class BaseNet(FittedNet, Intake):
             return
         said = learning.complaints(self, data)
         if said:
-            warnings.warn(" ".join(said), learning.LittleLearntWarning, stacklevel=3)
+            warn(" ".join(said), learning.LittleLearntWarning)

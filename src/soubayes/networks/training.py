@@ -1,7 +1,6 @@
 """The loop around the compiled epochs: history, stages, and the removal of dead units."""
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from soubayes._warnings import warn
 from soubayes.networks.compaction import (
     Kept,
     columns_read,
@@ -76,11 +76,10 @@ def train(
     while run.epoch < schedule.epochs:
         following = _block(spec, problem, schedule, run, seed, chunks, validate)
         if not np.isfinite(following.rows[-1]["objective"]):
-            warnings.warn(
+            warn(
                 f"the objective is not finite in epoch {following.epoch}; training stopped at "
                 f"epoch {run.epoch}. Lower learning_rate.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
             return run, False
         run = following

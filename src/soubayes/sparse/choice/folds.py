@@ -17,6 +17,7 @@ from sklearn.model_selection import (
 )
 from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
 
+from soubayes._warnings import warn
 from soubayes.confidence import shown
 
 Array = np.ndarray
@@ -39,7 +40,7 @@ class ChoiceWarning(UserWarning):
 
 def say_path(owner: str, what: str) -> None:
     """Warn that the path alone decides."""
-    warnings.warn(f"{owner}: {what}; falling back to choice='path'.", ChoiceWarning, stacklevel=4)
+    warn(f"{owner}: {what}; falling back to choice='path'.", ChoiceWarning)
 
 
 def enough_rows(rows: int, owner: str) -> bool:

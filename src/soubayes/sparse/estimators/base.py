@@ -1,7 +1,6 @@
 """What the sparse estimators share: one posterior, the views beside it, and their reports."""
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 from typing import Any, Self
@@ -16,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Seed
+from soubayes._warnings import warn
 from soubayes.confidence import check_choice, check_gamma, shown
 from soubayes.results import LEVEL, check_level, to_inference_data
 from soubayes.sparse.choice.folds import check_folds
@@ -252,11 +252,10 @@ class SparseEstimator(BaseEstimator):
             grouped = None if labels is None else labels.names
             self.supports_ = Supports(supports, *names, single=self._flat, groups=grouped)
             if not self.supports_.converged:
-                warnings.warn(
+                warn(
                     f"{type(self).__name__}: the posterior over supports did not settle. Its "
                     "probabilities may still be off by more than 0.001.",
                     ConvergenceWarning,
-                    stacklevel=4,
                 )
         self._check_numbers()
         return self
@@ -364,7 +363,7 @@ class SparseEstimator(BaseEstimator):
             what = f"the solver did not converge within max_iter={self.max_iter} steps"
             advice = "Raise max_iter or tol."
         text = f"{type(self).__name__}: {what}. {advice}"
-        warnings.warn(text, ConvergenceWarning, stacklevel=4)
+        warn(text, ConvergenceWarning)
 
     # ---- shapes and names -------------------------------------------------------------------
 

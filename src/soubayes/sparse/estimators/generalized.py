@@ -1,10 +1,9 @@
 """Sparse regression with a likelihood of your own."""
 
-import warnings
-
 import numpy as np
 
 from soubayes._types import FeatureBlocks, FeatureGroups, Folds
+from soubayes._warnings import warn
 from soubayes.sparse.estimators.response import ResponseRegression
 from soubayes.sparse.glm.checking import check_derivatives
 from soubayes.sparse.glm.likelihood import (
@@ -224,12 +223,10 @@ class SoUGeneralizedRegression(ResponseRegression):
                 )
         check_derivatives(self._likelihood(), y, weight)
         if (terms.curvature < 0.0).any():
-            warnings.warn(
+            warn(
                 f"the loss of {type(self.likelihood).__name__} is not convex in the predictor, so "
                 "that J may have several minima: steps are damped, and the start decides which "
                 "minimum is found.",
-                UserWarning,
-                stacklevel=4,
             )
 
     def _likelihood(self) -> Likelihood:
