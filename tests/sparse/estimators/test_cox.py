@@ -1,10 +1,11 @@
-"""SoUCoxRegression: limits, input, curves and reports; covers cox, rows, fitting of survival."""
+"""SoUCoxRegression: limits, input, curves, reports; covers cox, rows, fitting, curves."""
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from soubayes import Block, Model, SoUCoxRegression, load_model, save_model, solve_exact
@@ -288,11 +289,23 @@ def test_brier_score_of_the_kaplan_meier_curve_is_that_of_its_definition():
     assert model.integrated_brier_score(X, (event, time)) < found.max()
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_times_that_a_column_orders_give_finite_numbers():
-    """The partial likelihood has no maximum; what does not converge says so."""
+@pytest.mark.parametrize("confidence", ["auto", 5.0])
+def test_times_that_a_column_orders_give_finite_numbers_and_say_why(confidence):
     X = np.random.default_rng(0).normal(size=(80, 4))
-    model = SoUCoxRegression().fit(X, (np.ones(80, bool), np.exp(-3.0 * X[:, 0]) + 1e-3))
-    assert np.isfinite(model.coef_).all()
-    assert model.coef_[0] > 1.0
-    assert model.score(X, (np.ones(80, bool), np.exp(-3.0 * X[:, 0]) + 1e-3)) > 0.99
+    y = np.ones(80, bool), np.exp(-3.0 * X[:, 0]) + 1e-3
+    with pytest.warns(ConvergenceWarning, match="orders the times"):
+        model = SoUCoxRegression(confidence_coef=confidence).fit(X, y)
+    assert np.isfinite(model.sparse_.objective_).all()
+    assert 1.0 < model.coef_[0] < 1e4
+    assert model.score(X, y) > 0.99
+    calm = {"all": {"columns": slice(None), "prior": "normal", "variance": 1.0}}
+    assert SoUCoxRegression(feature_blocks=calm).fit(X, y).converged_
+
+
+def test_a_confidence_that_keeps_too_much_of_wide_data_converges():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(80, 400))
+    time = rng.exponential(np.exp(-X[:, :3].sum(axis=1)))
+    model = SoUCoxRegression(confidence_coef=0.3).fit(X, (rng.random(80) < 0.7, time))
+    assert model.converged_
+    assert model.selected_.sum() < 56  # events

@@ -1,4 +1,4 @@
-"""Concordance, Kaplan-Meier, piecewise hazards: measures, baseline, responses, residuals."""
+"""Concordance, Kaplan-Meier, piecewise hazards: measures, hazard, responses, residuals."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from soubayes.sparse.survival.baseline import PiecewiseHazard
+from soubayes.sparse.survival.hazard import PiecewiseHazard
 from soubayes.sparse.survival.measures import KaplanMeier, concordance
 from soubayes.sparse.survival.risk_sets import subjects
 

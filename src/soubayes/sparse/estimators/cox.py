@@ -1,6 +1,6 @@
 """Sparse Cox regression of survival times."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from numbers import Real
 from typing import Any, Self
@@ -8,10 +8,12 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Matrix
+from soubayes._warnings import warn
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, check_level
 from soubayes.sparse.choice.folds import check_groups
@@ -25,8 +27,9 @@ from soubayes.sparse.estimators.base import (
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.scales.base import ScalePrior
-from soubayes.sparse.survival.baseline import DRAWS, BaselineDraws, relative_risk
+from soubayes.sparse.survival.curves import DRAWS, BaselineDraws
 from soubayes.sparse.survival.fitting import SurvivalCandidates, SurvivalFamily, with_hazard
+from soubayes.sparse.survival.hazard import relative_risk
 from soubayes.sparse.survival.measures import KaplanMeier, brier_scores, concordance
 from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.residuals import CLOCKS, Schoenfeld, schoenfeld, time_trends
@@ -37,7 +40,7 @@ from soubayes.sparse.survival.rows import UnitNormal
 Array = np.ndarray
 Survival = Any  # structured array, DataFrame or tuple
 
-_CELLS = 2**22  # numbers of curves held at a time
+_SEPARATED = 20.0  # log hazard ratio for one standard deviation: not of this world
 
 
 class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
@@ -323,17 +326,16 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         self.strata_ = labels
         self.event_times_ = np.unique(sets.time)
         seed = self.random_state if isinstance(self.random_state, int) else 0
-        coef = self._drawn(seed)
-        eta = np.empty((X.shape[0], len(coef)))
-        for rows in row_slices(X):
-            eta[rows] = (as_dense(X[rows]) - self._x_mean) @ coef.T
+        eta = np.concatenate(list(self._drawn_predictors(X, seed)))
         self._baseline = BaselineDraws.of(sets, eta, len(labels), seed)
         self._censoring = KaplanMeier.of(sets.y, sets.weight, censoring=True)
 
-    def _drawn(self, seed: int) -> Array:
-        """The draws of the coefficients behind curves."""
+    def _drawn_predictors(self, X: Any, seed: int) -> Iterator[Array]:
+        """Blocks of rows: predictors at the draws of the coefficients that are behind curves."""
         rng = np.random.default_rng(seed)
-        return self.mixtures_[0].sample(DRAWS, rng)[0][:, : len(self._x_mean)]
+        coef = self.mixtures_[0].sample(DRAWS, rng)[0][:, : len(self._x_mean)]
+        for rows in row_slices(X):
+            yield (as_dense(X[rows]) - self._x_mean) @ coef.T
 
     def _describe_folds(self, sets: RiskSets) -> None:
         """Held-out log risks beside times and events, and their partial likelihood."""
@@ -436,28 +438,30 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         strata: Any,
         of: Callable[[Array], Array],
     ) -> pd.DataFrame:
-        """Averages and quantiles over the draws of a function of the cumulative hazards."""
+        """A table of averages and quantiles of a function of the cumulative hazards."""
         if level is not None:
             check_level("level", level)
         grid = self._times(times)
-        number = self._stratum_numbers(X.shape[0], strata)
-        coef, ends = self._drawn(self._baseline.seed), None
+        columns = pd.RangeIndex(X.shape[0])
         if level is not None:
-            ends = [0.5 - level / 2.0, 0.5 + level / 2.0]
-        expected = [self._baseline.at(grid, s) for s in range(len(self.strata_))]
-        drawn = [self._baseline.at(grid, s, drawn=True) for s in range(len(self.strata_))]
-        columns: dict[Any, Array] = {}
-        for rows in row_slices(X):
-            risk = relative_risk((as_dense(X[rows]) - self._x_mean) @ coef.T)
-            for i, each in zip(range(*rows.indices(X.shape[0])), risk, strict=True):
-                middle = of(expected[number[i]] * each).mean(axis=1)
-                if ends is None:
-                    columns[i] = middle
-                    continue
-                lower, upper = np.quantile(of(drawn[number[i]] * each), ends, axis=1)
-                columns[i, "estimate"] = middle
-                columns[i, "lower"], columns[i, "upper"] = lower, upper
-        return pd.DataFrame(columns, index=pd.Index(grid, name="time"))
+            columns = pd.MultiIndex.from_product([columns, ["estimate", "lower", "upper"]])
+        lines = self._lines(X, grid, strata, of, level)
+        index = pd.Index(grid, name="time")
+        return pd.DataFrame(lines.reshape(-1, len(grid)).T, index=index, columns=columns)
+
+    def _lines(
+        self,
+        X: Any,
+        grid: Array,
+        strata: Any,
+        of: Callable[[Array], Array],
+        level: float | None = None,
+    ) -> Array:
+        """(rows, 1 or 3, times) of `BaselineDraws.curves`."""
+        blank = read_survival((np.ones(X.shape[0], bool), np.ones(X.shape[0])))
+        stratum = with_strata(blank, strata, self.strata_)[0]["stratum"]
+        risks = map(relative_risk, self._drawn_predictors(X, self._baseline.seed))
+        return self._baseline.curves(of, risks, stratum, grid, level)
 
     def _times(self, times: Any) -> Array:
         if times is None:
@@ -466,10 +470,6 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         if grid.ndim != 1 or not np.isfinite(grid).all():
             raise ValueError("times must be a flat list of finite numbers.")
         return grid
-
-    def _stratum_numbers(self, n: int, strata: Any) -> Array:
-        blank = read_survival((np.ones(n, bool), np.ones(n)))
-        return with_strata(blank, strata, self.strata_)[0]["stratum"]
 
     def _records(self, X: Any, y: Any, strata: Any) -> Array:
         records = read_survival(y)
@@ -549,15 +549,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         X, records = self._checked(X), self._records(X, y, strata)
         low, high = np.quantile(records["stop"], [0.1, 0.9])
         grid = np.linspace(low, high, 50) if times is None else self._times(times)
-        total = np.zeros(len(grid))
-        step = max(1, _CELLS // (len(grid) * DRAWS))
-        for begin in range(0, len(records), step):
-            rows = slice(begin, begin + step)
-            part = None if strata is None else np.asarray(strata)[rows]
-            curves = self._curves(X[rows], grid, None, part, _survival).to_numpy().T
-            own = records[rows]
-            total += len(own) * brier_scores(own, curves, grid, self._censoring)
-        total /= len(records)
+        curves = self._lines(X, grid, strata, _survival)[:, 0]
+        total = brier_scores(records, curves, grid, self._censoring)
         if len(grid) == 1:
             return float(total[0])
         return float(np.trapezoid(total, grid) / (grid[-1] - grid[0]))
@@ -636,6 +629,18 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         return pd.DataFrame(
             {"correlation": rho, "chi2": statistic, "p_value": p_value},
             index=pd.Index(self._feature_names()[keep], name="feature"),
+        )
+
+    def _warn_unconverged(self) -> None:
+        """Separated data are the usual reason."""
+        size = float(np.abs(self.sparse_.coef_ / self._coef_units[0]).max())
+        if self.converged_ or size < _SEPARATED:
+            return super()._warn_unconverged()
+        return warn(
+            "SoUCoxRegression: a combination of columns orders the times of events, so the partial "
+            "likelihood has no maximum and the coefficients are only known to be large. Give "
+            "these columns a normal prior with feature_blocks, or raise confidence_coef.",
+            ConvergenceWarning,
         )
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:

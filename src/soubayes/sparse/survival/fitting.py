@@ -25,7 +25,7 @@ from soubayes.sparse.glm.supports import settle
 from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.posterior import Component, SparsePoint
-from soubayes.sparse.survival.baseline import PiecewiseHazard, relative_risk
+from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior
 from soubayes.sparse.survival.rows import SurvivalRows

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soubayes.sparse.survival.risk_sets import RiskSets
+
 Array = np.ndarray
 
 
@@ -66,27 +68,14 @@ class KaplanMeier:
     @classmethod
     def of(cls, y: Array, weight: Array, censoring: bool = False) -> "KaplanMeier":
         """Of the events, or of the censoring: who has an event leaves before who is censored."""
-        event = ~y["event"] if censoring else y["event"]
-        times = np.unique(y["stop"][event])
-        order = np.argsort(y["stop"], kind="stable")
-        total = np.append(np.cumsum(weight[order][::-1])[::-1], 0.0)
-        risk = total[np.searchsorted(y["stop"][order], times)]
-        late = np.isfinite(y["start"])
-        if late.any():
-            begin = np.sort(y["start"])
-            whole = weight[np.argsort(y["start"], kind="stable")]
-            later = np.append(np.cumsum(whole[::-1])[::-1], 0.0)
-            risk = risk - later[np.searchsorted(begin, times)]
-        place = np.searchsorted(times, y["stop"][event])
-        dead = np.bincount(place, weight[event], minlength=len(times))
-        if censoring and len(times):  # at equal times events come first
-            both = np.bincount(
-                np.clip(np.searchsorted(times, y["stop"][y["event"]]), 0, len(times) - 1),
-                weight[y["event"]] * np.isin(y["stop"][y["event"]], times),
-                minlength=len(times),
-            )
-            risk = risk - both
-        return cls(times, np.cumprod(1.0 - dead / np.maximum(risk, 1e-300)))
+        y = y.copy()
+        y["stratum"] = 0
+        if censoring:
+            y["stop"] = np.where(y["event"], np.nextafter(y["stop"], -np.inf), y["stop"])
+            y["event"] = ~y["event"]
+        sets = RiskSets.of(y, weight, "breslow")
+        risk = np.maximum(sets.sums(weight), 1e-300)
+        return cls(sets.time, np.cumprod(1.0 - sets.deaths / risk))
 
     def at(self, times: Array, before: bool = False) -> Array:
         """S(t), or S(t-)."""

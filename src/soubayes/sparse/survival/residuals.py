@@ -31,14 +31,8 @@ def schoenfeld(sets: RiskSets, X: Array, coef: Array, clock: str) -> Schoenfeld:
     (Grambsch and Therneau 1994).
     """
     at = PartialLoss.at(sets, X @ coef)
-    dead = np.flatnonzero(sets.y["event"])
-    dead = dead[np.lexsort((sets.y["stop"][dead], sets.y["stratum"][dead]))]
-    place: dict[tuple[int, float], list[int]] = {}
-    mean = at.means(X)
-    for r, key in enumerate(zip(sets.stratum.tolist(), sets.time.tolist(), strict=True)):
-        place.setdefault(key, []).append(r)
-    keys = zip(sets.y["stratum"][dead].tolist(), sets.y["stop"][dead].tolist(), strict=True)
-    off = X[dead] - np.stack([mean[place[key]].mean(axis=0) for key in keys])
+    dead, mean = sets.by_event(at.means(X))
+    off = X[dead] - mean
     V = np.linalg.pinv(at.curvature(X), hermitian=True)
     time = sets.y["stop"][dead]
     scaled = len(dead) * off @ V + coef

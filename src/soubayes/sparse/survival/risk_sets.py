@@ -138,6 +138,11 @@ class RiskSets:
             total[self._dead] -= less[self._own]
         return total
 
+    def by_event(self, values: Array) -> tuple[Array, Array]:
+        """The subjects with an event, ordered by time, and the mean over the jumps at its time."""
+        many = np.bincount(self._group).reshape(-1, *[1] * (values.ndim - 1))
+        return self._dead, (np.add.reduceat(values, self._first, axis=0) / many)[self._own]
+
     @property
     def _begins(self) -> Array:
         return np.flatnonzero(np.append(True, np.diff(self._own) != 0)[: len(self._own)])

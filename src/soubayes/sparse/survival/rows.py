@@ -36,8 +36,9 @@ _ROUNDS = 40  # expansions at a point that is reported
 _LOOSE = 1e-5  # from this tolerance on a point is on the way
 _LOOSE_ROUNDS = 4  # expansions there
 _NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
+_DAMPED = 1e3  # largest factor of the curvature
+_SEPARATED = 500.0  # range of log risks at which the columns order the times: V has no minimum
 _WILD = 3.0  # log risks that vary so much separate the data: the loss is flat about them
-_HALVINGS = 6  # of a step after which J is higher
 
 
 class UnitNormal(RowLikelihood):
@@ -137,38 +138,36 @@ class SurvivalRows:
         J is compared before and after a step with the curvature of the expansion in both.
         """
         sets, here, place = self.sets(y), warm, self._mean(warm)
-        at, before = self.expand(sets, place), np.inf
+        at, before, damping = self.expand(sets, place), np.inf, 1.0
         tight = limits.tol < _LOOSE
         best: RowFit | None = None
         falls: list[float] = []
-        settled, halvings, value = False, 0, np.inf
+        settled, value = False, np.inf
         most = PartialLoss.at(sets, np.zeros(len(self.X))).loss  # no minimum of J explains less
         most += _LOOSE * abs(most)
-        for _ in range(_ROUNDS if tight else _LOOSE_ROUNDS + _HALVINGS):
+        while len(falls) < (_ROUNDS if tight else _LOOSE_ROUNDS):
             fit = solve_from(at.rows, at.problem, model, here, limits, readmit)
-            loss = self.loss(y, fit)
+            eta = self.eta(fit)
+            loss = PartialLoss.at(sets, eta).loss
             new = fit.history[-1] - at.squares(fit) + loss
             enough = limits.tol * abs(new)
-            rises = not np.isfinite(new) or new > before + enough
-            rises = rises or loss > most
-            if rises and halvings < _HALVINGS:
-                halvings += 1  # the expansion does not reach so far: one from closer by
-                at = self._shorter(sets, place, self._mean(fit), 0.5**halvings)
-                continue
-            if rises and best is not None:
-                break
-            fall = before - new
-            error = abs(fit.history[-1] + at.constant - new)
-            best, here, halvings, value = fit._replace(design=at.rows.design), fit, 0, new
-            falls.append(max(fall, 0.0))
-            if error <= enough and (fall <= enough or not tight):
-                settled = True
-                break
-            if not tight and len(falls) == _LOOSE_ROUNDS:
-                break
-            place = self._mean(fit)
-            at = self.expand(sets, place)
-            before = at.value(fit)
+            if not (new <= before + enough and loss <= most and np.ptp(eta) < _SEPARATED):
+                damping *= 4.0  # the expansion does not reach so far: shorter steps
+                if damping > _DAMPED and best is not None:
+                    break
+                if damping > _DAMPED and warm is not None:  # it is where the data are separated
+                    return self.minimise(y, model, None, limits, readmit)
+            else:
+                fall = before - new
+                error = abs(fit.history[-1] + at.constant - new)
+                best, here, value = fit._replace(design=at.rows.design), fit, new
+                falls.append(max(fall, 0.0))
+                if damping == 1.0 and error <= enough and (fall <= enough or not tight):
+                    settled = True
+                    break
+                place, damping = self._mean(fit), max(0.25 * damping, 1.0)
+            at = self.expand(sets, place, damping)
+            before = np.inf if here is None else at.value(here)
         assert best is not None
         history = value + np.append(np.cumsum(falls[:0:-1])[::-1], 0.0)
         return best._replace(
@@ -192,20 +191,20 @@ class SurvivalRows:
         start = self.expand(sets, np.zeros(self.X.shape[1])).problem
         return fit_rows_at(start, model, point, renew)
 
-    def expand(self, sets: RiskSets, mean: Array) -> Expansion:
-        """About these coefficients."""
+    def expand(self, sets: RiskSets, mean: Array, damping: float = 1.0) -> Expansion:
+        """About these coefficients; ``damping`` multiplies the curvature, for shorter steps."""
         X, used = self.X, np.flatnonzero(mean)
         eta = X[:, used] @ mean[used]
         at = PartialLoss.at(sets, eta)
         score = at.score
-        gram = None
+        gram, root = None, np.sqrt(damping)
         if self._wide:
-            lower = _factor(at.second(), float(at.expected.max()))
+            lower = root * _factor(at.second(), float(at.expected.max()))
             rows = lower.T @ X
             y = lower.T @ eta + solve_triangular(lower, score, lower=True)
             off = y - lower.T @ eta
         else:
-            gram = at.curvature(X)
+            gram = damping * at.curvature(X)
             lower = _factor(gram, float(at.expected.sum()))
             rows = np.ascontiguousarray(lower.T)
             off = solve_triangular(lower, X.T @ score, lower=True)
@@ -231,15 +230,6 @@ class SurvivalRows:
     def eta(self, fit: RowFit) -> Array:
         """The predictors at the mean of a fit."""
         return self.X[:, fit.state.active] @ fit.state.mean
-
-    def _shorter(self, sets: RiskSets, near: Array, far: Array, part: float) -> Expansion:
-        """The expansion at a part of a step, or at less of it where the loss is not finite."""
-        for _ in range(60):
-            mean = near + part * (far - near)
-            if np.isfinite(PartialLoss.at(sets, self.X @ mean).loss):
-                break
-            part *= 0.25
-        return self.expand(sets, mean)
 
     def _mean(self, fit: RowFit | None) -> Array:
         """The coefficients of a fit; 0 without one."""
