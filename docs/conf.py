@@ -130,7 +130,9 @@ def write_frames(app: Sphinx, error: Exception | None) -> None:
     folder = Path(app.outdir) / "_static"
     (folder / "prior_or_confidence.html").write_text(prior_or_confidence(), encoding="utf-8")
     X, y = load_diabetes(return_X_y=True, as_frame=True)
-    soubayes.SoULinearRegression().fit(X, y).to_html(folder / "explorer.html", title="Diabetes")
+    soubayes.SoULinearRegression(inclusion=True).fit(X, y).to_html(
+        folder / "explorer.html", title="Diabetes", X=X
+    )
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:

@@ -40,6 +40,7 @@ def visit(chromium: Any) -> Iterator[Any]:
         tab = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         tab.on("request", lambda request: trouble.append(request.url))
         tab.on("pageerror", lambda error: trouble.append(str(error)))
+        tab.on("console", lambda message: trouble.append(message.text))
         tab.on("dialog", lambda dialog: trouble.append(dialog.message))
         tab.goto(path.as_uri())
         assert trouble.pop(0) == path.as_uri()
@@ -57,9 +58,10 @@ def check_page(visit: Any) -> Any:
     """Open a page on a screen and a phone, light and dark: readable, and nothing for axe-core."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
 
-    def check(path: Any) -> None:
+    def check(path: Any, act: Any = lambda tab: None) -> None:
         for width, scheme in ((1280, "light"), (400, "dark")):
             tab = visit(path, width, scheme)
+            act(tab)
             assert tab.evaluate("document.documentElement.scrollWidth") <= width
             found = axe.run(tab).response["violations"]
             assert [(v["id"], v["nodes"][0]["html"]) for v in found] == []

@@ -29,7 +29,7 @@ def main() -> None:
     print(f"{model.sparsity_}\n")
     compare(X, y)
     explorer = OUT / "explorer.html"
-    model.to_html(explorer, title="Diabetes progression: explorer")
+    model.to_html(explorer, title="Diabetes progression: explorer", X=X)
     print("\nTable 1 of the paper at quick size:")
     for words in (["reproduce", "table1", "--quick", "--jobs", "2"], ["report"]):
         folder = ["--out", str(OUT)] if words[0] == "reproduce" else [str(OUT)]

@@ -68,6 +68,7 @@ def test_explore_from_the_command_line(tmp_path, monkeypatch, visit):
     assert "60 rows of table.csv. Estimates are for the log odds of yes." in tab.inner_text("main")
     space: dict = {}
     exec(tab.inner_text("#code"), space)
+    tab.check("input[value=sparse]")
     names = space["model"][-1].feature_names_in_[space["model"][-1].selected_[0]]
-    assert set(tab.locator("#table tbody th").all_inner_texts()) == set(names)
+    assert set(tab.locator("#table tbody th").all_inner_texts()) == {"(intercept)", *names}
     assert "there is no file" in soubayes("explore", "no.csv", "--target", "y").stderr

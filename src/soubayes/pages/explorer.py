@@ -1,6 +1,7 @@
 """What the explorer shows of a fitted estimator: the path, the dial, held-out predictions."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -10,8 +11,11 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes.pages import number, render
+from soubayes.pages.what_if import what_if_data
 from soubayes.results import LEVEL
 from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.estimators.logistic import SoULogisticRegression
+from soubayes.sparse.inclusion.supports import PRESENCE, SET_LEVEL
 from soubayes.sparse.posterior import Component
 
 Array = np.ndarray
@@ -19,6 +23,11 @@ Array = np.ndarray
 MOST_POINTS = 1500  # held-out rows that are drawn
 PROBABILITY_BINS = 10  # of predicted probabilities
 LEVELS = np.arange(5, 100, 5) / 100.0
+MOST_OTHERS = 10_000  # never selected columns that can be looked up
+LOOKUP_DIGITS = 5  # digits of numbers that are only looked up
+SMALL_LOCAL = 1e-6  # confidence in the local scales below which a column is free or zero
+TABLE = ("estimate", "median", "lower", "upper")
+CODE = "model = {estimator}.fit(X, y)\n"
 
 
 def explorer_page(
@@ -26,37 +35,43 @@ def explorer_page(
     *,
     title: str = "",
     notes: Iterable[str] = (),
-    code: str = "model = {estimator}.fit(X, y)\n",
+    code: str = CODE,
     fitted: str = "model",
+    level: float = LEVEL,
+    X: Any = None,
 ) -> str:
     """The explorer of a fitted estimator as one HTML page.
 
     ``code`` is Python that fits ``{estimator}``, after which it is named ``fitted``; ``notes`` are
-    sentences about the data.
+    sentences about the data; ``X`` are rows that can be picked and changed.
     """
     return render(
         "explorer.html",
         "to_html",
         title=title or f"{type(estimator).__name__}: explorer",
         notes=list(notes),
-        data=explorer_data(estimator, code, fitted),
+        data=explorer_data(estimator, code, fitted, level, X),
     )
 
 
 def explorer_data(
-    estimator: Any, code: str = "model = {estimator}.fit(X, y)\n", fitted: str = "model"
+    estimator: Any, code: str = CODE, fitted: str = "model", level: float = LEVEL, X: Any = None
 ) -> dict[str, Any]:
-    """All numbers of the page, ready for JSON; a target or class each."""
+    """All numbers of the page, ready for JSON; of every target or class in ``targets``."""
     check_is_fitted(estimator)
     several = not estimator._single
     write = _Code(estimator, code, fitted)
     return {
         "estimator": type(estimator).__name__,
-        "level": LEVEL,
+        "fitted": fitted,
+        "level": level,
         "targets": [
-            {"name": str(name) if several else "", **_target(estimator, t, write)}
+            {"name": str(name) if several else "", **_target(estimator, t, level, write)}
             for t, name in enumerate(estimator._target_names())
         ],
+        "sets": _credible_sets(estimator),
+        "confusion": _confusion(estimator),
+        "what_if": what_if_data(estimator, X),
     }
 
 
@@ -72,6 +87,10 @@ class _Code:
         first = "import numpy as np\n" if "np.array(" in text else ""
         first += f"from soubayes import {type(new).__name__}\n"
         return first + self.code.replace("{estimator}", text)
+
+    def summary(self, view: str = "") -> str:
+        """The coefficients of a posterior."""
+        return f"{self()}\nprint({self.fitted}{view}.summary())\n"
 
     def point(self, k: int, target: int) -> str:
         """A point is a row of the path: a fit at its confidence alone could keep other columns."""
@@ -94,41 +113,109 @@ class _Code:
         )
 
 
-def _target(estimator: Any, t: int, write: _Code) -> dict[str, Any]:
+def _target(estimator: Any, t: int, level: float, write: _Code) -> dict[str, Any]:
     path = _PathFrames.of(estimator.sparse_, t)
     selected = np.atleast_2d(estimator.selected_)[t]
-    kept = np.flatnonzero(path.selected.any(axis=0) | selected)
-    names = estimator._feature_names()
-    return {
-        "columns": [str(names[j]) for j in kept],
-        "units": _numbers(estimator._coef_units[t][kept]),
-        "total": len(selected),
-        "reported": _reported(estimator, t, kept, selected, write),
-        "path": _path(path, kept, t, write),
-        "dial": _dial(estimator, t, kept, write),
-        "held": _held_out(estimator, t),
-    }
-
-
-def _reported(estimator: Any, t: int, kept: Array, selected: Array, write: _Code) -> dict[str, Any]:
-    """The sparse point of a target."""
-    point = estimator.sparse_
-    q, ends = point.mixtures_[t], np.array([0.5 - LEVEL / 2.0, 0.5 + LEVEL / 2.0])
-    lower, upper = q.coefficient_quantiles(ends, len(selected))
-    inclusion = None
-    if hasattr(estimator, "supports_"):
-        inclusion = _numbers(estimator.supports_.posteriors[t].probability[kept])
+    ever = path.selected.any(axis=0) | selected
+    units, mixture = estimator._coef_units[t], estimator.mixtures_[t]
+    rest = np.flatnonzero(~ever)
+    rest = rest[np.argsort(-np.abs(mixture.mean[rest] / units[rest]), kind="stable")]
+    kept, rest = np.flatnonzero(ever), rest[:MOST_OTHERS]
+    names = [str(name) for name in estimator._feature_names()]
+    chosen = hasattr(estimator, "candidates_")
     said = getattr(estimator, "sparsity_", "")
-    return {
-        "gamma": number(float(np.atleast_1d(point.confidence_coef_)[t])),
-        "estimate": _numbers(q.mean[kept]),
-        "lower": _numbers(lower[kept]),
-        "upper": _numbers(upper[kept]),
-        "selected": [bool(x) for x in selected[kept]],
-        "inclusion": inclusion,
+    found: dict[str, Any] = {
+        "columns": [names[j] for j in kept],
+        "units": _numbers(units[kept]),
+        "total": len(selected),
         "says": str(said[t] if isinstance(said, list) else said),
-        "code": write(),
+        "inclusion": _inclusion(estimator, t, kept),
+        "sparse": _posterior(estimator.sparse_, t, kept, level)
+        | {
+            "selected": [bool(x) for x in selected[kept]],
+            "gamma": number(float(np.atleast_1d(estimator.sparse_.confidence_coef_)[t])),
+            "refitted": estimator.confidence_coef == "auto",
+            "code": write.summary(".sparse_" if chosen else ""),
+        },
+        "mixture": None,
+        "path": _path(estimator, path, kept, t, level, write),
+        "dial": _dial(estimator, t, kept, level, write) if chosen else None,
+        "held": _held_out(estimator, t),
+        "others": {
+            "columns": [names[j] for j in rest],
+            "units": _numbers(units[rest], LOOKUP_DIGITS),
+            "inclusion": _inclusion(estimator, t, rest),
+        },
     }
+    if chosen:
+        own = _posterior(estimator, t, np.append(kept, rest), level)
+        cut = {key: own[key][: len(kept)] for key in TABLE}
+        found["mixture"] = own | cut | {"code": write.summary()}
+        found["others"] |= {key: _numbers(own[key][len(kept) :], LOOKUP_DIGITS) for key in TABLE}
+    return found
+
+
+def _posterior(estimator: Any, t: int, columns: Array, level: float) -> dict[str, Any]:
+    """What ``summary`` says, and the intercept with its interval."""
+    q, x_mean = estimator.mixtures_[t], estimator._x_mean
+    ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
+    lower, median, upper = q.coefficient_quantiles(ends, len(x_mean))
+    each = (q.mean, median, lower, upper)
+    found = {key: _numbers(part[columns]) for key, part in zip(TABLE, each, strict=True)}
+    if len(q.mean) == len(x_mean):
+        return {**found, "intercept": None}
+    at_zero = np.append(-x_mean, 1.0)[None]
+    lower, median, upper = q.predictor_quantiles(at_zero, ends)[0]
+    return {**found, "intercept": _numbers([(at_zero @ q.mean)[0], median, lower, upper])}
+
+
+def _inclusion(estimator: Any, t: int, columns: Array) -> list[float | None] | None:
+    if not hasattr(estimator, "supports_"):
+        return None
+    return _numbers(estimator.supports_.posteriors[t].probability[columns])
+
+
+def _credible_sets(estimator: Any) -> dict[str, Any] | None:
+    """Which columns could take each other's place, a row for each set."""
+    if not hasattr(estimator, "supports_"):
+        return None
+    frame = estimator.supports_.credible_sets().reset_index()
+    several = ["target"] if "target" in frame else []
+    ends = [f"{end} {SET_LEVEL:.0%}" for end in ("lower", "upper")]
+    shown = ["probability", "purity", "effect", "lower", "upper"]
+    rows = [
+        [", ".join(row["features"]), *map(str, row[several]), *_numbers(row[shown], LOOKUP_DIGITS)]
+        for _, row in frame.iterrows()
+    ]
+    return {
+        "least": PRESENCE,
+        "grouped": estimator.supports_.groups is not None,
+        "settled": bool(estimator.supports_.converged),
+        "columns": [
+            "columns",
+            *several,
+            "probability",
+            "least correlation",
+            "effect of one sd",
+            *ends,
+        ],
+        "rows": rows,
+    }
+
+
+def _confusion(estimator: Any) -> dict[str, Any] | None:
+    """How many held-out rows of each class were predicted to be of each."""
+    if not isinstance(estimator, SoULogisticRegression) or not hasattr(estimator, "out_of_fold_"):
+        return None
+    count = len(estimator.classes_)
+    tables = [estimator.out_of_fold_] if estimator._single else estimator.out_of_fold_
+    held = tables[0]["fold"] >= 0
+    truth, chance = (np.stack([each[k][held] for each in tables], axis=1) for k in ("y", "mean"))
+    if estimator._single:
+        truth, chance = (np.hstack([1.0 - part, part]) for part in (truth, chance))
+    place = truth.argmax(axis=1) * count + chance.argmax(axis=1)
+    counts = np.bincount(place, minlength=count**2).reshape(count, count)
+    return {"classes": [str(name) for name in estimator.classes_], "counts": counts.tolist()}
 
 
 class _PathFrames(NamedTuple):
@@ -151,11 +238,13 @@ class _PathFrames(NamedTuple):
         return (self.coef != 0.0) | np.isfinite(self.coef_sd)
 
 
-def _path(points: _PathFrames, kept: Array, t: int, write: _Code) -> dict[str, Any]:
-    """Every point; coefficients and half widths are lists a column, empty where never selected."""
+def _path(
+    estimator: Any, points: _PathFrames, kept: Array, t: int, level: float, write: _Code
+) -> dict[str, Any]:
+    """Every point; coefficients and half widths are lists for each column that is ever selected."""
     path = points.table
     degrees = path["degrees"] if "degrees" in path else np.full(len(path), np.inf)
-    half = points.coef_sd * stats.t.ppf(0.5 + LEVEL / 2.0, degrees)[:, None]
+    half = points.coef_sd * stats.t.ppf(0.5 + level / 2.0, degrees)[:, None]
     noise = np.sqrt(path["noise_variance"]) if "noise_variance" in path else None
     return {
         "gamma": _numbers(path["gamma"]),
@@ -167,37 +256,51 @@ def _path(points: _PathFrames, kept: Array, t: int, write: _Code) -> dict[str, A
         "selected": points.selected[:, kept].T.astype(int).tolist(),
         "coef": [_numbers(column) for column in points.coef[:, kept].T],
         "half": [_numbers(column) for column in half[:, kept].T],
+        "reading": _reading(estimator, path["gamma"].to_numpy(), np.asarray(degrees)),
         "code": [write.point(k, t) for k in range(len(path))],
     }
 
 
-def _dial(estimator: Any, t: int, kept: Array, write: _Code) -> dict[str, Any] | None:
-    """Candidates by falling local confidence, then the mixture; None if nothing was compared."""
-    if not hasattr(estimator, "candidates_"):
+def _reading(estimator: Any, gamma: Array, degrees: Array) -> dict[str, Any] | None:
+    """The confidences of a path as thresholds of |t|, and how often a null column passes them.
+
+    For a vanishing confidence in the local scales a column stays where z^2 > gamma (section 4.2);
+    columns of a group where the mean of their z^2 does. Otherwise there is no threshold.
+    """
+    local = estimator.confidence_local
+    if (local != "auto" and local > SMALL_LOCAL) or estimator.feature_blocks is not None:
         return None
+    edge = np.sqrt(gamma)
+    return {
+        "threshold": _numbers(edge, LOOKUP_DIGITS),
+        "chance": _numbers(2.0 * stats.t.sf(edge, degrees), LOOKUP_DIGITS),
+        "grouped": estimator._group_labels() is not None,
+    }
+
+
+def _dial(estimator: Any, t: int, kept: Array, level: float, write: _Code) -> dict[str, Any]:
+    """Candidates by falling local confidence."""
     table = estimator.candidates_ if estimator._single else estimator.candidates_[t]
     local = table["confidence_local"]  # NaN: the path, which is the sparse end
     order = np.argsort(np.where(np.isfinite(local), -local, 0.0), kind="stable")
     parts = estimator.mixtures_[t].components
     points = [[part for part in parts if part.candidate == table["candidate"][k]] for k in order]
-    mixed = [_spread(own, kept) for own in [*points, list(parts)]]
+    own = [_of_parts(each, kept, len(estimator._x_mean), level) for each in points]
     dial = {name: _numbers(table[name][order]) for name in ("score", "score_se", "error", "weight")}
     return {
         **dial,
-        "label": [str(table["candidate"][k]) for k in order] + ["mixture"],
+        "label": [str(table["candidate"][k]) for k in order],
         "local": _numbers(table["confidence_local"][order]),
         "coefficients": _numbers(table["confidence_coef"][order]),
         "columns": _numbers(table["effective_columns"][order]),
         "coverage": _numbers(table["coverage_recalibrated"][order]),
         "error_name": _first(estimator.sparsity_).measure,
         "mixture_error": number(float(np.nanmin(table["mixture_error"][_widest(table)]))),
-        "estimate": [each and _numbers(each[0]) for each in mixed],
-        "half": [each and _numbers(each[1]) for each in mixed],
+        **{key: [each and _numbers(each[k]) for each in own] for k, key in enumerate(TABLE)},
         "code": [
-            _candidate_code(table, int(k), t, bool(own), write)
-            for k, own in zip(order, points, strict=True)
-        ]
-        + [write()],
+            _candidate_code(table, int(k), t, bool(each), write)
+            for k, each in zip(order, points, strict=True)
+        ],
     }
 
 
@@ -224,16 +327,16 @@ def _candidate_code(table: Any, k: int, t: int, fitted: bool, write: _Code) -> s
     )
 
 
-def _spread(parts: Sequence[Component], kept: Array) -> tuple[Array, Array] | None:
-    """Means and half widths of the coefficients; None without a fit to all rows."""
+def _of_parts(
+    parts: Sequence[Component], kept: Array, p: int, level: float
+) -> tuple[Array, ...] | None:
+    """Mean, median and interval of a candidate's coefficients; None if it was left behind."""
     total = sum(part.weight for part in parts)
     if not total:
         return None
-    own = Mixture(tuple(parts))
-    mean = own.mean / total
-    second = sum(p.weight * (p.posterior.sd**2 + p.posterior.mean**2) for p in parts) / total
-    sd = np.sqrt(np.maximum(second - mean**2, 0.0))
-    return mean[kept], stats.norm.ppf(0.5 + LEVEL / 2.0) * sd[kept]
+    own = Mixture(tuple(replace(part, weight=part.weight / total) for part in parts))
+    ends = np.array([0.5, 0.5 - level / 2.0, 0.5 + level / 2.0])
+    return own.mean[kept], *own.coefficient_quantiles(ends, p)[:, kept]
 
 
 def _held_out(estimator: Any, t: int) -> dict[str, Any] | None:
@@ -245,14 +348,17 @@ def _held_out(estimator: Any, t: int) -> dict[str, Any] | None:
         return None
     rows = np.flatnonzero(table["fold"] >= 0)
     y, mean, sd = (table[name].to_numpy()[rows] for name in ("y", "mean", "sd"))
-    classes = hasattr(estimator, "classes_")
+    classes = isinstance(estimator, SoULogisticRegression)
+    names = [str(name) for name in estimator.classes_] if classes else []
+    if classes and not estimator._single:
+        names = ["other", names[t]]
     shown = np.arange(len(rows))
     if len(rows) > MOST_POINTS:
         shown = np.sort(np.random.default_rng(0).choice(len(rows), MOST_POINTS, replace=False))
     return {
         "rows": len(rows),
         "folds": int(table["fold"].max()) + 1,
-        "classes": classes,
+        "classes": names,
         "y": _numbers(y[shown], 5),
         "mean": _numbers(mean[shown], 5),
         "calibration": _reliability(y, mean) if classes else _coverage(y, mean, sd),
@@ -280,7 +386,7 @@ def _reliability(y: Array, chance: Array) -> dict[str, Any]:
     }
 
 
-def _numbers(values: Array, digits: int = 9) -> list[float | None]:
+def _numbers(values: Any, digits: int = 9) -> list[float | None]:
     """For JSON: whole numbers short, what is not finite as None."""
     found = [number(float(value)) for value in np.asarray(values, float)]
     rounded = [x if x is None else float(f"{x:.{digits}g}") for x in found]

@@ -47,6 +47,13 @@ class Posterior:
         total = (np.delete(X, self.active, axis=1) ** 2) @ own
         return total + np.einsum("ij,ij->i", inside @ self.covariance, inside)
 
+    def times(self, X: Array) -> Array:
+        """S x for every row of X."""
+        found = X * self.sd**2
+        inside = (X * self.scale)[:, self.active] @ self.covariance
+        found[:, self.active] = inside * self.scale[self.active]
+        return found
+
     def moved(self, order: Array, scale: Array) -> "Posterior":
         """Of the same coefficients in another order, each times its scale (in the new order)."""
         place = np.argsort(order)[self.active]
@@ -115,6 +122,10 @@ class LowRankPosterior(Posterior):
         X = X * self.scale
         inside = X @ self.half.T
         return np.maximum((X**2) @ self.diagonal - np.einsum("ij,ij->i", inside, inside), 0.0)
+
+    def times(self, X: Array) -> Array:
+        X = X * self.scale
+        return (X * self.diagonal - (X @ self.half.T) @ self.half) * self.scale
 
     def moved(self, order: Array, scale: Array) -> "Posterior":
         return LowRankPosterior(

@@ -47,6 +47,14 @@ def test_a_mixture_has_the_moments_of_its_draws(mixture):
     np.testing.assert_allclose(mixture.sd**2, np.diag(mixture.covariance()))
     rows = np.array([[0.3, -1.0, 1.0]])
     np.testing.assert_allclose(mixture.spread(rows), (draws @ rows[0]).var(), rtol=0.02)
+    found = mixture.predictor_quantiles(rows, np.array([0.1, 0.5, 0.9]))[0]
+    parts = [part.posterior for part in mixture.components]
+    for level, at in zip((0.1, 0.5, 0.9), found, strict=True):  # Student's t with 12 and 18 degrees
+        below = [
+            stats.t.cdf((at - rows[0] @ q.mean) / np.sqrt(q.spread(rows)[0]), degrees)
+            for q, degrees in zip(parts, (12.0, 18.0), strict=True)
+        ]
+        assert mixture.weights @ below == pytest.approx(level)
     expected = 0.3 * 0.4 * 6.0 / 5.0 + 0.7 * 0.9 * 9.0 / 8.0
     assert noise.mean() == pytest.approx(expected, rel=0.02)
 
@@ -76,6 +84,11 @@ def test_a_joined_coefficient_is_independent():
     S = wide.full()
     np.testing.assert_allclose(S[:5, :5], np.linalg.inv(np.diag(1 / D) + X.T @ X))
     np.testing.assert_allclose(S[5], [0, 0, 0, 0, 0, 0.5])
+    rows = rng.normal(size=(4, 6))
+    np.testing.assert_allclose(wide.times(rows), rows @ S, atol=1e-12)
+    some = Posterior(np.zeros(3), np.array([2.0, 9.0, 3.0]), np.array([0, 2]), S[:2, :2], D[:3])
+    np.testing.assert_allclose(some.times(rows[:, :3])[:, 1], rows[:, 1] * 9.0 * D[1] ** 2)
+    np.testing.assert_allclose(some.times(rows[:, :3])[:, ::2], rows[:, :3] @ some.full()[:, ::2])
     draws = wide.sample(100_000, rng)
     np.testing.assert_allclose(np.cov(draws.T), S, atol=0.15)
     moved = wide.at(np.zeros(6))

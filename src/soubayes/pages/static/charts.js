@@ -58,7 +58,7 @@ const Charts = (() => {
   };
 
   /* Clear an svg, give it its width on the screen, and draw axes with ticks and labels. */
-  const frame = (svg, { x, y, height = 280, left = 52, bottom = 44, top = 10, right = 12, xTicks, yTicks, xLabel, yLabel, logX = false, label }) => {
+  const frame = (svg, { x, y, height = 280, left = 52, bottom = 44, top = 10, right = 12, xTicks, yTicks, yNames, xLabel, yLabel, logX = false, label }) => {
     const width = Math.max(svg.parentElement.clientWidth, 200);
     svg.replaceChildren();
     svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -67,9 +67,9 @@ const Charts = (() => {
     const toX = (logX ? log : linear)(x, [left, width - right]);
     const toY = linear(y, [height - bottom, top]);
     const few = Math.max(2, Math.floor((width - left - right) / 70));
-    for (const t of yTicks ?? ticks(...y, 5)) {
+    for (const [k, t] of (yTicks ?? ticks(...y, 5)).entries()) {
       element(svg, "line", { x1: left, x2: width - right, y1: toY(t), y2: toY(t), class: "grid" });
-      element(svg, "text", { x: left - 6, y: toY(t) + 4, "text-anchor": "end", class: "soft" }, short(t, 3));
+      element(svg, "text", { x: left - 6, y: toY(t) + 4, "text-anchor": "end", class: "soft" }, yNames?.[k] ?? short(t, 3));
     }
     for (const t of xTicks ?? (logX ? logTicks(...x) : ticks(...x, Math.min(few, 8)))) {
       element(svg, "line", { x1: toX(t), x2: toX(t), y1: height - bottom, y2: height - bottom + 5, class: "axis" });

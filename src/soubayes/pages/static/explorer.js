@@ -1,233 +1,136 @@
 "use strict";
 
 (() => {
-  const { byId, copy } = Tools;
+  const { byId, node, copy, csv, download, readAddress, writeAddress } = Tools;
+  const { short } = Charts;
   const data = JSON.parse(byId("data").textContent);
-  const { element, short, extent, frame, line } = Charts;
   const MOST_ROWS = 100; // of the table, before a button asks for all
-  const MOST_BARS = 40; // coefficients with an interval in the first chart
-  const NAMED = 12; // curves that are named
   const percent = Math.round(100 * data.level);
-  const cut = (name, most = 22) => (name.length <= most ? name : `${name.slice(0, most / 2 - 1)}…${name.slice(-most / 2)}`);
+  const TABLE = ["estimate", "median", "lower", "upper"];
+  const DROPPED = { estimate: 0, median: 0, lower: null, upper: null };
 
-  const state = { target: 0, mode: "reported", point: 0, candidate: 0, sort: "size", down: true, all: false };
+  /* Columns that were ever selected come first, then those that can only be looked up. */
+  for (const target of data.targets) {
+    target.names = [...target.columns, ...target.others.columns];
+    target.units = [...target.units, ...target.others.units];
+    if (target.inclusion) target.inclusion = [...target.inclusion, ...target.others.inclusion];
+  }
+
+  /* A setting is a mode and, for a path or a candidate, a place in it. */
+  const state = { target: 0, setting: { mode: "sparse", at: 0 }, pins: [null, null], sort: "size", down: true, all: false };
   const here = () => data.targets[state.target];
+  let moveCursor = () => {};
 
-  /* What is shown now: estimate, lower, upper and selected of every column of the page. */
-  const view = () => {
-    const { columns, reported, path, dial } = here();
-    if (state.mode === "reported") return reported;
-    const ends = (estimate, half) => ({
-      estimate,
-      lower: estimate.map((b, j) => (half[j] === null ? null : b - half[j])),
-      upper: estimate.map((b, j) => (half[j] === null ? null : b + half[j])),
-    });
-    if (state.mode === "path") {
-      const at = (lists) => lists.map((values) => values[state.point]);
-      return { ...ends(at(path.coef), at(path.half)), selected: at(path.selected).map(Boolean), code: path.code[state.point] };
+  /* ---- what a setting says ----------------------------------------------------------------- */
+
+  /* Estimate, median, lower, upper and selected of every column of the page; intercept and Python. */
+  const view = ({ mode, at }) => {
+    const { columns, others, mixture, sparse, path, dial } = here();
+    const rest = others.columns.length, padded = (list, value) => [...list, ...Array(rest).fill(value)];
+    const zeros = (found) => ({ ...found, ...Object.fromEntries(TABLE.map((key) => [key, padded(found[key], DROPPED[key])])), selected: padded(found.selected, false) });
+    if (mode === "mixture") {
+      const all = Object.fromEntries(TABLE.map((key) => [key, [...mixture[key], ...others[key]]]));
+      return { ...mixture, ...all, selected: all.estimate.map((b) => b !== 0), kept: padded(sparse.selected, false) };
     }
-    const estimate = dial.estimate[state.candidate], code = dial.code[state.candidate];
-    const none = columns.map(() => null);
-    if (!estimate) return { estimate: none, lower: none, upper: none, selected: columns.map(() => false), code };
-    return { ...ends(estimate, dial.half[state.candidate]), selected: estimate.map((b) => b !== 0), code };
-  };
-
-  const sentence = () => {
-    const { path, dial, reported, total } = here();
-    if (state.mode === "path") {
-      const noise = path.noise ? `, noise sd ${short(path.noise[state.point])}` : "";
-      return `Confidence ${short(path.gamma[state.point])}: ${path.count[state.point]} of ${total} columns selected, intercept ${short(path.intercept[state.point])}${noise}.`;
+    if (mode === "sparse") return zeros(sparse);
+    if (mode === "path") {
+      const now = (lists) => lists.map((values) => values[at]), estimate = now(path.coef), half = now(path.half);
+      const end = (sign) => estimate.map((b, j) => (half[j] === null ? null : b + sign * half[j]));
+      return zeros({ estimate, median: estimate, lower: end(-1), upper: end(1), selected: now(path.selected).map(Boolean), intercept: [path.intercept[at], null, null, null], code: path.code[at] });
     }
-    if (state.mode === "reported")
-      return `Reported fit, chosen at confidence ${short(reported.gamma)}: ${reported.selected.filter(Boolean).length} of ${total} columns selected.`;
-    const c = state.candidate;
-    if (c === dial.error.length) return `Mixture of all candidates: ${dial.error_name} ${short(dial.mixture_error)} on held-out rows.`;
-    if (!dial.estimate[c]) return `${dial.label[c]}: left behind on held-out rows (${dial.error_name} ${short(dial.error[c])}), so it was not fitted to all rows.`;
-    return `${dial.label[c]}: weight ${short(dial.weight[c], 2)}, ${dial.error_name} ${short(dial.error[c])}, about ${short(dial.columns[c], 3)} of ${total} columns.`;
+    const own = Object.fromEntries(TABLE.map((key) => [key, padded(dial[key][at] ?? columns.map(() => null), null)]));
+    return { ...own, selected: own.estimate.map((b) => b !== null && b !== 0), kept: padded(sparse.selected, false), intercept: null, code: dial.code[at] };
   };
 
-  /* ---- charts ------------------------------------------------------------------------------ */
-
-  const forest = (shown) => {
-    const { columns, units, total } = here();
-    const size = (j) => Math.abs(shown.estimate[j] ?? 0) / units[j];
-    const picked = columns.map((_, j) => j).filter((j) => shown.selected[j]).sort((i, j) => size(j) - size(i));
-    const few = picked.slice(0, MOST_BARS);
-    const more = picked.length - few.length;
-    byId("forest-note").textContent = picked.length
-      ? `Standardised, with ${percent} % intervals${more ? `; the largest ${MOST_BARS} of ${picked.length}` : ""}.`
-      : "No column is selected here.";
-    const svg = byId("forest");
-    const scaled = (values) => few.map((j) => (values[j] === null ? null : values[j] / units[j]));
-    const [low, mid, high] = [shown.lower, shown.estimate, shown.upper].map(scaled);
-    const left = Math.min(190, 24 + 7 * Math.max(4, ...few.map((j) => cut(columns[j]).length)));
-    const chart = frame(svg, {
-      x: extent([0, ...low, ...mid, ...high]), y: [few.length - 0.5, -0.5], height: 22 * few.length + 60, left, yTicks: [],
-      xLabel: "standardised coefficient",
-      label: `${picked.length} of ${total} columns selected. ` + few.slice(0, NAMED).map((j, k) => `${columns[j]}: ${short(mid[k], 3)}`).join("; "),
-    });
-    const zero = chart.toX(0);
-    element(svg, "line", { x1: zero, x2: zero, y1: chart.top, y2: chart.height - chart.bottom, class: "zero" });
-    few.forEach((j, k) => {
-      const y = chart.toY(k);
-      element(svg, "text", { x: left - 8, y: y + 4, "text-anchor": "end" }, cut(columns[j]));
-      if (low[k] !== null) element(svg, "line", { x1: chart.toX(low[k]), x2: chart.toX(high[k]), y1: y, y2: y, class: "bar" });
-      element(svg, "circle", { cx: chart.toX(mid[k]), cy: y, r: 4, class: "dot" });
-    });
+  /* A confidence of the path in words; gamma is a threshold of the squared t-statistic. */
+  const reading = (at) => {
+    const { reading } = here().path;
+    if (!reading) return "";
+    const what = reading.grouped ? "groups of columns whose root mean square t" : "columns whose |t|";
+    return ` It keeps ${what}, given the other columns as fitted, exceeds ${short(reading.threshold[at], 3)}; a column without an effect passes with probability ${short(reading.chance[at], 2)}.`;
   };
 
-  let cursor = null; // moves the cursor of the path without drawing its curves again
-
-  const drawPath = () => {
-    const { columns, units, path, reported } = here();
-    const svg = byId("path");
-    const scaled = path.coef.map((values, j) => values.map((b) => b / units[j]));
-    const gamma = path.gamma, ends = gamma.length > 1 ? [gamma[0], gamma.at(-1)] : [gamma[0] / 2, gamma[0] * 2];
-    const chart = frame(svg, {
-      x: ends, y: extent(scaled.flat()), height: 320, logX: true, right: 108,
-      xLabel: "confidence γ in the coefficients", yLabel: "standardised coefficient",
-      label: `Path of ${columns.length} coefficients over ${gamma.length} confidences from ${short(gamma[0])} to ${short(gamma.at(-1))}.`,
-    });
-    const curve = (j) => line(gamma.map((g, k) => [chart.toX(g), chart.toY(scaled[j][k])]));
-    const rest = columns.map((_, j) => j).filter((j) => !reported.selected[j]);
-    if (rest.length) element(svg, "path", { d: rest.map(curve).join(""), class: "faint" });
-    const kept = columns.map((_, j) => j).filter((j) => reported.selected[j]);
-    for (const j of kept) element(svg, "path", { d: curve(j), class: "curve" });
-    nameCurves(svg, chart, kept, scaled);
-    const mark = element(svg, "line", { y1: chart.top, y2: chart.height - chart.bottom, class: "cursor" });
-    cursor = () => {
-      const x = chart.toX(state.mode === "path" ? gamma[state.point] : Math.min(Math.max(reported.gamma, ends[0]), ends[1]));
-      mark.setAttribute("x1", x);
-      mark.setAttribute("x2", x);
-      mark.style.display = state.mode === "dial" ? "none" : "";
-    };
-    cursor();
-  };
-
-  /* Names at the right end of the curves, moved apart. */
-  const nameCurves = (svg, chart, kept, scaled) => {
-    const size = (j) => Math.max(...scaled[j].map(Math.abs));
-    const named = [...kept].sort((i, j) => size(j) - size(i)).slice(0, NAMED);
-    const last = (j) => { const k = scaled[j].findLastIndex((b) => b !== 0); return scaled[j][k < 0 ? 0 : k]; };
-    named.sort((i, j) => last(j) - last(i));
-    let free = chart.top;
-    for (const j of named) {
-      const y = Math.max(chart.toY(last(j)) + 4, free + 12);
-      free = y;
-      element(svg, "text", { x: chart.width - chart.right + 6, y: Math.min(y, chart.height - 8) }, cut(here().columns[j], 16));
+  const sentence = ({ mode, at }) => {
+    const { path, dial, sparse, total } = here();
+    if (mode === "mixture") return `Mixture of the candidates, which predictions are made from: ${dial.error_name} ${short(dial.mixture_error)} on held-out rows.`;
+    if (mode === "sparse") {
+      const again = sparse.refitted ? " The columns were then refitted with confidence 1." : "";
+      return `Sparse point: ${sparse.selected.filter(Boolean).length} of ${total} columns, chosen at confidence ${short(sparse.gamma)}.${path.gamma[path.chosen] === sparse.gamma ? reading(path.chosen) : ""}${again}`;
     }
-  };
-
-  const drawErrors = () => {
-    const { dial } = here();
-    const svg = byId("errors"), count = dial.error.length;
-    const chart = frame(svg, {
-      x: [-0.5, count - 0.5], y: extent([...dial.error, dial.mixture_error], 0.12), height: 320, bottom: 104, left: 58, right: 62, xTicks: [],
-      yLabel: `held-out ${dial.error_name}`,
-      label: `Held-out ${dial.error_name}: ` + dial.label.slice(0, count).map((name, k) => `${name} ${short(dial.error[k])}`).join("; ") + `; mixture ${short(dial.mixture_error)}.`,
-    });
-    const level = chart.toY(dial.mixture_error);
-    element(svg, "line", { x1: chart.left, x2: chart.width - chart.right, y1: level, y2: level, class: "cursor" });
-    element(svg, "text", { x: chart.width - chart.right + 6, y: level + 4 }, "mixture");
-    for (let k = 0; k < count; k++) {
-      const x = chart.toX(k), y = chart.toY(dial.error[k]), now = state.mode === "dial" && state.candidate === k;
-      const look = now ? "now" : dial.estimate[k] ? "dot" : "out";
-      if (dial.error[k] !== null) element(svg, "circle", { cx: x, cy: y, r: now ? 7 : 4 + 4 * Math.sqrt(dial.weight[k] ?? 0), class: look });
-      const at = chart.height - chart.bottom + 14;
-      element(svg, "text", { x: x + 4, y: at, "text-anchor": "end", transform: `rotate(-40 ${x + 4} ${at})`, class: "soft" }, dial.label[k].replace("exponential", "exp."));
+    if (mode === "path") {
+      const noise = path.noise ? `, noise sd ${short(path.noise[at])}` : "";
+      return `Confidence ${short(path.gamma[at])}: ${path.count[at]} of ${total} columns selected, intercept ${short(path.intercept[at])}${noise}.${reading(at)}`;
     }
+    if (!dial.estimate[at]) return `${dial.label[at]}: left behind on held-out rows (${dial.error_name} ${short(dial.error[at])}), so it was not fitted to all rows.`;
+    return `${dial.label[at]}: weight ${short(dial.weight[at], 2)}, ${dial.error_name} ${short(dial.error[at])}, about ${short(dial.columns[at], 3)} of ${total} columns.`;
   };
 
-  const drawHeld = () => {
-    const { held } = here();
-    const svg = byId("held");
-    if (held.classes) return drawClasses(svg, held);
-    const both = extent([...held.y, ...held.mean]);
-    const chart = frame(svg, {
-      x: both, y: both, height: 320, xLabel: "predicted, out of fold", yLabel: "truth",
-      label: `Truth against out-of-fold prediction of ${held.rows} rows.`,
-    });
-    element(svg, "line", { x1: chart.toX(both[0]), x2: chart.toX(both[1]), y1: chart.toY(both[0]), y2: chart.toY(both[1]), class: "zero" });
-    held.y.forEach((y, i) => element(svg, "circle", { cx: chart.toX(held.mean[i]).toFixed(1), cy: chart.toY(y).toFixed(1), r: 3, class: "point" }));
-  };
+  const shortName = ({ mode, at }) => ({ mixture: "mixture", sparse: "sparse point", path: `path, γ = ${short(here().path.gamma[at] ?? null)}` })[mode] ?? here().dial.label[at];
 
-  /* Two classes: a strip each, moved apart by the row's number so that points can be told. */
-  const drawClasses = (svg, held) => {
-    const chart = frame(svg, {
-      x: [0, 1], y: [-0.5, 1.5], height: 320, yTicks: [0, 1], xLabel: "predicted probability, out of fold", yLabel: "truth",
-      label: `Out-of-fold probability of ${held.rows} rows by their true class.`,
-    });
-    held.y.forEach((y, i) => {
-      const off = 0.7 * (((i * 0.618034) % 1) - 0.5);
-      element(svg, "circle", { cx: chart.toX(held.mean[i]).toFixed(1), cy: chart.toY(y + off).toFixed(1), r: 3, class: "point" });
-    });
-  };
+  /* ---- the address ------------------------------------------------------------------------- */
 
-  const drawCalibration = () => {
-    const { held } = here();
-    const svg = byId("calibration"), { expected, observed, lower, upper } = held.calibration;
-    const chart = frame(svg, {
-      x: [0, 1], y: [0, 1], height: 320, xLabel: held.classes ? "predicted probability" : "probability of the interval", yLabel: held.classes ? "how often it was so" : "share of rows inside",
-      label: "Calibration: " + expected.map((e, k) => `${short(e, 2)} expected, ${short(observed[k], 2)} observed`).join("; "),
-    });
-    element(svg, "line", { x1: chart.toX(0), x2: chart.toX(1), y1: chart.toY(0), y2: chart.toY(1), class: "zero" });
-    if (lower) lower.forEach((low, k) => element(svg, "line", { x1: chart.toX(expected[k]), x2: chart.toX(expected[k]), y1: chart.toY(low), y2: chart.toY(upper[k]), class: "bar" }));
-    element(svg, "path", { d: line(expected.map((e, k) => [chart.toX(e), chart.toY(observed[k])])), class: "curve" });
-    expected.forEach((e, k) => element(svg, "circle", { cx: chart.toX(e), cy: chart.toY(observed[k]), r: 3.5, class: "dot" }));
+  const written = ({ mode, at }) => (mode === "path" || mode === "candidate" ? `${mode}:${at}` : mode);
+  const read = (text) => {
+    const [mode, at] = (text ?? "").split(":"), target = here();
+    const count = { mixture: target.mixture ? 1 : 0, sparse: 1, path: target.path.gamma.length, candidate: target.dial?.label.length ?? 0 }[mode] ?? 0;
+    const place = Number(at ?? 0);
+    return Number.isInteger(place) && place >= 0 && place < count ? { mode, at: place } : null;
   };
+  const keepAddress = () =>
+    writeAddress({ target: state.target || "", show: written(state.setting), a: state.pins[0] && written(state.pins[0]), b: state.pins[1] && written(state.pins[1]), ...whatIf?.setting() });
 
   /* ---- table ------------------------------------------------------------------------------- */
 
   const fields = () => {
     const list = [
-      ["name", "column"], ["estimate", "estimate"], ["lower", `lower ${percent} %`], ["upper", `upper ${percent} %`],
+      ["name", "column"], ["estimate", "estimate"], ["median", "median"], ["lower", `lower ${percent} %`], ["upper", `upper ${percent} %`],
       ["size", "standardised"], ["until", "selected up to γ"],
     ];
-    return here().reported.inclusion ? [...list, ["inclusion", "inclusion probability"]] : list;
+    return here().inclusion ? [...list, ["inclusion", "inclusion probability"]] : list;
   };
 
+  /* All columns that the filter finds; without one those that are selected, or all of them. */
   const rowsOf = (shown) => {
-    const { columns, units, path, reported } = here();
-    const filter = byId("filter").value.trim().toLowerCase(), dropped = byId("dropped").checked;
-    const rows = columns
-      .map((name, j) => {
-        const last = path.selected[j].lastIndexOf(1);
-        const { estimate: e, lower: l, upper: u } = shown;
-        return {
-          name, estimate: e[j], lower: l[j], upper: u[j], size: e[j] === null ? null : e[j] / units[j],
-          until: last < 0 ? null : path.gamma[last], inclusion: reported.inclusion?.[j], selected: shown.selected[j],
-        };
-      })
-      .filter((row) => (dropped || row.selected) && row.name.toLowerCase().includes(filter));
+    const { names, units, path, inclusion } = here();
+    const filter = byId("filter").value.trim().toLowerCase(), all = byId("dropped").checked || filter !== "";
+    const rows = [];
+    names.forEach((name, j) => {
+      if (!(all || shown.selected[j]) || !name.toLowerCase().includes(filter)) return;
+      const last = path.selected[j]?.lastIndexOf(1) ?? -1, [estimate, median, lower, upper] = TABLE.map((key) => shown[key][j]);
+      rows.push({
+        name, estimate, median, lower, upper, size: estimate === null ? null : estimate / units[j],
+        until: last < 0 ? null : path.gamma[last], inclusion: inclusion?.[j], selected: shown.selected[j],
+      });
+    });
     const key = (row) => (state.sort === "size" ? Math.abs(row.size ?? 0) : row[state.sort]);
-    const sign = state.down ? -1 : 1;
     return rows.sort((a, b) => {
       const [x, y] = [key(a), key(b)];
       if (x === y) return 0;
-      if (x === null) return 1;
-      if (y === null) return -1;
-      return sign * (typeof x === "string" ? x.localeCompare(y) : x - y);
+      if (x === null || y === null) return x === null ? 1 : -1;
+      return (state.down ? -1 : 1) * (typeof x === "string" ? x.localeCompare(y) : x - y);
     });
+  };
+
+  const interceptRow = ({ intercept }) => {
+    const [estimate, median, lower, upper] = intercept ?? [];
+    return intercept && { name: "(intercept)", estimate, median, lower, upper, selected: true };
+  };
+
+  const tableRow = (row, list, digits) => {
+    const cells = list.map(([key, title]) => {
+      if (key === "name") return node("th", { scope: "row", textContent: row.name });
+      const cell = node("td", { textContent: short(row[key], digits) });
+      cell.dataset.label = title;
+      return cell;
+    });
+    return node("tr", { className: row.selected ? "" : "out" }, ...cells);
   };
 
   const drawTable = (shown) => {
     const rows = rowsOf(shown), list = fields(), digits = byId("digits").checked ? 9 : 4;
-    const visible = state.all ? rows : rows.slice(0, MOST_ROWS);
-    byId("table").querySelector("tbody").replaceChildren(
-      ...visible.map((row) => {
-        const tr = document.createElement("tr");
-        if (!row.selected) tr.className = "out";
-        for (const [key, title] of list) {
-          const cell = document.createElement(key === "name" ? "th" : "td");
-          if (key === "name") cell.scope = "row";
-          else cell.dataset.label = title;
-          cell.textContent = key === "name" ? row.name : short(row[key], digits);
-          tr.append(cell);
-        }
-        return tr;
-      }),
-    );
-    byId("table-count").textContent = `${rows.length} of ${here().total} columns${rows.length > visible.length ? `, the first ${visible.length} shown` : ""}.`;
+    const visible = state.all ? rows : rows.slice(0, MOST_ROWS), intercept = byId("filter").value ? null : interceptRow(shown);
+    byId("table").tBodies[0].replaceChildren(...[intercept, ...visible].filter(Boolean).map((row) => tableRow(row, list, digits)));
+    byId("table-count").textContent = `${shortName(state.setting)}: ${rows.length} of ${here().total} columns${rows.length > visible.length ? `, the first ${visible.length} shown` : ""}.`;
     byId("more").hidden = visible.length === rows.length;
     byId("more").textContent = `Show all ${rows.length}`;
     for (const th of byId("table").querySelectorAll("thead th"))
@@ -235,104 +138,176 @@
       else th.removeAttribute("aria-sort");
   };
 
+  const saveTable = () => {
+    const shown = view(state.setting), list = fields();
+    const rows = [interceptRow(shown), ...rowsOf(shown)].filter(Boolean).map((row) => list.map(([key]) => row[key]));
+    download("coefficients.csv", "text/csv", csv([list.map(([, title]) => title), ...rows]));
+  };
+
   const sortBy = (key, down) => {
     Object.assign(state, { sort: key, down });
     byId("sort").value = key;
-    drawTable(view());
+    drawTable(view(state.setting));
   };
 
   const drawHead = () => {
     byId("sort").replaceChildren(...fields().map(([key, title]) => new Option(title, key, false, key === state.sort)));
-    byId("table").querySelector("thead tr").replaceChildren(
+    byId("table").tHead.rows[0].replaceChildren(
       ...fields().map(([key, title]) => {
-        const th = document.createElement("th"), button = document.createElement("button");
-        th.scope = "col";
+        const button = node("button", { type: "button", textContent: title }), th = node("th", { scope: "col" }, button);
         th.dataset.key = key;
-        button.type = "button";
-        button.textContent = title;
         button.addEventListener("click", () => sortBy(key, state.sort === key ? !state.down : key !== "name"));
-        th.append(button);
         return th;
       }),
     );
   };
 
+  /* A table without controls: text, or numbers to four digits. */
+  const plainTable = (id, heads, rows) => {
+    byId(id).tHead.replaceChildren(node("tr", {}, ...heads.map((head) => node("th", { scope: "col", textContent: head }))));
+    byId(id).tBodies[0].replaceChildren(
+      ...rows.map((row) => node("tr", {}, ...row.map((value, k) => {
+        const cell = node(k ? "td" : "th", { textContent: typeof value === "string" ? value : short(value) });
+        if (k) cell.dataset.label = heads[k];
+        else cell.scope = "row";
+        return cell;
+      }))),
+    );
+  };
+
+  /* ---- two settings side by side ----------------------------------------------------------- */
+
+  const drawPins = () => {
+    const some = state.pins.some(Boolean);
+    byId("both-card").hidden = byId("unpin").hidden = byId("both-table").hidden = !some;
+    if (!some) return;
+    const pair = state.pins.map((pin) => pin ?? state.setting), views = pair.map(view);
+    ["A", "B"].forEach((letter, k) => { byId(`says-${letter}`).textContent = `${letter}${state.pins[k] ? "" : " (not pinned: what is shown above)"}: ${sentence(pair[k])}`; });
+    ExplorerCharts.forest("both", here(), views, percent);
+    const { names, units } = here(), size = (j) => Math.max(...views.map((each) => Math.abs(each.median[j] ?? 0))) / units[j];
+    const rows = names.map((_, j) => j).filter((j) => views.some((each) => each.selected[j])).sort((i, j) => size(j) - size(i)).slice(0, MOST_ROWS);
+    const cell = (each, j) => (each.median[j] === null ? "–" : `${short(each.median[j])}${each.lower[j] === null ? "" : ` (${short(each.lower[j])} to ${short(each.upper[j])})`}`);
+    plainTable("both-table", ["column", ...pair.map((setting, k) => `${"AB"[k]}: ${shortName(setting)}`)], rows.map((j) => [names[j], ...views.map((each) => cell(each, j))]));
+  };
+
+  const pin = (k) => { state.pins[k] = { ...state.setting }; drawPins(); keepAddress(); byId("pinned").textContent = `Pinned ${shortName(state.setting)} as ${"AB"[k]}.`; };
+
   /* ---- controls ---------------------------------------------------------------------------- */
 
   const describeSliders = () => {
-    const { path, dial } = here();
-    const confidence = byId("confidence"), candidate = byId("candidate");
-    byId("confidence-shown").textContent = `γ = ${short(path.gamma[state.point])}`;
-    confidence.setAttribute("aria-valuetext", `confidence ${short(path.gamma[state.point])}, ${path.count[state.point]} columns`);
+    const { path, dial } = here(), point = byId("confidence").value, candidate = byId("candidate").value;
+    byId("confidence-shown").textContent = `γ = ${short(path.gamma[point])}`;
+    byId("confidence").setAttribute("aria-valuetext", `confidence ${short(path.gamma[point])}, ${path.count[point]} columns`);
     if (!dial) return;
-    byId("candidate-shown").textContent = dial.label[state.candidate];
-    candidate.setAttribute("aria-valuetext", dial.label[state.candidate]);
+    byId("candidate-shown").textContent = dial.label[candidate];
+    byId("candidate").setAttribute("aria-valuetext", dial.label[candidate]);
   };
 
   const update = () => {
-    const shown = view();
-    for (const radio of document.querySelectorAll("input[name=mode]")) radio.checked = radio.value === state.mode;
+    const shown = view(state.setting), { mode, at } = state.setting;
+    for (const radio of document.querySelectorAll("input[name=mode]")) radio.checked = radio.value === mode;
     describeSliders();
-    byId("now").textContent = sentence();
+    byId("now").textContent = sentence(state.setting);
     byId("code").textContent = shown.code;
-    byId("copied").textContent = "";
-    forest(shown);
+    byId("copied").textContent = byId("pinned").textContent = "";
+    ExplorerCharts.forest("forest", here(), [shown], percent);
     drawTable(shown);
-    cursor?.();
-    if (here().dial) drawErrors();
+    drawPins();
+    moveCursor(state.setting);
+    if (here().dial) ExplorerCharts.errors(here().dial, mode === "candidate" ? at : -1);
+    keepAddress();
   };
 
   const drawAll = () => {
-    const { dial, held } = here();
-    drawPath();
-    if (held) { drawHeld(); drawCalibration(); }
+    const { held, inclusion } = here();
+    moveCursor = ExplorerCharts.path(here());
+    if (inclusion) ExplorerCharts.inclusion(here());
+    if (held) { ExplorerCharts.held(held); ExplorerCharts.calibration(held); }
     update();
-    if (dial) drawErrors();
   };
 
-  const chooseTarget = (t) => {
-    const target = data.targets[t];
-    Object.assign(state, { target: t, mode: "reported", point: target.path.chosen, candidate: target.dial ? target.dial.label.length - 1 : 0, all: false });
-    byId("confidence").max = target.path.gamma.length - 1;
-    byId("confidence").value = state.point;
-    byId("sparsity").textContent = target.reported.says;
-    for (const id of ["dial-box", "dial-mode", "errors-card"]) byId(id).hidden = !target.dial;
+  const setMode = (mode) => {
+    const slider = { path: "confidence", candidate: "candidate" }[mode];
+    state.setting = { mode, at: slider ? Number(byId(slider).value) : 0 };
+    update();
+  };
+
+  const describeTarget = (target) => {
+    byId("sparsity").textContent = target.says;
+    for (const id of ["dial-box", "dial-mode", "mixture-mode", "errors-card"]) byId(id).hidden = !target.dial;
     for (const id of ["held-card", "calibration-card"]) byId(id).hidden = !target.held;
+    byId("inclusion-card").hidden = !target.inclusion;
     byId("nothing-held").hidden = Boolean(target.dial || target.held);
-    const never = target.total - target.columns.length;
-    byId("never").textContent = never ? `${never} columns were never selected along the path and are not in this page.` : "";
-    if (target.dial) {
-      byId("candidate").max = target.dial.label.length - 1;
-      byId("candidate").value = state.candidate;
-      byId("errors-note").textContent = "Larger marks have more weight; an empty mark was left behind and not fitted to all rows.";
-    }
-    if (target.held) {
-      const { held } = target;
-      byId("held-note").textContent = `${held.rows} rows in ${held.folds} folds, predicted by the mixture${held.y.length < held.rows ? `; ${held.y.length} of them drawn` : ""}.`;
-      byId("calibration-note").textContent = held.classes ? `Ten groups of rows by predicted probability, with ${percent} % intervals; the line is perfect calibration.` : "Share of held-out rows inside central intervals; the line is perfect calibration.";
-    }
+    const never = target.total - target.columns.length, missing = target.total - target.names.length;
+    const least = missing ? `; the page holds ${never - missing} of them` : "";
+    byId("never").textContent = never ? `${never} columns were never selected along the path${least}. Look them up by name: the mixture has an estimate of each, the path and the sparse point have 0.` : "";
+    if (target.dial) byId("errors-note").textContent = "Larger marks have more weight; an empty mark was left behind and not fitted to all rows.";
+    if (!target.held) return;
+    const { rows, folds, y, classes } = target.held;
+    byId("held-note").textContent = `${rows} rows in ${folds} folds, predicted by the mixture${y.length < rows ? `; ${y.length} of them drawn` : ""}.`;
+    byId("calibration-note").textContent = classes.length ? "Ten groups of held-out rows by the probability that the mixture predicts, with 90 % intervals; the line is perfect calibration." : "Share of held-out rows inside central intervals of the mixture; the line is perfect calibration.";
+  };
+
+  const chooseTarget = (t, address = {}) => {
+    state.target = t in data.targets ? t : 0;
+    const target = here(), standard = target.mixture ? { mode: "mixture", at: 0 } : { mode: "sparse", at: 0 };
+    Object.assign(state, { setting: read(address.show) ?? standard, pins: [read(address.a), read(address.b)], all: false });
+    const { mode, at } = state.setting;
+    const set = (id, count, value) => { byId(id).max = count - 1; byId(id).value = value; };
+    set("confidence", target.path.gamma.length, mode === "path" ? at : target.path.chosen);
+    if (target.dial) set("candidate", target.dial.label.length, mode === "candidate" ? at : 0);
+    byId("target").value = state.target;
+    describeTarget(target);
     drawHead();
+    whatIf?.show(state.target);
     drawAll();
   };
 
+  const drawSets = () => {
+    byId("sets-card").hidden = !data.sets;
+    if (!data.sets) return;
+    const { least, grouped, settled, columns, rows } = data.sets, likely = `${Math.round(100 * least)} %`;
+    const says = grouped
+      ? "Each column or category carries an effect, with the probability shown; a category with several columns has an effect for each of them."
+      : "One column of each set carries an effect, with the probability shown; the columns of a set look alike.";
+    const none = `No column or group of columns carries an effect that is ${likely} probable.`;
+    byId("sets-says").textContent = `${rows.length ? `${says} Effects that are less than ${likely} probable are not listed. The effect is that of one standard deviation of the column.` : none} These numbers are of the posterior over supports, supports_.${settled ? "" : " Its probabilities had not settled."}`;
+    byId("sets").hidden = !rows.length;
+    plainTable("sets", columns, rows);
+  };
+
+  const drawConfusion = () => {
+    byId("confusion-card").hidden = !data.confusion;
+    if (!data.confusion) return;
+    const { classes, counts } = data.confusion;
+    plainTable("confusion", ["truth", ...classes.map((name) => `predicted ${name}`)], classes.map((name, k) => [name, ...counts[k].map(String)]));
+    const right = classes.reduce((total, _, k) => total + counts[k][k], 0), all = counts.flat().reduce((a, b) => a + b, 0);
+    byId("confusion-note").textContent = `Held-out rows by class, predicted by the mixture: ${right} of ${all} are right (${short((100 * right) / all, 3)} %).`;
+    [...byId("confusion").tBodies[0].rows].forEach((row, k) => { row.cells[k + 1].className = "right"; });
+  };
+
+  const whatIf = data.what_if && makeWhatIf(data.what_if, { level: data.level, fitted: data.fitted, names: data.targets.map(({ name }) => name) }, () => keepAddress());
+  byId("what-if").hidden = !whatIf;
   data.targets.forEach((target, t) => byId("target").append(new Option(target.name, t)));
   byId("target-box").hidden = data.targets.length < 2;
   byId("target").addEventListener("change", (event) => chooseTarget(Number(event.target.value)));
-  for (const [id, mode, key] of [["confidence", "path", "point"], ["candidate", "dial", "candidate"]])
-    byId(id).addEventListener("input", (event) => {
-      state.mode = mode;
-      state[key] = Number(event.target.value);
-      update();
-    });
-  for (const radio of document.querySelectorAll("input[name=mode]"))
-    radio.addEventListener("change", () => { state.mode = radio.value; update(); });
-  for (const id of ["filter", "dropped", "digits"]) byId(id).addEventListener("input", () => drawTable(view()));
+  for (const [id, mode] of [["confidence", "path"], ["candidate", "candidate"]]) byId(id).addEventListener("input", () => setMode(mode));
+  for (const radio of document.querySelectorAll("input[name=mode]")) radio.addEventListener("change", () => setMode(radio.value));
+  for (const id of ["filter", "dropped", "digits"]) byId(id).addEventListener("input", () => drawTable(view(state.setting)));
+  byId("digits").addEventListener("input", () => whatIf?.refresh());
   byId("sort").addEventListener("change", (event) => sortBy(event.target.value, event.target.value !== "name"));
-  byId("more").addEventListener("click", () => { state.all = true; drawTable(view()); });
+  byId("more").addEventListener("click", () => { state.all = true; drawTable(view(state.setting)); });
+  byId("save").addEventListener("click", saveTable);
   byId("copy").addEventListener("click", () => copy(byId("code"), byId("copied")));
+  ["A", "B"].forEach((letter, k) => byId(`pin-${letter}`).addEventListener("click", () => pin(k)));
+  byId("unpin").addEventListener("click", () => { state.pins = [null, null]; drawPins(); keepAddress(); byId("pin-A").focus(); });
+  drawSets();
+  drawConfusion();
+  const open = () => { const found = readAddress(); whatIf?.restore(found); chooseTarget(Number(found.target ?? 0), found); };
+  addEventListener("hashchange", open);
   let width = document.body.clientWidth;
   new ResizeObserver(() => {
     if (document.body.clientWidth !== width) { width = document.body.clientWidth; drawAll(); }
   }).observe(document.body);
-  chooseTarget(0);
+  open();
 })();

@@ -115,6 +115,12 @@ class Mixture:
         sds = np.sqrt(variances * scale_share(degrees))
         return _quantiles(levels, means, sds, self.weights, degrees).T
 
+    def predictor_quantiles(self, rows: Array, levels: Array) -> Array:
+        """(rows, levels) quantiles of linear combinations of the coefficients, without noise."""
+        means, variances = self.predictors(rows)
+        degrees = np.array([[2.0 * part.noise_shape] for part in self.components])
+        return _quantiles(levels, means, np.sqrt(variances), self.weights, degrees).T
+
     def coefficient_quantiles(self, levels: Array, p: int) -> Array:
         """(levels, p) quantiles of the first p coefficients.
 

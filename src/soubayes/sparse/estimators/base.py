@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes._files import atomic_path
-from soubayes._types import DataTree, Seed
+from soubayes._types import DataTree, Matrix, Seed
 from soubayes._warnings import warn
 from soubayes.confidence import check_choice, check_gamma, shown
 from soubayes.results import LEVEL, check_level, to_inference_data
@@ -182,7 +182,9 @@ class SparseEstimator(BaseEstimator):
         found = self.sample(draws, random_state)
         return to_inference_data(found, coords=coords, dims=dims, model=type(self).__name__)
 
-    def to_html(self, path: str | os.PathLike[str], title: str = "") -> None:
+    def to_html(
+        self, path: str | os.PathLike[str], title: str = "", X: Matrix | None = None
+    ) -> None:
         """Write the explorer of this fit: one HTML file that needs no server and no network.
 
         Parameters
@@ -191,12 +193,15 @@ class SparseEstimator(BaseEstimator):
             The file to write.
         title : str
             The title of the page; empty: the name of the estimator.
+        X : array-like of shape (n, p), optional
+            Rows to start from under "What if". The page holds up to 100 of them.
 
         Notes
         -----
-        The page has a slider for the confidence along the path, one for the candidates of a choice
-        by prediction, charts of the held-out predictions, a table of the columns that were ever
-        selected, and the Python code of every point. Needs Jinja2 (extra ``cli``).
+        The page shows the mixture, the sparse point, every point of the path and every candidate:
+        coefficients with intervals, a table, and the Python code. Under "What if" it predicts a
+        row that is entered. It also has charts of the held-out predictions. Needs Jinja2 (extra
+        ``cli``).
 
         Examples
         --------
@@ -211,7 +216,7 @@ class SparseEstimator(BaseEstimator):
         """
         from soubayes.pages.explorer import explorer_page
 
-        text = explorer_page(self, title=title)
+        text = explorer_page(self, title=title, X=X)
         with atomic_path(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
 

@@ -252,9 +252,11 @@ class RowLikelihood(Likelihood):
         terms : RowTerms
             The expected loss of every row and its derivatives.
         """
-        eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+        eta = mean[:, None] + np.sqrt(variance)[:, None] * HERMITE_NODES
         parts = self.derivatives(eta, y[:, None])
-        loss, slope, curvature = (np.broadcast_to(part, eta.shape) @ _WEIGHTS for part in parts)
+        loss, slope, curvature = (
+            np.broadcast_to(part, eta.shape) @ HERMITE_WEIGHTS for part in parts
+        )
         return RowTerms(loss, -slope, curvature, curvature)
 
     def plug_in(self, eta: Array, y: Array) -> tuple[Array, Array]:
@@ -294,10 +296,10 @@ class RowLikelihood(Likelihood):
         log_density : ndarray
             The logarithm of E[p(y | eta)].
         """
-        eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+        eta = mean[:, None] + np.sqrt(variance)[:, None] * HERMITE_NODES
         loss = self.derivatives(eta, y[:, None])[0]
         least = loss.min(axis=1, keepdims=True)
-        return np.log(np.exp(least - loss) @ _WEIGHTS) - least[:, 0]
+        return np.log(np.exp(least - loss) @ HERMITE_WEIGHTS) - least[:, 0]
 
     def noise(self, eta: Array) -> Array:
         """Variance of y at known predictors; NaN if a subclass does not say it.
@@ -346,10 +348,10 @@ class RowLikelihood(Likelihood):
         variance : ndarray
             E[Var[y | eta]] + Var[E[y | eta]].
         """
-        eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
+        eta = mean[:, None] + np.sqrt(variance)[:, None] * HERMITE_NODES
         middle = self.predict(eta, np.zeros_like(eta))
-        centre = middle @ _WEIGHTS
-        return self.noise(eta) @ _WEIGHTS + (middle - centre[:, None]) ** 2 @ _WEIGHTS
+        centre = middle @ HERMITE_WEIGHTS
+        return self.noise(eta) @ HERMITE_WEIGHTS + (middle - centre[:, None]) ** 2 @ HERMITE_WEIGHTS
 
     def predict_cdf(self, y: Array, mean: Array, variance: Array) -> Array:
         """Distribution function of y for rows whose predictor is normal.
@@ -368,8 +370,8 @@ class RowLikelihood(Likelihood):
         probability : ndarray
             The mean of :meth:`cdf` over the predictor.
         """
-        eta = mean[:, None] + np.sqrt(variance)[:, None] * _NODES
-        return self.cdf(y[:, None], eta) @ _WEIGHTS
+        eta = mean[:, None] + np.sqrt(variance)[:, None] * HERMITE_NODES
+        return self.cdf(y[:, None], eta) @ HERMITE_WEIGHTS
 
     def deviance(self, y: Array, mean: Array) -> Array:
         """Unit deviance of a prediction, which ``score`` sums; by default the squared error.
@@ -526,5 +528,5 @@ def weighted_terms(
         return RowTerms(weight * terms.loss, weight * terms.score, information, curvature)
 
 
-_NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
-_WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
+HERMITE_NODES, HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+HERMITE_WEIGHTS = HERMITE_WEIGHTS / HERMITE_WEIGHTS.sum()
