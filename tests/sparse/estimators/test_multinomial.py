@@ -7,7 +7,7 @@ from scipy import stats
 
 from soubayes import Block, Model, SoULogisticRegression, load_model, save_model, solve_exact
 from soubayes.sparse.choice.folds import ChoiceWarning
-from soubayes.sparse.estimators.base import intercept_prior
+from soubayes.sparse.estimators.parameters import intercept_prior
 from soubayes.sparse.estimators.rowwise import row_settings
 from soubayes.sparse.glm.path import Limits
 from soubayes.sparse.multinomial.fitting import ClassFamily

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from soubayes import SoULogisticRegression
 from soubayes.sparse.dial import DialPoint
-from soubayes.sparse.estimators.base import intercept_prior
+from soubayes.sparse.estimators.parameters import intercept_prior
 from soubayes.sparse.estimators.rowwise import row_settings
 from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.multinomial.dial import class_evidence

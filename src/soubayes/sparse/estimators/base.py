@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -16,17 +15,15 @@ from sklearn.utils.validation import check_is_fitted
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
 from soubayes._warnings import warn
-from soubayes.confidence import check_choice, check_gamma, shown
 from soubayes.results import LEVEL, check_level, to_inference_data
-from soubayes.sparse.choice.folds import check_folds
 from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.designs.standardise import as_dense, row_slices
+from soubayes.sparse.estimators.parameters import SparseParameters
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.model import GroupLabels, parse_groups
 from soubayes.sparse.posterior import SparsePoint
-from soubayes.sparse.scales.priors import make_prior
 
 Array = np.ndarray
 
@@ -40,11 +37,53 @@ OF_THE_POINT = (
 )  # fmt: skip
 
 
-class SparseEstimator(BaseEstimator):
-    """One posterior, the mixture that predictions are made from, and its reports.
+class SparseEstimator(BaseEstimator, SparseParameters):
+    r"""One posterior, the mixture that predictions are made from, and its reports.
 
     A subclass's fit ends with `_report`. Arrays have a leading target axis only if ``_single`` is
     False. Beside the posterior stand ``sparse_``, an estimator of its own, and ``supports_``.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (p,)
+        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
+    coef_sd_ : ndarray of the shape of ``coef_``
+        Posterior standard deviations.
+    covariance_ : ndarray of shape (p, p)
+        Posterior covariance of the coefficients, computed when it is asked for.
+    mixtures_ : list
+        What predictions are made from, one mixture for each target.
+    selected_ : ndarray of bool, of the shape of ``coef_``
+        Which columns the sparse point keeps.
+    shrinkage_ : ndarray of the shape of ``coef_``
+        Shrinkage factors :math:`\kappa_j`, between 0 and 1; 1 for a dropped column. This and the
+        attributes from here to ``path_coef_sd_`` are those of a sparse point: a mixture of
+        candidates has them in ``sparse_``.
+    effective_parameters_ : float
+        The sum of :math:`1 - \kappa_j`.
+    local_scale_ : ndarray of the shape of ``coef_``
+        Fitted local scales, :math:`E[1/\tau_j^2]^{-1/2}`.
+    global_scale_ : float
+        Fitted global scale, :math:`E[1/\nu^2]^{-1/2}`.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats, nuisance parameters included.
+    objective_ : ndarray
+        J after every step at the reported confidence.
+    confidence_coef_ : float
+        Confidence of the point that is reported.
+    path_ : pandas.DataFrame
+        The path, a row for each point: ``gamma``, ``chosen``, ``n_selected``, ``value`` (J),
+        ``score``, ``intercept`` and, if the path chose its point, ``refit_intercept``.
+    path_coef_ : pandas.DataFrame
+        The coefficients along the path, a column for each feature; 0 where it is dropped.
+    path_coef_sd_ : pandas.DataFrame
+        Their posterior standard deviations; NaN where the feature is dropped.
+    solver_ : str
+        The solver that ran.
+    n_iter_ : int
+        Number of steps.
+    converged_ : bool
+        Whether the solver stopped by ``tol``.
     """
 
     _single: bool
@@ -435,6 +474,25 @@ class FeatureSelection(SelectorMixin):
         return np.any(np.atleast_2d(self.selected_), axis=0)
 
 
+def check_predict_arguments(return_std: bool, quantiles: Any) -> None:
+    """``predict`` has one kind of result."""
+    if return_std and quantiles is not None:
+        raise ValueError(
+            "return_std and quantiles were both given: predict returns either the mean with "
+            "its standard deviation or the quantiles. Call it twice."
+        )
+
+
+def quantile_levels(quantiles: Any) -> Array:
+    """Levels of quantiles as an array."""
+    levels = np.atleast_1d(np.asarray(quantiles, float))
+    if levels.size == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
+        raise ValueError(
+            f"quantiles are {levels.tolist()}, but they must be numbers between 0 and 1."
+        )
+    return levels
+
+
 def set_columns(estimator: Any, count: int, names: Array | None) -> None:
     """What scikit-learn's ``validate_data`` sets, for X that it does not see whole."""
     estimator.n_features_in_ = count
@@ -442,79 +500,3 @@ def set_columns(estimator: Any, count: int, names: Array | None) -> None:
         estimator.feature_names_in_ = names
     elif hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
-
-
-def check_shared(estimator: Any) -> None:
-    """What every sparse estimator has: confidences, priors, the solver and its limits."""
-    check_confidences(estimator, "confidence_global")
-    for name in ("confidence_coef", "confidence_local"):
-        value = getattr(estimator, name)
-        if not isinstance(value, str):
-            check_confidences(estimator, name)
-        elif value != "auto":
-            raise ValueError(
-                f"{name} is {shown(value)}, but it must be 'auto' or a number greater than 0."
-            )
-    make_prior(estimator.prior, 1.0)
-    check_choice("solver", estimator.solver, (estimator._path_solver, "coordinate"))
-    check_positive(estimator, "rate_local", "rate_global", "tol", "max_iter")
-
-
-def check_intercept(estimator: Any) -> None:
-    """The prior of an intercept, if there is one."""
-    if estimator.fit_intercept:
-        check_positive(estimator, "intercept_variance")
-        check_confidences(estimator, "confidence_intercept")
-
-
-def check_choosing(estimator: Any) -> None:
-    """How confidences are chosen."""
-    check_choice("choice", estimator.choice, ("prediction", "path"))
-    check_folds(estimator.cv, "auto", None)
-    seed = estimator.random_state
-    if seed is not None and not isinstance(seed, Integral | np.random.RandomState):
-        raise TypeError(
-            f"random_state is {shown(seed)}, but it must be an int, a RandomState or None."
-        )
-    if isinstance(seed, Integral) and not 0 <= int(seed) < 2**32:
-        raise ValueError(f"random_state is {seed}, but it must lie between 0 and 2**32 - 1.")
-
-
-def check_confidences(estimator: Any, *names: str) -> None:
-    """Every named parameter must be a finite confidence above 0."""
-    for name in names:
-        check_gamma(name.removeprefix("confidence_"), getattr(estimator, name), allow_inf=False)
-
-
-def check_positive(estimator: Any, *names: str) -> None:
-    """Every named parameter must be a finite number above 0."""
-    for name in names:
-        value = getattr(estimator, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} is {shown(value)}, but it must be a number greater than 0.")
-        if not 0.0 < float(value) < np.inf:
-            raise ValueError(f"{name} is {value}, but it must be a number greater than 0.")
-
-
-def shared_settings(estimator: Any, sparse_local: float) -> dict[str, Any]:
-    """The settings that both families have; ``sparse_local`` is the path's own gamma_tau."""
-    auto, local = estimator.confidence_coef == "auto", estimator.confidence_local
-    top = getattr(estimator, "prior_global", None) or estimator.prior
-    return {
-        "coef": None if auto else float(estimator.confidence_coef),
-        "local": sparse_local if local == "auto" else float(local),
-        "top": float(estimator.confidence_global),
-        "local_prior": make_prior(estimator.prior, float(estimator.rate_local)),
-        "top_prior": make_prior(top, float(estimator.rate_global)),
-        "solver": estimator.solver,
-        "tol": float(estimator.tol),
-        "max_iter": int(estimator.max_iter),
-        "verbose": int(estimator.verbose),
-    }
-
-
-def intercept_prior(estimator: Any) -> tuple[float, float] | None:
-    """Variance and confidence of the prior of the intercept; None: there is none."""
-    if not estimator.fit_intercept:
-        return None
-    return float(estimator.intercept_variance), float(estimator.confidence_intercept)

@@ -19,8 +19,8 @@ from soubayes.results import LEVEL, check_level
 from soubayes.sparse.choice.folds import check_groups
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.designs.standardise import as_dense, row_slices
-from soubayes.sparse.estimators.base import (
-    FeatureSelection,
+from soubayes.sparse.estimators.base import FeatureSelection
+from soubayes.sparse.estimators.parameters import (
     check_choosing,
     check_confidences,
     check_shared,

@@ -1,5 +1,6 @@
 """Sparse Bayesian linear regression as a scikit-learn estimator (section 4.2)."""
 
+from dataclasses import field
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Matrix, Rows, Targets
+from soubayes._types import Matrix, Rows, Targets
 from soubayes.confidence import check_choice, shown
 from soubayes.data.streams import (
     RowBlock,
@@ -50,13 +51,21 @@ from soubayes.sparse.designs.moments import (
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
     SparseEstimator,
+    check_predict_arguments,
+    quantile_levels,
+    set_columns,
+)
+from soubayes.sparse.estimators.parameters import (
+    ColumnParameters,
+    InterceptParameters,
+    NoiseParameters,
     check_choosing,
     check_confidences,
     check_intercept,
-    check_positive,
+    check_noise,
     check_shared,
+    estimator,
     intercept_prior,
-    set_columns,
     shared_settings,
 )
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -90,10 +99,14 @@ Array = np.ndarray
 LINEAR_LOCAL = 1e-9  # gamma_tau of the path: every tau follows the data
 
 
+@estimator
 class SoULinearRegression(
     FeatureSelection,
     MultiOutputMixin,
     RegressorMixin,
+    NoiseParameters,
+    InterceptParameters,
+    ColumnParameters,
     SparseEstimator,
 ):
     r"""Sparse Bayesian linear regression with a confidence for every source of uncertainty.
@@ -113,12 +126,6 @@ class SoULinearRegression(
         coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
         1e-9. If it is at least half of ``confidence_coef``, nothing is selected and the coordinate
         solver runs.
-    confidence_global : float, default=1.0
-        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
-    confidence_noise : float, default=1.0
-        Confidence in the prior of the noise variance (:math:`\gamma_\sigma`).
-    confidence_intercept : float, default=1.0
-        Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
     confidence_degrees : float, default=1.0
         Confidence in the prior of the degrees of freedom, where ``noise="student"`` learns them.
     choice : {"prediction", "path"}, default="prediction"
@@ -130,27 +137,16 @@ class SoULinearRegression(
         Folds of ``choice="prediction"``. ``"auto"`` is 5 folds, or 10 (20) where n >= p and there
         are fewer than 200 (100) rows, and up to 20 where n is close to p. None means the path
         alone.
-    random_state : int or None, default=0
-        Seed of the shuffle of the folds.
     prior : {"exponential", "horseshoe"}, default="exponential"
         Prior of the scales: exponential on their squares, or half-Cauchy.
     prior_global : {"exponential", "horseshoe"} or None, default=None
         Prior of the global scale alone. None means ``prior``.
-    rate_local : float, default=10.0
-        Rate of the exponential prior of the local scales.
-    rate_global : float, default=10.0
-        Rate of the exponential prior of the global scale.
     noise : {"normal", "student"}, default="normal"
         Distribution of the noise. ``"student"`` is Student's t: outliers count for little, and
         predictive intervals have heavy tails.
     degrees_of_freedom : "auto" or float, default="auto"
         Of Student's t, above 2. ``"auto"`` learns them: their excess over 2 has the prior
         Gamma(2, 0.1), on a grid of values.
-    noise_shape : float, default=0.001
-        Shape of the inverse-gamma prior of the noise variance. The paper uses 3.
-    noise_scale : float or None, default=None
-        Scale of that prior, in units of y squared. None means 1e-6 times the variance of y. The
-        paper uses 2.
     intercept_variance : float, default=10.0
         Variance of the normal prior of the intercept, at the mean of X and around the mean of y, in
         units of the variance of y.
@@ -159,14 +155,6 @@ class SoULinearRegression(
         "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
         prior are never dropped; their variance is in units of var(y) / var(x). ``"prior":
         "sparse"`` gives a block its own ``confidence`` and ``confidence_local``.
-    feature_groups : sequence of labels or mapping, optional
-        Columns that are kept or dropped together, such as the dummies of a category: one label for
-        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
-    fit_intercept : bool, default=True
-        Whether the model has an intercept.
-    inclusion : bool, default=False
-        Also compute the posterior over supports, ``supports_``: inclusion probabilities, credible
-        sets and discoveries.
     solver : {"path", "coordinate"}, default="path"
         ``"path"`` holds the noise at its estimate for confidence 1. ``"coordinate"`` is Algorithm 1
         of the paper, which minimises J jointly and converges slowly.
@@ -175,23 +163,13 @@ class SoULinearRegression(
     tol : float, default=1e-6
         ``"path"`` stops when no shrinkage factor changes by more; ``"coordinate"`` when J falls by
         less, in nats.
-    n_jobs : int or None, default=None
-        Number of threads over the folds.
-    verbose : int, default=0
-        1 prints a line for each point of the path, or for each sweep.
 
     Attributes
     ----------
     coef_ : ndarray of shape (p,) or (targets, p)
-        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
-    coef_sd_ : ndarray of the shape of ``coef_``
-        Posterior standard deviations.
     intercept_ : float or ndarray of shape (targets,)
-        Posterior mean of the intercept.
     intercept_sd_ : float or ndarray of shape (targets,)
-        Posterior standard deviation of the intercept.
     noise_variance_ : float or ndarray of shape (targets,)
-        Estimated noise variance.
     degrees_of_freedom_ : float or ndarray of shape (targets,)
         Degrees of freedom of the noise; infinite if ``noise="normal"``. For a mixture the harmonic
         mean of its components.
@@ -200,52 +178,20 @@ class SoULinearRegression(
         for, averaged over the mixture; 1 without a choice by prediction. ``candidates_`` has the
         factor of each candidate. Coefficients and their intervals do not include it.
     covariance_ : ndarray of shape (p, p) or (targets, p, p)
-        Posterior covariance of the coefficients, computed when it is asked for.
-    selected_ : ndarray of bool, of the shape of ``coef_``
-        Which columns the sparse point keeps.
-    shrinkage_ : ndarray of the shape of ``coef_``
-        Shrinkage factors :math:`\kappa_j`, between 0 and 1; 1 for a dropped column. This and the
-        attributes from here to ``path_coef_sd_`` are those of a sparse point: a mixture of
-        candidates has them in ``sparse_``.
     effective_parameters_ : float or ndarray of shape (targets,)
-        The sum of :math:`1 - \kappa_j`.
-    local_scale_ : ndarray of the shape of ``coef_``
-        Fitted local scales, :math:`E[1/\tau_j^2]^{-1/2}`.
     global_scale_ : float or ndarray of shape (targets,)
-        Fitted global scale, :math:`E[1/\nu^2]^{-1/2}`.
     kl_ : dict of str to float, or a list of them
-        What it cost each block to leave its prior, in nats.
     objective_ : ndarray, or a list of them
-        J after every step of the last descent.
     confidence_coef_ : float or ndarray of shape (targets,)
-        Confidence of the point that is reported.
     path_ : pandas.DataFrame, or a list of them
         The path, a row for each point: ``gamma``, ``chosen``, ``n_selected``, ``noise_variance``,
         ``value`` (J), ``guarded``, ``degrees`` (of freedom of the noise) and ``intercept``. A list
         has one entry for each target.
     path_coef_ : pandas.DataFrame, or a list of them
-        The coefficients along the path, a column for each feature; 0 where it is dropped.
     path_coef_sd_ : pandas.DataFrame, or a list of them
-        Their posterior standard deviations; NaN where the feature is dropped.
-    sparse_ : SoULinearRegression
-        The sparse point, which keeps only the selected columns; this estimator itself if nothing
-        was chosen by prediction.
-    supports_ : Supports
-        The posterior over supports (``inclusion=True``).
     candidates_ : pandas.DataFrame, or a list of them
-        Candidates of a choice by prediction, with their held-out scores and weights.
     out_of_fold_ : pandas.DataFrame, or a list of them
-        Held-out predictions of the training rows: ``y``, ``mean``, ``sd`` and ``fold``.
     sparsity_ : object, or a list of them
-        What it costs to keep only the selected columns; its text is a sentence.
-    mixtures_ : list
-        What predictions are made from, one mixture for each target.
-    solver_ : str
-        The solver that ran.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the solver stopped by ``tol``.
 
     See Also
     --------
@@ -274,11 +220,6 @@ class SoULinearRegression(
     marginal t. ``objective_`` differs from the least-squares objective of the pseudo-observations
     by a constant. Streams are read once for each round.
 
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
     Examples
     --------
     >>> from soubayes.datasets import experiment1
@@ -292,66 +233,15 @@ class SoULinearRegression(
     (True, 1)
     """
 
-    _moments: FoldedMoments | None
-
-    def __init__(
-        self,
-        *,
-        confidence_coef: float | str = "auto",
-        confidence_local: float | str = "auto",
-        confidence_global: float = 1.0,
-        confidence_noise: float = 1.0,
-        confidence_intercept: float = 1.0,
-        confidence_degrees: float = 1.0,
-        choice: str = "prediction",
-        cv: Folds | None = "auto",
-        random_state: int | None = 0,
-        prior: str = "exponential",
-        prior_global: str | None = None,
-        rate_local: float = 10.0,
-        rate_global: float = 10.0,
-        noise: str = "normal",
-        degrees_of_freedom: float | str = "auto",
-        noise_shape: float = 1e-3,
-        noise_scale: float | None = None,
-        intercept_variance: float = 10.0,
-        feature_blocks: FeatureBlocks | None = None,
-        feature_groups: FeatureGroups | None = None,
-        fit_intercept: bool = True,
-        inclusion: bool = False,
-        solver: str = "path",
-        max_iter: int = 2000,
-        tol: float = 1e-6,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.confidence_coef = confidence_coef
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_noise = confidence_noise
-        self.confidence_intercept = confidence_intercept
-        self.confidence_degrees = confidence_degrees
-        self.choice = choice
-        self.cv = cv
-        self.random_state = random_state
-        self.prior = prior
-        self.prior_global = prior_global
-        self.rate_local = rate_local
-        self.rate_global = rate_global
-        self.noise = noise
-        self.degrees_of_freedom = degrees_of_freedom
-        self.noise_shape = noise_shape
-        self.noise_scale = noise_scale
-        self.intercept_variance = intercept_variance
-        self.feature_blocks = feature_blocks
-        self.feature_groups = feature_groups
-        self.fit_intercept = fit_intercept
-        self.inclusion = inclusion
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    prior: str = "exponential"
+    prior_global: str | None = None
+    confidence_degrees: float = 1.0
+    noise: str = "normal"
+    degrees_of_freedom: float | str = "auto"
+    solver: str = "path"
+    max_iter: int = 2000
+    tol: float = 1e-6
+    _moments: FoldedMoments | None = field(init=False)  # of the rows so far
 
     def fit(
         self,
@@ -371,10 +261,6 @@ class SoULinearRegression(
         y : array-like of shape (n,) or (n, targets), or str, optional
             The targets; the name of the target column for a parquet file. Left out for an iterable
             of blocks.
-        sample_weight : array-like of shape (n,), optional
-            A weight of 2 counts a row twice.
-        groups : array-like of shape (n,), optional
-            Which rows belong together, such as those of one patient. Folds hold out whole groups.
 
         Returns
         -------
@@ -405,8 +291,6 @@ class SoULinearRegression(
             New rows.
         y : array-like of shape (n,) or (n, targets)
             Their targets.
-        sample_weight : array-like of shape (n,), optional
-            A weight of 2 counts a row twice.
 
         Returns
         -------
@@ -600,8 +484,6 @@ class SoULinearRegression(
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, p), or Dask collection
-            The rows.
         return_std : bool, default=False
             Also return the predictive standard deviation, noise included.
         quantiles : array-like of shape (m,), optional
@@ -615,14 +497,12 @@ class SoULinearRegression(
             Only with ``return_std=True``.
         """
         check_is_fitted(self)
-        if return_std and quantiles is not None:
-            raise ValueError(
-                "return_std and quantiles were both given: predict returns either the mean with "
-                "its standard deviation or the quantiles. Call it twice."
-            )
+        check_predict_arguments(return_std, quantiles)
         X = validate_data(self, X, reset=False, accept_sparse=["csr", "csc"], dtype=np.float64)
         if quantiles is not None:
-            return self._quantiles(X, np.atleast_1d(np.asarray(quantiles, float)))
+            levels = quantile_levels(quantiles)
+            each = self._by_rows(X, lambda mixture, rows: mixture.quantiles(rows, levels).T)
+            return each[0].T if self._single else np.stack([one.T for one in each], axis=1)
         coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
         mean = np.asarray(X @ coef.T) + intercept
         if not return_std:
@@ -630,14 +510,6 @@ class SoULinearRegression(
         found = self._by_rows(X, lambda mixture, rows: mixture.predict(rows)[1])
         std = np.sqrt(np.stack(found, axis=1))
         return (mean[:, 0], std[:, 0]) if self._single else (mean, std)
-
-    def _quantiles(self, X: Any, levels: Array) -> Array:
-        if levels.size == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
-            raise ValueError(
-                f"quantiles are {levels.tolist()}, but they must be numbers between 0 and 1."
-            )
-        found = self._by_rows(X, lambda mixture, rows: mixture.quantiles(rows, levels).T)
-        return found[0].T if self._single else np.stack([each.T for each in found], axis=1)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -677,13 +549,10 @@ class SoULinearRegression(
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
-        check_confidences(self, "confidence_noise")
-        check_positive(self, "noise_shape")
+        check_noise(self)
         check_choice("noise", self.noise, ("normal", "student"))
         check_confidences(self, "confidence_degrees")
         check_degrees(self.degrees_of_freedom)
-        if self.noise_scale is not None:
-            check_positive(self, "noise_scale")
         check_intercept(self)
 
     def _settings(self) -> LinearSettings:

@@ -1,6 +1,7 @@
 """Sparse Bayesian logistic regression as a scikit-learn estimator (section 4.3)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from functools import partial
 from typing import Any, Self
 
@@ -12,7 +13,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Label, Matrix, Rows, Targets
+from soubayes._types import Label, Matrix, Rows, Targets
 from soubayes.confidence import check_choice, shown
 from soubayes.data.streams import (
     RowSource,
@@ -26,10 +27,11 @@ from soubayes.sparse.choice.folds import LARGE, check_groups, enough_rows, refus
 from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.designs.standardise import as_dense, row_slices
-from soubayes.sparse.estimators.base import (
-    FeatureSelection,
+from soubayes.sparse.estimators.base import FeatureSelection, set_columns
+from soubayes.sparse.estimators.parameters import (
+    InterceptParameters,
+    estimator,
     intercept_prior,
-    set_columns,
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.glm.bernoulli import (
@@ -54,7 +56,10 @@ NEARER = 1e-160  # times a row whose predictor overflows: above 1e308 it is stil
 _BOUNDS: dict[str | None, type[RowLikelihood]] = {None: Bernoulli, "jaakkola": JaakkolaBernoulli}
 
 
-class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator):
+@estimator
+class SoULogisticRegression(
+    FeatureSelection, ClassifierMixin, InterceptParameters, RowwiseEstimator
+):
     r"""Sparse Bayesian logistic regression with a confidence for every source of uncertainty.
 
     Columns that do not matter are dropped, and probabilities average over the posterior. By default
@@ -64,18 +69,6 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
 
     Parameters
     ----------
-    confidence_coef : "auto" or float, default="auto"
-        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
-        the selection. ``"auto"`` leaves it to ``choice``. With a number nothing is chosen by
-        prediction.
-    confidence_local : "auto" or float, default="auto"
-        Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes a
-        coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
-        1e-6. From half of ``confidence_coef`` on nothing is selected.
-    confidence_global : float, default=1.0
-        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
-    confidence_intercept : float, default=1.0
-        Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
     choice : {"prediction", "path"}, default="prediction"
         How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
         scores on held-out rows and predicts from their mixture; from 10,000 rows on
@@ -85,31 +78,10 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     cv : "auto", int, splitter, list of (train, test) or None, default="auto"
         Folds of ``choice="prediction"``. ``"auto"`` is 5 stratified folds, of which only one is
         held out from 2,000 rows on. None means the path alone.
-    random_state : int or None, default=0
-        Seed of the shuffle of the folds.
     prior : {"exponential", "horseshoe"}, default="exponential"
         Prior of the scales: exponential on their squares, or half-Cauchy.
     prior_global : {"exponential", "horseshoe"} or None, default=None
         Prior of the global scale alone. None means ``prior``.
-    rate_local : float, default=10.0
-        Rate of the exponential prior of the local scales.
-    rate_global : float, default=10.0
-        Rate of the exponential prior of the global scale.
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the intercept at the mean of X.
-    feature_blocks : mapping of str to mapping, optional
-        Groups of columns with a prior of their own, for example ``{"clinical": {"columns": ["age",
-        "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
-        prior are never dropped; their variance is in units of 1 / var(x). ``"prior": "sparse"``
-        gives a block its own ``confidence`` and ``confidence_local``.
-    feature_groups : sequence of labels or mapping, optional
-        Columns that are kept or dropped together, such as the dummies of a category: one label for
-        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
-    fit_intercept : bool, default=True
-        Whether the model has an intercept.
-    inclusion : bool, default=False
-        Also compute the posterior over supports, ``supports_``: inclusion probabilities, credible
-        sets and discoveries.
     bound : "jaakkola" or None, default=None
         None computes the expected loss exactly (to 1e-8). ``"jaakkola"`` uses the upper bound of
         Jaakkola and Jordan [2]_, as the paper does; its posterior is too narrow.
@@ -123,78 +95,33 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     solver : {"newton", "coordinate"}, default="newton"
         ``"coordinate"`` is Algorithm 1 of the paper. It has the same fixed points, needs
         ``bound="jaakkola"``, and is slow when ``confidence_local`` is small.
-    max_iter : int, default=500
-        Largest number of steps for each confidence.
-    tol : float, default=1e-7
-        A solver stops when J falls by less than this in relative terms.
     n_jobs : int or None, default=None
         Number of threads over the folds and classes.
-    verbose : int, default=0
-        1 prints a line for each point of the path.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, sorted.
     coef_ : ndarray of shape (1, p) or (n_classes, p)
-        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
-    coef_sd_ : ndarray of the shape of ``coef_``
-        Posterior standard deviations.
-    selected_ : ndarray of bool, of the shape of ``coef_``
-        Which columns the sparse point keeps.
-    shrinkage_ : ndarray of the shape of ``coef_``
-        Shrinkage factors :math:`\kappa_j`; 1 for a dropped column. This, the scales, ``kl_``,
-        ``objective_`` and ``path_`` are those of a sparse point: a mixture of candidates has them
-        in ``sparse_``.
-    local_scale_ : ndarray of the shape of ``coef_``
-        Fitted local scales.
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        Posterior means of the intercepts.
     intercept_sd_ : ndarray of shape (1,) or (n_classes,)
-        Posterior standard deviations of the intercepts.
     global_scale_ : ndarray of shape (1,) or (n_classes,)
-        Fitted global scales.
     effective_parameters_ : ndarray of shape (1,) or (n_classes,)
-        The sum of :math:`1 - \kappa_j`.
     confidence_coef_ : ndarray of shape (1,) or (n_classes,)
-        Confidence of the point that is reported.
     odds_power_ : ndarray of shape (1,) or (n_classes,)
         Recalibration of predictions: the odds of the mixture are raised to this power, fitted to
         held-out rows; 1 without a choice by prediction. Coefficients do not include it.
     covariance_ : ndarray of shape (p, p) or (n_classes, p, p)
-        Posterior covariance of the coefficients, computed when it is asked for.
     kl_ : dict of str to float, or a list of them
-        What it cost each block to leave its prior, in nats.
     objective_ : ndarray, or a list of them
-        J after every step at the reported confidence.
     path_ : pandas.DataFrame, or a list of them
-        The path, a row for each point: ``gamma``, ``chosen``, ``n_selected``, ``value`` (J),
-        ``score``, ``intercept`` and, if the path chose its point, ``refit_intercept``.
     path_coef_ : pandas.DataFrame, or a list of them
-        The coefficients along the path, a column for each feature; 0 where it is dropped.
     path_coef_sd_ : pandas.DataFrame, or a list of them
-        Their posterior standard deviations; NaN where the feature is dropped.
     path_refit_coef_ : pandas.DataFrame, or a list of them
         The coefficients of every point's columns at confidence 1, which the score is of.
-    sparse_ : SoULogisticRegression
-        The sparse point, which keeps only the selected columns; this estimator itself if nothing
-        was chosen by prediction.
-    supports_ : Supports
-        The posterior over supports (``inclusion=True``).
     candidates_ : pandas.DataFrame, or a list of them
-        Candidates of a choice by prediction, with their held-out scores and weights.
     out_of_fold_ : pandas.DataFrame, or a list of them
-        Held-out probabilities of the training rows: ``y``, ``mean``, ``sd`` and ``fold``.
     sparsity_ : object, or a list of them
-        What it costs to keep only the selected columns; its text is a sentence.
-    mixtures_ : list
-        What predictions are made from, one mixture for each class.
-    solver_ : str
-        The solver that ran.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the solver stopped by ``tol``.
 
     See Also
     --------
@@ -235,58 +162,14 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
            [0.9, 0.1]])
     """
 
-    def __init__(
-        self,
-        *,
-        confidence_coef: float | str = "auto",
-        confidence_local: float | str = "auto",
-        confidence_global: float = 1.0,
-        confidence_intercept: float = 1.0,
-        choice: str = "prediction",
-        cv: Folds | None = "auto",
-        random_state: int | None = 0,
-        prior: str = "exponential",
-        prior_global: str | None = None,
-        rate_local: float = 10.0,
-        rate_global: float = 10.0,
-        intercept_variance: float = 10.0,
-        feature_blocks: FeatureBlocks | None = None,
-        feature_groups: FeatureGroups | None = None,
-        fit_intercept: bool = True,
-        inclusion: bool = False,
-        bound: str | None = None,
-        class_weight: Mapping[Label, float] | str | None = None,
-        multi_class: str = "ovr",
-        solver: str = "newton",
-        max_iter: int = 500,
-        tol: float = 1e-7,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.confidence_coef = confidence_coef
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_intercept = confidence_intercept
-        self.choice = choice
-        self.cv = cv
-        self.random_state = random_state
-        self.prior = prior
-        self.prior_global = prior_global
-        self.rate_local = rate_local
-        self.rate_global = rate_global
-        self.intercept_variance = intercept_variance
-        self.feature_blocks = feature_blocks
-        self.feature_groups = feature_groups
-        self.fit_intercept = fit_intercept
-        self.inclusion = inclusion
-        self.bound = bound
-        self.class_weight = class_weight
-        self.multi_class = multi_class
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    prior: str = "exponential"
+    prior_global: str | None = None
+    bound: str | None = None
+    class_weight: Mapping[Label, float] | str | None = None
+    multi_class: str = "ovr"
+    solver: str = "newton"
+    _classes: ClassMixture | None = field(init=False, default=None)  # of all classes at once
+    _stratified = True
 
     def fit(
         self,
@@ -306,10 +189,6 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
         y : array-like of shape (n,), or str, optional
             Labels of any type; the name of the label column for a parquet file. Left out for an
             iterable of blocks.
-        sample_weight : array-like of shape (n,), optional
-            A weight of 2 counts a row twice.
-        groups : array-like of shape (n,), optional
-            Which rows belong together, such as those of one patient. Folds hold out whole groups.
 
         Returns
         -------
@@ -391,11 +270,6 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     def decision_function(self, X: Matrix) -> Array:
         """Log odds of the averaged probabilities.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-
         Returns
         -------
         log_odds : ndarray of shape (n,) or (n, n_classes)
@@ -407,11 +281,6 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     @block_by_block
     def predict(self, X: Matrix) -> Array:
         """Predict the class of highest averaged probability.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p), or Dask collection
-            The rows.
 
         Returns
         -------
@@ -428,8 +297,6 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, p), or Dask collection
-            The rows.
         return_std : bool, default=False
             Also return the posterior standard deviation of the probabilities.
 
@@ -463,11 +330,6 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     @block_by_block
     def predict_log_proba(self, X: Matrix) -> Array:
         """Logarithms of the probabilities, accurate where these are small.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
 
         Returns
         -------
@@ -586,9 +448,6 @@ class SoULogisticRegression(FeatureSelection, ClassifierMixin, RowwiseEstimator)
     def _target_names(self) -> list[Any]:
         """The classes that are fitted against the rest."""
         return list(self.classes_[1:] if self._single else self.classes_)
-
-    _stratified = True
-    _classes: ClassMixture | None = None  # of all classes at once
 
     @property
     def _flat(self) -> bool:

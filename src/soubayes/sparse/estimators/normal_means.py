@@ -8,14 +8,15 @@ from sklearn.utils.validation import validate_data
 
 from soubayes.data.streams import check_in_memory
 from soubayes.sparse.designs.standardise import column_scales, in_range
-from soubayes.sparse.estimators.base import (
-    SparseEstimator,
-    check_confidences,
-    check_positive,
+from soubayes.sparse.estimators.base import SparseEstimator
+from soubayes.sparse.estimators.linear import LINEAR_LOCAL
+from soubayes.sparse.estimators.parameters import (
+    NoiseParameters,
+    check_noise,
     check_shared,
+    estimator,
     shared_settings,
 )
-from soubayes.sparse.estimators.linear import LINEAR_LOCAL
 from soubayes.sparse.least_squares.designs import Diagonal
 from soubayes.sparse.least_squares.fitting import LinearSettings, linear_sparse_point, solve_targets
 from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits
@@ -23,7 +24,8 @@ from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits
 Array = np.ndarray
 
 
-class SoUNormalMeans(SparseEstimator):
+@estimator
+class SoUNormalMeans(NoiseParameters, SparseEstimator):
     r"""Means of many units of which most may be zero.
 
     Parameters
@@ -33,18 +35,7 @@ class SoUNormalMeans(SparseEstimator):
         :math:`z_i^2` exceeds it. ``"auto"`` follows a path and chooses a point of it.
     confidence_local : float, default=1e-9
         Confidence in the prior of the local scales (:math:`\gamma_\tau`).
-    confidence_global : float, default=1.0
-        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
-    confidence_noise : float, default=1.0
-        Confidence in the prior of the noise variance (:math:`\gamma_\sigma`).
     prior : {"exponential", "horseshoe"}, default="exponential"
-        Prior of the scales: exponential on their squares, or half-Cauchy.
-    rate_local : float, default=10.0
-        Rate of the exponential prior of the local scales.
-    rate_global : float, default=10.0
-        Rate of the exponential prior of the global scale.
-    noise_shape : float, default=0.001
-        Shape of the inverse-gamma prior of the noise variance.
     noise_scale : float or None, default=None
         Scale of that prior. None means 1e-6 times the mean square of Y.
     solver : {"path", "coordinate"}, default="path"
@@ -53,45 +44,18 @@ class SoUNormalMeans(SparseEstimator):
         Largest number of steps or sweeps.
     tol : float, default=1e-6
         As in :class:`SoULinearRegression`.
-    verbose : int, default=0
-        1 prints a line for each point of the path, or for each sweep.
 
     Attributes
     ----------
     coef_ : ndarray of shape (units,)
         Posterior means, exactly 0 for a unit that is dropped.
-    coef_sd_ : ndarray of shape (units,)
-        Posterior standard deviations.
+    covariance_ : ndarray of shape (units, units)
     selected_ : ndarray of bool of shape (units,)
         Which units have a mean that is not zero.
     shrinkage_ : ndarray of shape (units,)
         Shrinkage factors :math:`\kappa_i`; 1 pulls the mean of a unit to zero.
-    noise_variance_ : float
-        Estimated noise variance.
-    effective_parameters_ : float
-        The sum of :math:`1 - \kappa_i`.
-    local_scale_ : ndarray of shape (units,)
-        Fitted local scales.
-    global_scale_ : float
-        Fitted global scale.
-    kl_ : dict of str to float
-        What it cost each block to leave its prior, in nats.
-    objective_ : ndarray
-        J after every step of the last descent.
     path_ : pandas.DataFrame
         The path, as in :class:`SoULinearRegression`.
-    path_coef_ : pandas.DataFrame
-        The coefficients along the path; 0 where one is dropped.
-    path_coef_sd_ : pandas.DataFrame
-        Their posterior standard deviations; NaN where one is dropped.
-    confidence_coef_ : float
-        Confidence of the point that is reported.
-    solver_ : str
-        The solver that ran.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the solver stopped by ``tol``.
 
     Notes
     -----
@@ -102,11 +66,6 @@ class SoUNormalMeans(SparseEstimator):
     Unlike in :class:`SoULinearRegression` the prior variance of a mean is not multiplied by the
     noise variance.
 
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
     Examples
     --------
     >>> rng = np.random.default_rng(1)
@@ -116,36 +75,11 @@ class SoUNormalMeans(SparseEstimator):
     array([0, 1, 2])
     """
 
-    def __init__(
-        self,
-        *,
-        confidence_coef: float | str = "auto",
-        confidence_local: float = 1e-9,
-        confidence_global: float = 1.0,
-        confidence_noise: float = 1.0,
-        prior: str = "exponential",
-        rate_local: float = 10.0,
-        rate_global: float = 10.0,
-        noise_shape: float = 1e-3,
-        noise_scale: float | None = None,
-        solver: str = "path",
-        max_iter: int = 2000,
-        tol: float = 1e-6,
-        verbose: int = 0,
-    ) -> None:
-        self.confidence_coef = confidence_coef
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_noise = confidence_noise
-        self.prior = prior
-        self.rate_local = rate_local
-        self.rate_global = rate_global
-        self.noise_shape = noise_shape
-        self.noise_scale = noise_scale
-        self.solver = solver
-        self.max_iter = max_iter
-        self.tol = tol
-        self.verbose = verbose
+    confidence_local: float | str = 1e-9
+    prior: str = "exponential"
+    solver: str = "path"
+    max_iter: int = 2000
+    tol: float = 1e-6
 
     def fit(self, Y: ArrayLike, y: None = None) -> Self:
         """Fit the means.
@@ -187,10 +121,7 @@ class SoUNormalMeans(SparseEstimator):
 
     def _check_parameters(self) -> None:
         check_shared(self)
-        check_confidences(self, "confidence_noise")
-        check_positive(self, "noise_shape")
-        if self.noise_scale is not None:
-            check_positive(self, "noise_scale")
+        check_noise(self)
 
     def _settings(self) -> LinearSettings:
         return LinearSettings(

@@ -8,18 +8,18 @@ from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from soubayes._types import FeatureBlocks, Folds, Label, Matrix, Rows, Targets
+from soubayes._types import Label, Matrix
 from soubayes.confidence import shown
 from soubayes.data.streams import RowSource, block_by_block, row_weights
 from soubayes.sparse.choice.mixture import Mixture
-from soubayes.sparse.estimators.base import check_confidences, check_positive
+from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.glm.ordinal import Cuts, Ordinal
-from soubayes.sparse.scales.base import ScalePrior
 
 Array = np.ndarray
 
 
+@estimator
 class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     r"""Sparse Bayesian regression of classes in order.
 
@@ -31,49 +31,13 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     ----------
     levels : sequence of labels, optional
         The classes in order, for example ``["low", "middle", "high"]``. Left out, the order is that
-        of an ordered pandas categorical, or else the sorted order of the labels.
+        of an ordered pandas categorical, or else the sorted order of the labels. Rows that come in
+        blocks need it.
     confidence_cuts : float, default=1.0
         Confidence in the prior of the cut points.
-    confidence_coef : "auto" or float, default="auto"
-        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
-        the selection. ``"auto"`` leaves it to ``choice``.
-    confidence_local : "auto" or float, default="auto"
-        Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes a
-        coefficient either free or zero. ``"auto"`` leaves it to ``choice``.
-    confidence_global : float, default=1.0
-        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
-    choice : {"prediction", "path"}, default="prediction"
-        How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
-        log densities of held-out rows and predicts from their mixture. ``"path"`` follows
-        ``confidence_coef`` from 1 upwards and chooses a point by an information criterion.
-    cv : "auto", int, splitter, list of (train, test) or None, default="auto"
-        Folds of ``choice="prediction"``. ``"auto"`` is 5 folds or more. None means the path alone.
-    random_state : int or None, default=0
-        Seed of the shuffle of the folds.
-    prior : {"exponential", "horseshoe"} or ScalePrior, default="exponential"
-        Prior of the squared scales.
-    rate_local : float, default=10.0
-        Rate of the exponential prior of the local scales.
-    rate_global : float, default=10.0
-        Rate of the exponential prior of the global scale.
     intercept_variance : float, default=10.0
         Variance of the normal prior of the first cut point at the mean of X. The logarithms of
         the gaps between cut points have the prior N(0, 2²).
-    feature_blocks : mapping of str to mapping, optional
-        Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`.
-    feature_groups : sequence of labels, optional
-        One label for each column. Columns with equal labels share a local scale and are kept or
-        dropped together.
-    inclusion : bool, default=False
-        Also compute the posterior over supports, ``supports_``.
-    max_iter : int, default=500
-        Largest number of steps for each confidence.
-    tol : float, default=1e-7
-        The solver stops when J falls by less than this in relative terms.
-    n_jobs : int or None, default=None
-        Number of threads over the folds.
-    verbose : int, default=0
-        1 prints a line for each point of the path.
 
     Attributes
     ----------
@@ -82,37 +46,13 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     cuts_ : ndarray
         The cut points, one less than classes: P(y <= class k) = expit(cut_k - x'coef), averaged
         over the mixture. They take the place of an intercept.
-    coef_ : ndarray of shape (p,)
-        Posterior means of the coefficients, exactly 0 only where no candidate keeps a column.
-    coef_sd_ : ndarray of shape (p,)
-        Posterior standard deviations.
     intercept_ : float
         Minus the predictor at the mean of X: the cut points are those of centred columns.
     intercept_sd_ : float
         Its posterior standard deviation.
-    selected_ : ndarray of bool of shape (p,)
-        Which columns the sparse point keeps.
-    sparse_ : SoUOrdinalRegression
-        The sparse point, which keeps only the selected columns and has ``kl_``, ``objective_``,
-        ``path_``, ``path_coef_``, ``shrinkage_``, the scales and ``likelihood_``; this estimator
-        itself if nothing was chosen by prediction.
-    supports_ : Supports
-        The posterior over supports (``inclusion=True``).
-    candidates_ : pandas.DataFrame
-        Candidates of a choice by prediction, with their held-out scores and weights.
     out_of_fold_ : pandas.DataFrame
         Held-out predictions of the training rows, as numbers of the classes from 0: ``y``,
         ``mean``, ``sd`` and ``fold``.
-    sparsity_ : object
-        What it costs to keep only the selected columns; its text is a sentence.
-    mixtures_ : list
-        What predictions are made from.
-    covariance_ : ndarray of shape (p, p)
-        Posterior covariance of the coefficients, computed when it is asked for.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the solver stopped by ``tol``.
 
     See Also
     --------
@@ -131,11 +71,6 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     The first cut point and the logarithms of the gaps are a source of uncertainty of their own
     with a normal q. With two classes the model is that of :class:`SoULogisticRegression`.
 
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
     Examples
     --------
     >>> rng = np.random.default_rng(0)
@@ -147,85 +82,16 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     (array([0, 1]), array(['middle', 'low'], dtype='<U6'))
     """
 
+    levels: Sequence[Label] | None = None
+    confidence_cuts: float = 1.0
+    intercept_variance: float = 10.0
     fit_intercept = True  # the cut points are the intercept
     confidence_intercept = 1.0
-    _shares: Array
 
-    def __init__(
-        self,
-        *,
-        levels: Sequence[Label] | None = None,
-        confidence_cuts: float = 1.0,
-        confidence_coef: float | str = "auto",
-        confidence_local: float | str = "auto",
-        confidence_global: float = 1.0,
-        choice: str = "prediction",
-        cv: Folds | None = "auto",
-        random_state: int | None = 0,
-        prior: str | ScalePrior = "exponential",
-        rate_local: float = 10.0,
-        rate_global: float = 10.0,
-        intercept_variance: float = 10.0,
-        feature_blocks: FeatureBlocks | None = None,
-        feature_groups: Sequence[Label] | None = None,
-        inclusion: bool = False,
-        max_iter: int = 500,
-        tol: float = 1e-7,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.levels = levels
-        self.confidence_cuts = confidence_cuts
-        self.confidence_coef = confidence_coef
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.choice = choice
-        self.cv = cv
-        self.random_state = random_state
-        self.prior = prior
-        self.rate_local = rate_local
-        self.rate_global = rate_global
-        self.intercept_variance = intercept_variance
-        self.feature_blocks = feature_blocks
-        self.feature_groups = feature_groups
-        self.inclusion = inclusion
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-
-    def fit(
-        self,
-        X: Rows,
-        y: Targets | None = None,
-        sample_weight: ArrayLike | None = None,
-        groups: ArrayLike | None = None,
-        offset: ArrayLike | None = None,
-    ) -> Self:
-        """Fit the model.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
-            The rows. For rows that come in blocks, pass ``levels``.
-        y : array-like of shape (n,), or str, optional
-            Labels of any type, or the name of their column in a parquet file.
-        sample_weight : array-like of shape (n,), optional
-            A weight of 2 counts a row twice.
-        groups : array-like of shape (n,), optional
-            Which rows belong together, such as those of one patient. Folds hold out whole groups.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors, whose coefficient is 1.
-
-        Returns
-        -------
-        self : SoUOrdinalRegression
-            The fitted estimator.
-        """
+    def _look_at(self, X: Any, y: Any) -> None:
         self._order = _categories(y) if self.levels is None else list(self.levels)
         if self._order is None and isinstance(X, np.memmap) and y is not None:
             self._order = np.unique(np.asarray(y)).tolist()  # the rows come in blocks, y does not
-        return super().fit(X, y, sample_weight, groups, offset)
 
     def _fit_memory(
         self,
@@ -240,8 +106,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         there = np.unique(values[weight > 0])
         self._set_classes(there if self._order is None else self._order, there)
         numbers = self._read(values[weight > 0]).astype(int)
-        shares: Array = np.bincount(numbers, weight[weight > 0], len(self.classes_))
-        self._shares = shares
+        self._shares: Array = np.bincount(numbers, weight[weight > 0], len(self.classes_))
         return super()._fit_memory(X, values, sample_weight, groups, offset)
 
     def _fit_rows(self, rows: RowSource) -> Self:
@@ -310,13 +175,6 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     def predict(self, X: Matrix, offset: ArrayLike | None = None) -> Array:
         """Predict the most probable class.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p), or Dask collection
-            The rows.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors; 0 if left out.
-
         Returns
         -------
         labels : ndarray of shape (n,)
@@ -329,13 +187,6 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     def predict_proba(self, X: Matrix, offset: ArrayLike | None = None) -> Array:
         """Probabilities of the classes, averaged over the posterior.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p), or Dask collection
-            The rows.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors; 0 if left out.
-
         Returns
         -------
         probability : ndarray of shape (n, n_classes)
@@ -346,13 +197,6 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     @block_by_block
     def predict_log_proba(self, X: Matrix, offset: ArrayLike | None = None) -> Array:
         """Logarithms of the probabilities.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors; 0 if left out.
 
         Returns
         -------

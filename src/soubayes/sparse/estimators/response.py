@@ -14,7 +14,8 @@ from scipy.optimize import minimize_scalar
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Matrix, Rows, Targets
+from soubayes._docstrings import fill_docstrings
+from soubayes._types import Matrix, Rows, Targets
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -25,66 +26,43 @@ from soubayes.data.streams import (
 )
 from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
 from soubayes.sparse.designs.moments import GatherPlan, gather
-from soubayes.sparse.estimators.base import FeatureSelection, intercept_prior, set_columns
+from soubayes.sparse.estimators.base import (
+    FeatureSelection,
+    check_predict_arguments,
+    quantile_levels,
+    set_columns,
+)
+from soubayes.sparse.estimators.parameters import TABLE, InterceptParameters, intercept_prior
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, constant_weights
 from soubayes.sparse.glm.likelihood import CoupledLikelihood, Likelihood, RowLikelihood
 from soubayes.sparse.glm.predictive import Predictive
 from soubayes.sparse.glm.rows import StreamedTarget
-from soubayes.sparse.glm.shifted import about, beside, offset_apart, plain, row_offsets, shifted
+from soubayes.sparse.glm.shifted import (
+    about,
+    beside,
+    offset_apart,
+    plain,
+    row_offsets,
+    shifted,
+    with_exposure,
+)
 from soubayes.sparse.posterior import SparsePoint
-from soubayes.sparse.scales.base import ScalePrior
 
 Array = np.ndarray
 
 
+@fill_docstrings(TABLE)
 class ResponseEstimator(FeatureSelection, RowwiseEstimator):
-    """One response; a subclass has ``_likelihood`` and predicts with ``_predictive``."""
+    """One response; a subclass has ``_likelihood`` and predicts with ``_predictive``.
+
+    Attributes
+    ----------
+    likelihood_ : RowLikelihood or CoupledLikelihood
+        The likelihood with its nuisance parameters as fitted, of the sparse point.
+    """
 
     _candidates: type[RowCandidates] = RowCandidates
-
-    def __init__(
-        self,
-        *,
-        confidence_coef: float | str = "auto",
-        confidence_local: float | str = "auto",
-        confidence_global: float = 1.0,
-        confidence_intercept: float = 1.0,
-        choice: str = "prediction",
-        cv: Folds | None = "auto",
-        random_state: int | None = 0,
-        prior: str | ScalePrior = "exponential",
-        rate_local: float = 10.0,
-        rate_global: float = 10.0,
-        intercept_variance: float = 10.0,
-        feature_blocks: FeatureBlocks | None = None,
-        feature_groups: FeatureGroups | None = None,
-        fit_intercept: bool = True,
-        inclusion: bool = False,
-        max_iter: int = 500,
-        tol: float = 1e-7,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.confidence_coef = confidence_coef
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_intercept = confidence_intercept
-        self.choice = choice
-        self.cv = cv
-        self.random_state = random_state
-        self.prior = prior
-        self.rate_local = rate_local
-        self.rate_global = rate_global
-        self.intercept_variance = intercept_variance
-        self.feature_blocks = feature_blocks
-        self.feature_groups = feature_groups
-        self.fit_intercept = fit_intercept
-        self.inclusion = inclusion
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
 
     @abstractmethod
     def _likelihood(self) -> Likelihood:
@@ -106,10 +84,6 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
             The rows. Data that do not fit in memory come as in :meth:`SoULogisticRegression.fit`.
         y : array-like of shape (n,), or str, optional
             The targets, or the name of the target column of a parquet file.
-        sample_weight : array-like of shape (n,), optional
-            A weight of 2 counts a row twice.
-        groups : array-like of shape (n,), optional
-            Which rows belong together, such as those of one patient. Folds hold out whole groups.
         offset : array-like of shape (n,), optional
             Known parts of the linear predictors, whose coefficient is 1. For rows that come in
             blocks the offset is a second column of y.
@@ -121,6 +95,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         """
         self._check_parameters()
         self._single = True
+        self._look_at(X, y)
         rows = as_rows(X, y, sample_weight)
         if rows is not None:
             refuse_groups(groups)
@@ -136,6 +111,9 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         )
         offset = row_offsets(offset, X.shape[0])
         return self._fit_memory(X, values, sample_weight, check_groups(groups, X), offset)
+
+    def _look_at(self, X: Any, y: Any) -> None:
+        """What must be read of y before it becomes an array."""
 
     def _fit_memory(
         self,
@@ -223,7 +201,8 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         return ["y"]
 
 
-class ResponseRegression(RegressorMixin, ResponseEstimator):
+@fill_docstrings(TABLE)
+class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator):
     """A response that is a number."""
 
     _positive = False  # whether y must be above 0
@@ -233,6 +212,26 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
         tags.target_tags.positive_only = self._positive
         return tags
 
+    def fit(
+        self,
+        X: Rows,
+        y: Targets | None = None,
+        sample_weight: ArrayLike | None = None,
+        groups: ArrayLike | None = None,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> Self:
+        """Fit the model.
+
+        Parameters
+        ----------
+        exposure : array-like of shape (n,), optional
+            For how long, or among how many, a row was observed; above 0. The mean of y is
+            proportional to it: its logarithm is added to the offset. It needs a likelihood with a
+            logarithmic link.
+        """
+        return super().fit(X, y, sample_weight, groups, self._exposed(X, offset, exposure, y))
+
     @block_by_block
     def predict(
         self,
@@ -240,15 +239,12 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
         offset: ArrayLike | None = None,
         return_std: bool = False,
         quantiles: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> Array | tuple[Array, Array]:
         """Predict the mean, standard deviation or quantiles of new observations.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, p), or Dask collection
-            The rows.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors; 0 if left out.
         return_std : bool, default=False
             Also return the predictive standard deviation of y.
         quantiles : array-like of shape (m,), optional
@@ -263,14 +259,14 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
         sd : ndarray of shape (n,)
             Only with ``return_std=True``.
         """
-        if return_std and quantiles is not None:
-            raise ValueError(
-                "return_std and quantiles were both given: predict returns either the mean with "
-                "its standard deviation or the quantiles. Call it twice."
-            )
-        said = self._predictive(X, offset)
+        check_predict_arguments(return_std, quantiles)
+        said = self._predictive(X, self._exposed(X, offset, exposure))
         if quantiles is not None:
-            return self._quantiles(said, np.atleast_1d(np.asarray(quantiles, float)))
+            self._needs_row_likelihood("distribution")
+            if np.isnan(said.cdf(said.mean())).any():
+                raise self._lacks("cdf(y, eta), the distribution function of y")
+            levels = quantile_levels(quantiles)
+            return np.stack([said.quantile(float(level)) for level in levels], axis=1)
         if not return_std:
             return said.mean()
         self._needs_row_likelihood("standard deviation")
@@ -279,28 +275,15 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
             raise self._lacks("noise(eta), the variance of y")
         return said.mean(), np.sqrt(variance)
 
-    def _quantiles(self, said: Predictive, levels: Array) -> Array:
-        if levels.size == 0 or not ((levels > 0.0) & (levels < 1.0)).all():
-            raise ValueError(
-                f"quantiles are {levels.tolist()}, but they must be numbers between 0 and 1."
-            )
-        self._needs_row_likelihood("distribution")
-        if np.isnan(said.cdf(said.mean())).any():
-            raise self._lacks("cdf(y, eta), the distribution function of y")
-        return np.stack([said.quantile(float(level)) for level in levels], axis=1)
-
     @block_by_block
-    def log_density(self, X: Matrix, y: ArrayLike, offset: ArrayLike | None = None) -> Array:
-        """Log predictive density of observations.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        y : array-like of shape (n,)
-            Their targets.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors; 0 if left out.
+    def log_density(
+        self,
+        X: Matrix,
+        y: ArrayLike,
+        offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
+    ) -> Array:
+        """Log predictive density of observations, or log probability of counts.
 
         Returns
         -------
@@ -308,7 +291,8 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
             The logarithm of p(y | x), averaged over the posterior.
         """
         self._needs_row_likelihood("density")
-        return self._predictive(X, offset).log_density(self._read(np.asarray(y)))
+        said = self._predictive(X, self._exposed(X, offset, exposure))
+        return said.log_density(self._read(np.asarray(y)))
 
     def log_score(
         self,
@@ -316,26 +300,16 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> float:
         """Mean log predictive density, a score for which larger is better.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        y : array-like of shape (n,)
-            Their targets.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the rows.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors; 0 if left out.
 
         Returns
         -------
         score : float
             The weighted mean of :meth:`log_density`.
         """
-        each = self.log_density(X, y, offset=offset)
+        each = self.log_density(X, y, offset=offset, exposure=exposure)
         return float(np.average(each, weights=row_weights(sample_weight, len(each))))
 
     def score(
@@ -344,19 +318,9 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
         y: ArrayLike,
         sample_weight: ArrayLike | None = None,
         offset: ArrayLike | None = None,
+        exposure: ArrayLike | None = None,
     ) -> float:
         """Share of the deviance that is explained, D².
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        y : array-like of shape (n,)
-            Their targets.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the rows.
-        offset : array-like of shape (n,), optional
-            Known parts of the linear predictors; 0 if left out.
 
         Returns
         -------
@@ -364,11 +328,10 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
             1 for perfect predictions, 0 for those of the best constant (with the offset added). It
             is R² for a likelihood without a deviance of its own.
         """
+        offset = self._exposed(X, offset, exposure)
         mean = self.predict(X, offset=offset)
-        y, likelihood = (
-            self._read(np.asarray(y)),
-            self._of(self.mixtures_[0].components[0].likelihood),
-        )
+        y = self._read(np.asarray(y))
+        likelihood = self._of(self.mixtures_[0].components[0].likelihood)
         weight = row_weights(sample_weight, len(y))
         if not isinstance(likelihood, RowLikelihood):
             null: Any = np.average(y, weights=weight)
@@ -378,6 +341,24 @@ class ResponseRegression(RegressorMixin, ResponseEstimator):
             ours, alone = likelihood.deviance(y, mean), likelihood.deviance(y, null)
         total = float(weight @ alone)
         return 1.0 - float(weight @ ours) / total if total > 0.0 else float(weight @ ours == 0.0)
+
+    def _exposed(self, X: Any, offset: Any, exposure: Any, y: Any = 0) -> Any:
+        """The offset plus the logarithm of the exposure, one number for each row of X."""
+        if exposure is None:
+            return offset
+        likelihood = self._likelihood()
+        if not likelihood.log_link:
+            name = type(likelihood).__name__
+            raise ValueError(
+                f"exposure was given, but the mean of {name} is not known to be proportional to "
+                "it: pass an offset, or set log_link = True in a likelihood with mean exp(eta)."
+            )
+        if as_rows(X, y, None) is not None:
+            raise ValueError(
+                "exposure was given, but X comes in blocks: make its logarithm a second column of "
+                "y instead."
+            )
+        return with_exposure(offset, exposure, X.shape[0] if hasattr(X, "shape") else len(X))
 
     def _needs_row_likelihood(self, what: str) -> None:
         likelihood = self._likelihood()

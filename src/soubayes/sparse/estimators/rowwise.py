@@ -13,8 +13,9 @@ from soubayes.sparse.choice.folds import LARGE, enough_rows, folds_of, say_path
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import Choice, InMemory, choose
 from soubayes.sparse.designs.moments import Gathered
-from soubayes.sparse.estimators.base import (
-    SparseEstimator,
+from soubayes.sparse.estimators.base import SparseEstimator
+from soubayes.sparse.estimators.parameters import (
+    ColumnParameters,
     check_choosing,
     check_intercept,
     check_shared,
@@ -31,11 +32,9 @@ ROW_LOCAL = 1e-6  # gamma_tau of the path: every tau follows the data
 FAR_MORE = 10  # rows for each column at which losses of new rows are estimated in the fitted ones
 
 
-class RowwiseEstimator(SparseEstimator):
+class RowwiseEstimator(ColumnParameters, SparseEstimator):
     """A subclass gives its family, a likelihood with settings, and its targets."""
 
-    feature_groups: Any = None
-    n_jobs: int | None = None
     solver: str = "newton"
     _path_solver = "newton"
     _stratified = False

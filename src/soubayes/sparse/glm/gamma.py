@@ -20,6 +20,7 @@ class Gamma(RowLikelihood):
     """
 
     lowest = 0.0
+    log_link = True
 
     def __init__(self, shape: LogNormal, confidence: float = 1.0) -> None:
         self.shape, self.confidence = shape, confidence

@@ -74,6 +74,7 @@ class Likelihood(ABC):
     intercept = True  # False: a constant added to all predictors changes nothing
     nuisance: str | None = None
     confidence = 1.0  # gamma of the nuisance parameters
+    log_link = False  # whether E[y | eta] is proportional to exp(eta): rows may have exposures
     shift = 0.0  # added to every predictor inside the solvers, see `shifted.py`
 
     @abstractmethod
@@ -181,6 +182,8 @@ class RowLikelihood(Likelihood):
         Whether y is a whole number, so that its quantiles are.
     lowest : float
         The least value of y.
+    log_link : bool
+        Whether the mean of y is proportional to exp(eta), so that rows may have exposures.
 
     See Also
     --------

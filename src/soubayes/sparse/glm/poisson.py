@@ -11,6 +11,7 @@ class Counts(RowLikelihood):
 
     whole = True
     lowest = 0.0
+    log_link = True
 
     def predict(self, mean: Array, variance: Array) -> Array:
         """E[exp(eta)]."""
