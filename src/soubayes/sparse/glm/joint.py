@@ -22,16 +22,6 @@ Array = np.ndarray
 _REACH = 4.0  # how far log d and the log sds go in one call, at most
 
 
-def taus_of(model: RowModel, columns: Array) -> Array:
-    """Which taus belong to these sparse columns (whole groups, ascending), in their order."""
-    inside = np.isin(np.flatnonzero(model.sparse), columns)
-    number = model.groups.number[inside]
-    if model.groups.alone:
-        return number
-    _, first = np.unique(number, return_index=True)
-    return number[np.sort(first)]
-
-
 def descend_jointly(
     problem: RowProblem,
     model: RowModel,
@@ -127,7 +117,7 @@ class _Coordinates:
             inside = upper[1] < k - 1
             upper = upper[0][inside], upper[1][inside]
         groups = model.take(columns).groups
-        return cls(model, start, sparse, groups, taus_of(model, columns), upper)
+        return cls(model, start, sparse, groups, model.taus_of(columns), upper)
 
     @property
     def size(self) -> int:

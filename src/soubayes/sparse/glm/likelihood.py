@@ -15,7 +15,23 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.utils import check_array
 
+from soubayes._docstrings import fill_docstrings
+
 Array = np.ndarray
+
+# parameters of the methods
+_PARAMETERS = """
+mean : ndarray
+    Means of the linear predictors.
+variance : ndarray
+    Their variances.
+eta : ndarray
+    The linear predictors.
+y : ndarray
+    The targets.
+weight : ndarray
+    Weights of the rows.
+"""
 
 
 class RowTerms(NamedTuple):
@@ -60,33 +76,48 @@ class RowTerms(NamedTuple):
     curvature: Array
 
 
+@fill_docstrings(_PARAMETERS)
 class Likelihood(ABC):
     """How y is read and predicted, and nuisance parameters such as a dispersion.
 
     A nuisance parameter has a factor q of its own, which lives in the instance: ``nuisance`` is its
     name in ``kl_``, `kl` its KL divergence from the prior, and `updated` the likelihood with the
     best q, given sums over the rows of `statistics`. J counts ``confidence`` times `kl`.
+
+    Attributes
+    ----------
+    nuisance : str or None
+        Name of a nuisance parameter in ``kl_``, or None if there is none.
+    confidence : float
+        Confidence in the prior of the nuisance parameter.
+    intercept : bool
+        False if a constant added to all predictors changes nothing.
+    start_curvature : float
+        A typical curvature of the loss of a row, which scales the first steps.
+    majorises : bool
+        Whether the loss is concave in the variance of the predictor, so that a full step cannot
+        raise J.
+    kl : float
+        KL divergence of the nuisance parameters, in nats.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
     """
 
-    majorises = False  # whether the loss is concave in the variance of eta (a bound with a slack
-    # variable is): the quadratic model of a step then lies above J, and a full step cannot raise it
-    start_curvature = 1.0  # a typical curvature of a row's loss, which scales the first steps
-    intercept = True  # False: a constant added to all predictors changes nothing
+    # true of a bound with a slack variable: the quadratic model of a step then lies above J
+    majorises = False
+    start_curvature = 1.0
+    intercept = True
     nuisance: str | None = None
-    confidence = 1.0  # gamma of the nuisance parameters
+    confidence = 1.0
     log_link = False  # whether E[y | eta] is proportional to exp(eta): rows may have exposures
     shift = 0.0  # added to every predictor inside the solvers, see `shifted.py`
 
     @abstractmethod
     def predict(self, mean: Array, variance: Array) -> Array:
         """Mean of y for rows whose predictor is normal.
-
-        Parameters
-        ----------
-        mean : ndarray
-            Means of the linear predictors.
-        variance : ndarray
-            Their variances.
 
         Returns
         -------
@@ -124,15 +155,6 @@ class Likelihood(ABC):
     def statistics(self, mean: Array, variance: Array, y: Array) -> tuple[Array, ...]:
         """What the nuisance parameters need to know of every row.
 
-        Parameters
-        ----------
-        mean : ndarray
-            Means of the linear predictors.
-        variance : ndarray
-            Their variances.
-        y : ndarray
-            The targets.
-
         Returns
         -------
         statistics : tuple of ndarray
@@ -156,6 +178,7 @@ class Likelihood(ABC):
         return self
 
 
+@fill_docstrings(_PARAMETERS)
 class RowLikelihood(Likelihood):
     r"""Base class of losses that are a sum over rows, each with one linear predictor.
 
@@ -165,19 +188,6 @@ class RowLikelihood(Likelihood):
 
     Attributes
     ----------
-    nuisance : str or None
-        Name of a nuisance parameter in ``kl_``, or None if there is none.
-    confidence : float
-        Confidence in the prior of the nuisance parameter.
-    intercept : bool
-        False if a constant added to all predictors changes nothing.
-    start_curvature : float
-        A typical curvature of the loss of a row, which scales the first steps.
-    majorises : bool
-        Whether the loss is concave in the variance of the predictor, so that a full step cannot
-        raise J.
-    kl : float
-        KL divergence of the nuisance parameters, in nats.
     whole : bool
         Whether y is a whole number, so that its quantiles are.
     lowest : float
@@ -195,11 +205,6 @@ class RowLikelihood(Likelihood):
     Gauss-Hermite quadrature with 40 nodes. The loss enters the objective of section 4.3 of [1]_ in
     the place of the logistic loss. :meth:`noise` and :meth:`cdf` are needed for predictive standard
     deviations and quantiles only, :meth:`deviance` for ``score``.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -221,13 +226,6 @@ class RowLikelihood(Likelihood):
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
         """Loss of every row and its first two derivatives in the linear predictor.
 
-        Parameters
-        ----------
-        eta : ndarray
-            The linear predictors.
-        y : ndarray
-            The targets.
-
         Returns
         -------
         loss : ndarray
@@ -240,15 +238,6 @@ class RowLikelihood(Likelihood):
 
     def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
         """Expected loss and its derivatives when the predictor is normal.
-
-        Parameters
-        ----------
-        mean : ndarray
-            Means of the linear predictors.
-        variance : ndarray
-            Their variances.
-        y : ndarray
-            The targets.
 
         Returns
         -------
@@ -265,13 +254,6 @@ class RowLikelihood(Likelihood):
     def plug_in(self, eta: Array, y: Array) -> tuple[Array, Array]:
         """Loss at a known predictor, and its slope.
 
-        Parameters
-        ----------
-        eta : ndarray
-            The linear predictors.
-        y : ndarray
-            The targets.
-
         Returns
         -------
         loss : ndarray
@@ -285,15 +267,6 @@ class RowLikelihood(Likelihood):
     def log_density(self, mean: Array, variance: Array, y: Array) -> Array:
         """Log predictive density of every row.
 
-        Parameters
-        ----------
-        mean : ndarray
-            Means of the linear predictors.
-        variance : ndarray
-            Their variances.
-        y : ndarray
-            The targets.
-
         Returns
         -------
         log_density : ndarray
@@ -306,11 +279,6 @@ class RowLikelihood(Likelihood):
 
     def noise(self, eta: Array) -> Array:
         """Variance of y at known predictors; NaN if a subclass does not say it.
-
-        Parameters
-        ----------
-        eta : ndarray
-            The linear predictors.
 
         Returns
         -------
@@ -326,8 +294,6 @@ class RowLikelihood(Likelihood):
         ----------
         y : ndarray
             Values.
-        eta : ndarray
-            The linear predictors.
 
         Returns
         -------
@@ -338,13 +304,6 @@ class RowLikelihood(Likelihood):
 
     def predict_variance(self, mean: Array, variance: Array) -> Array:
         """Variance of y for rows whose predictor is normal.
-
-        Parameters
-        ----------
-        mean : ndarray
-            Means of the linear predictors.
-        variance : ndarray
-            Their variances.
 
         Returns
         -------
@@ -363,10 +322,6 @@ class RowLikelihood(Likelihood):
         ----------
         y : ndarray
             A value for each row.
-        mean : ndarray
-            Means of the linear predictors.
-        variance : ndarray
-            Their variances.
 
         Returns
         -------
@@ -381,8 +336,6 @@ class RowLikelihood(Likelihood):
 
         Parameters
         ----------
-        y : ndarray
-            The targets.
         mean : ndarray
             Predicted means.
 
@@ -412,25 +365,11 @@ class RowLikelihood(Likelihood):
         return 0.0
 
 
+@fill_docstrings(_PARAMETERS)
 class CoupledLikelihood(Likelihood):
     """Base class of losses that are no sum over rows, such as Cox's partial likelihood.
 
     A subclass defines :meth:`terms` and :meth:`predict`. All rows must be in memory.
-
-    Attributes
-    ----------
-    nuisance : str or None
-        Name of a nuisance parameter in ``kl_``, or None if there is none.
-    confidence : float
-        Confidence in the prior of the nuisance parameter.
-    intercept : bool
-        False if a constant added to all predictors changes nothing.
-    start_curvature : float
-        A typical curvature of the loss of a row, which scales the first steps.
-    majorises : bool
-        Whether the loss is concave in the variances of the predictors.
-    kl : float
-        KL divergence of the nuisance parameters, in nats.
 
     See Also
     --------
@@ -440,11 +379,6 @@ class CoupledLikelihood(Likelihood):
     -----
     The second derivative of the loss is represented by its diagonal. The loss enters the objective
     of section 4.3 of [1]_ in the place of the logistic loss.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -475,10 +409,6 @@ class CoupledLikelihood(Likelihood):
         ----------
         mean : ndarray
             Means of the linear predictors of all rows.
-        variance : ndarray
-            Their variances.
-        y : ndarray
-            The targets.
         weight : ndarray
             Weights of the rows. The loss is ``weight @ loss``, its slope in the mean of predictor i
             is ``-weight[i] * score[i]``, and so on.
@@ -496,10 +426,6 @@ class CoupledLikelihood(Likelihood):
         ----------
         eta : ndarray
             The linear predictors of all rows.
-        y : ndarray
-            The targets.
-        weight : ndarray
-            Weights of the rows.
 
         Returns
         -------

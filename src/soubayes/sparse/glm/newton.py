@@ -16,7 +16,7 @@ from scipy.linalg import lapack
 
 from soubayes.sparse.designs.linalg import cholesky, invert, invert_triangle
 from soubayes.sparse.glm.dropped import FAR, check_dropped, own_precision, runs_away
-from soubayes.sparse.glm.joint import descend_jointly, taus_of
+from soubayes.sparse.glm.joint import descend_jointly
 from soubayes.sparse.glm.rows import Pass, RowProblem
 from soubayes.sparse.glm.state import (
     RowFit,
@@ -281,7 +281,7 @@ def _newton_move(
     C, B = point.C[np.ix_(sparse, sparse)], point.B[np.ix_(sparse, sparse)]
     gamma, w, m = model.confidence[columns], point.w[sparse], point.mean[sparse]
     # J of the scales at d with nu profiled out; the shapes, which vary little, are held
-    scales, here = model.scales, taus_of(model, columns)
+    scales, here = model.scales, model.taus_of(columns)
     one, two = scales.local_prior.kl_slope(point.local)
     all_two = scales.local_confidence * two
     one, two = (scales.local_confidence * one)[here], all_two[here]

@@ -34,6 +34,15 @@ class RowModel(ColumnModel):
         """Prior precisions of all columns, those of the sparse ones given."""
         return np.where(self.sparse, sparse, 1.0 / self.variance)
 
+    def taus_of(self, columns: Array) -> Array:
+        """Which taus belong to these sparse columns (whole groups, ascending), in their order."""
+        inside = np.isin(np.flatnonzero(self.sparse), columns)
+        number = self.groups.number[inside]
+        if self.groups.alone:
+            return number
+        _, first = np.unique(number, return_index=True)
+        return number[np.sort(first)]
+
 
 class RowState(NamedTuple):
     """q of all factors. Dropped columns (not in ``active``) act on J only through ``rest``."""

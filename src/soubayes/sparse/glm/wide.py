@@ -15,7 +15,6 @@ from soubayes.sparse import ordered
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.linalg import Woodbury
 from soubayes.sparse.glm.dropped import own_precision, runs_away
-from soubayes.sparse.glm.joint import taus_of
 from soubayes.sparse.glm.likelihood import RowTerms, weighted_terms
 from soubayes.sparse.glm.rows import Pass, RowProblem
 from soubayes.sparse.glm.state import (
@@ -211,7 +210,7 @@ def _own_steps(model: RowModel, state: _Wide) -> Array:
     gamma, groups, scales = model.confidence[columns], model.take(columns).groups, model.scales
     w = gamma * best
     two = scales.local_confidence * scales.local_prior.kl_slope(state.local)[1]
-    t = two[taus_of(model, columns)]
+    t = two[model.taus_of(columns)]
     # d2/dtheta2 of gamma/2 log(1 + s/w) - q^2/(2 (s + w)) at w = gamma e^theta
     f = w / (s + w) ** 2 * (gamma * s + q**2 * (s - w) / (s + w)) / 2.0
     f = np.maximum(groups.total(f), 0.0)

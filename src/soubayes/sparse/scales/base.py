@@ -23,9 +23,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from soubayes._docstrings import fill_docstrings
 from soubayes.sparse.scales.functions import find_root, log_minus_psi, negative_entropy
 
 Array = np.ndarray
+
+# parameters of the methods of a prior
+_PARAMETERS = """
+q : Scale
+    The factors.
+log_weight : array-like
+    Weight of E[log x].
+inverse_weight : array-like
+    Weight of E[1/x].
+confidence : array-like
+    Confidence in the prior.
+shape : array-like
+    The shapes a.
+ratio : array-like
+    The ratios b/a.
+"""
 
 
 class _ShapeAndRatio(NamedTuple):
@@ -130,6 +147,7 @@ class Scale(_ShapeAndRatio):
         return Scale(self.shape[index], self.ratio[index])
 
 
+@fill_docstrings(_PARAMETERS)
 class ScalePrior(ABC):
     r"""Base class of priors of squared scales.
 
@@ -176,11 +194,6 @@ class ScalePrior(ABC):
     def kl(self, q: Scale) -> Array:
         """KL divergence of q(x) from the prior.
 
-        Parameters
-        ----------
-        q : Scale
-            The factors.
-
         Returns
         -------
         kl : ndarray
@@ -190,11 +203,6 @@ class ScalePrior(ABC):
     @abstractmethod
     def kl_slope(self, q: Scale) -> tuple[Array, Array]:
         """Derivatives of the KL in the logarithm of the ratio, at a fixed shape.
-
-        Parameters
-        ----------
-        q : Scale
-            The factors.
 
         Returns
         -------
@@ -208,17 +216,6 @@ class ScalePrior(ABC):
         self, q: Scale, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike
     ) -> Array:
         """The part of J that depends on q(x).
-
-        Parameters
-        ----------
-        q : Scale
-            The factors.
-        log_weight : array-like
-            Weight of E[log x].
-        inverse_weight : array-like
-            Weight of E[1/x].
-        confidence : array-like
-            Confidence in the prior.
 
         Returns
         -------
@@ -240,17 +237,6 @@ class ScalePrior(ABC):
     ) -> Array:
         """The ratio that minimises J at a given shape.
 
-        Parameters
-        ----------
-        shape : array-like
-            The shapes a.
-        log_weight : array-like
-            Weight of E[log x].
-        inverse_weight : array-like
-            Weight of E[1/x].
-        confidence : array-like
-            Confidence in the prior.
-
         Returns
         -------
         ratio : ndarray
@@ -269,15 +255,6 @@ class ScalePrior(ABC):
 
     def best_shape(self, ratio: ArrayLike, log_weight: ArrayLike, confidence: ArrayLike) -> Array:
         """The shape that minimises J at a given ratio.
-
-        Parameters
-        ----------
-        ratio : array-like
-            The ratios b/a.
-        log_weight : array-like
-            Weight of E[log x].
-        confidence : array-like
-            Confidence in the prior.
 
         Returns
         -------
@@ -301,15 +278,6 @@ class ScalePrior(ABC):
     def fit(self, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike) -> Scale:
         """The q(x) that minimises :meth:`objective` over shape and ratio together.
 
-        Parameters
-        ----------
-        log_weight : array-like
-            Weight of E[log x].
-        inverse_weight : array-like
-            Weight of E[1/x].
-        confidence : array-like
-            Confidence in the prior.
-
         Returns
         -------
         q : Scale
@@ -329,17 +297,6 @@ class ScalePrior(ABC):
         self, q: Scale, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike
     ) -> Scale:
         """One step of Algorithm 1, which never raises J.
-
-        Parameters
-        ----------
-        q : Scale
-            The present factors.
-        log_weight : array-like
-            Weight of E[log x].
-        inverse_weight : array-like
-            Weight of E[1/x].
-        confidence : array-like
-            Confidence in the prior.
 
         Returns
         -------
