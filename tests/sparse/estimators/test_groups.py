@@ -8,7 +8,7 @@ from scipy import stats
 from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
 from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.inclusion.field import Field, GramQuadratic
-from soubayes.sparse.inclusion.grouped import _look_at_group
+from soubayes.sparse.inclusion.grouped import look_at_groups
 from soubayes.sparse.inclusion.priors import Slab
 from soubayes.sparse.least_squares.criterion import search_degrees
 from soubayes.sparse.model import parse_groups
@@ -137,7 +137,8 @@ def test_a_group_is_judged_by_its_evidence():
     d = np.array([0.3, 0.3, 0.0, 0.2, 0.2])
     field.reset(d)
     slab = Slab(np.array([0.1, 2.0]), np.array([0.4, 0.6]))
-    found = _look_at_group(field, own, data.within(own), 0.3, slab, np.inf)
+    grams, both = data.within(own)[None], np.array([0.3])
+    found = look_at_groups(field, own[None], grams, both, slab, np.inf)
     others = np.eye(30) + Z[:, 2:] @ np.diag(d[2:]) @ Z[:, 2:].T
 
     def density(cov):
@@ -145,13 +146,13 @@ def test_a_group_is_judged_by_its_evidence():
 
     each = [density(others + V * Z[:, :2] @ Z[:, :2].T) for V in slab.variance]
     total = np.logaddexp.reduce(np.log(slab.weight) + each)
-    assert found.log_bayes == pytest.approx(total - density(others))
+    assert found.log_bayes[0] == pytest.approx(total - density(others))
     weights = np.exp(np.log(slab.weight) + each - total)
     mean = sum(
         w * V * Z[:, :2].T @ np.linalg.solve(others + V * Z[:, :2] @ Z[:, :2].T, y)
         for w, V in zip(weights, slab.variance, strict=True)
     )
-    np.testing.assert_allclose(found.mean, mean, rtol=1e-8)
+    np.testing.assert_allclose(found.mean[0], mean, rtol=1e-8)
 
 
 def test_groups_of_one_column_have_the_probabilities_of_columns():
@@ -208,3 +209,24 @@ def test_normal_blocks_are_always_in():
     ).fit(X, Y)
     assert model.supports_.group_inclusion[0] == 1.0
     assert model.supports_.group_inclusion[2] > 0.95
+
+
+def test_groups_that_look_alike_share_a_set():
+    """Two measurements of one set of quantities: which of them matters is not known."""
+    rng = np.random.default_rng(3)
+    first, other = rng.normal(size=(N, 3)), rng.normal(size=(N, 6))
+    again = first + 0.02 * rng.normal(size=(N, 3))
+    y = first @ [0.8, -0.8, 0.8] + other @ [0.0, 0.0, 0.0, 0.9, 0.9, 0.0] + rng.normal(size=N)
+    table = np.hstack([first, again, other])
+    groups = {"first": [0, 1, 2], "again": [3, 4, 5], "null": [6, 7, 8], "other": [9, 10, 11]}
+    model = SoULinearRegression(choice="path", inclusion=True, feature_groups=groups)
+    found = model.fit(table, y).supports_
+    assert 0.05 < found.group_inclusion[1] < 0.95
+    assert found.group_inclusion[:2].sum() == pytest.approx(1.0, abs=0.3)
+    sets = found.credible_sets()
+    assert sorted(map(sorted, sets["features"])) == [["again", "first"], ["other"]]
+    assert sets["purity"].min() > 0.9
+    assert sets["effect"].isna().all()
+    # the column's estimates average over which group it is
+    estimate = found.summary()["estimate"]
+    assert estimate["x0"] + estimate["x3"] == pytest.approx(0.8, abs=0.3)

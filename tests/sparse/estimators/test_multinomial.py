@@ -181,7 +181,6 @@ def test_bad_input():
     X, y = made(40, 3)
     for settings, words in (
         ({"multi_class": "softmax"}, "'ovr', 'multinomial'"),
-        ({"multi_class": "multinomial", "inclusion": True}, "inclusion is True"),
         ({"multi_class": "multinomial", "bound": "jaakkola"}, "bound is 'jaakkola'"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -260,7 +260,8 @@ class SoULogisticRegression(
             found = self._choose_rows(candidates, X, y, [fit.codes], weight, groups)
             if found is not None:
                 classes, choices = fit.choices(found[0])
-        self._report(fit.points, fit.intake.units.mean, choices)
+        supports = fit.supports() if self.inclusion else None
+        self._report(fit.points, fit.intake.units.mean, choices, supports)
         self.sparse_._classes = fit.alone
         self._classes = classes
         self._warn_unconverged()
@@ -404,7 +405,7 @@ class SoULogisticRegression(
         check_choice("multi_class", self.multi_class, ("ovr", "multinomial"))
         if self.multi_class == "ovr":
             return
-        for name, value in (("bound", None), ("solver", "newton"), ("inclusion", False)):
+        for name, value in (("bound", None), ("solver", "newton")):
             if getattr(self, name) != value:
                 raise ValueError(
                     f"{name} is {shown(getattr(self, name))}, but multi_class='multinomial' has "

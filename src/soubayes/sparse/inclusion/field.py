@@ -170,10 +170,10 @@ class Field:
         C, k = self._cross, len(self._known)
         return C[:, self._place[columns]] - C[:, :k] @ (self._P @ C[columns, :k].T)
 
-    def inside(self, columns: Array, gram: Array) -> Array:
-        """X' Omega^-1 X of these columns with each other, from their X'X."""
+    def blocks(self, columns: Array, grams: Array) -> Array:
+        """X_g' Omega^-1 X_g of groups of columns (groups, size), from their X'X."""
         C = self._cross[columns, : len(self._known)]
-        return gram - C @ self._P @ C.T
+        return grams - (C @ self._P) @ C.transpose(0, 2, 1)
 
     def correlations(self, columns: Array) -> Array:
         """Of some columns with each other."""

@@ -161,11 +161,17 @@ def anchored_effect(log_odds: Array, given_top: Array, top: int, columns: Column
     ``top`` is in already. A column's odds that vanish with ``top`` are those of taking its place;
     what is left is another effect.
     """
+    log_alpha = stand_ins(log_odds, given_top, top)
+    return Effect(np.exp(log_alpha - log_sum(np.append(log_alpha, 0.0))), columns)
+
+
+def stand_ins(log_odds: Array, given_top: Array, top: int) -> Array:
+    """Log odds of each place to take that of ``top``; those of ``top`` itself stay."""
     with np.errstate(divide="ignore", invalid="ignore"):
         fall = np.nan_to_num(np.minimum(given_top - log_odds, 0.0), nan=0.0, neginf=-np.inf)
         log_alpha = log_odds + np.log(-np.expm1(fall))
     log_alpha[top] = log_odds[top]
-    return Effect(np.exp(log_alpha - log_sum(np.append(log_alpha, 0.0))), columns)
+    return log_alpha
 
 
 DAMPING = np.repeat([0.5, 0.2, 0.1], [60, 90, 150])  # how far a site moves in each round

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from soubayes.sparse.inclusion.grouped import PRESENT, GroupProduct
+from soubayes.sparse.inclusion.grouped import GroupProduct
 from soubayes.sparse.inclusion.priors import Effect
 from soubayes.sparse.inclusion.product import Product
 
@@ -33,7 +33,7 @@ class CredibleSet(NamedTuple):
     effect: float
     lower: float
     upper: float
-    group: int = -1  # the number of the group that the columns are; -1: they are not in one
+    groups: Array | None = None  # numbers of the groups, one for each weight, if there are groups
 
 
 @dataclass(frozen=True)
@@ -81,20 +81,33 @@ class SupportPosterior:
     @classmethod
     def _of_groups(cls, found: GroupProduct, units: Array, x_scale: Array) -> "SupportPosterior":
         """From a product over groups: every column has the probability of its group."""
-        p, each = len(found.number), found.probability[found.number]
-        faint = np.where(found.probability < PRESENT, found.probability, 0.0)
+        members = [np.flatnonzero(found.number == g) for g in range(len(found.p_value))]
+        shares = [(i, one) for i, effect in enumerate(found.effects) for one in effect]
+        shares += [(-1, one) for one in found.faint]
+        size = [len(members[one.group]) for _, one in shares]
+        column, centre, square = (
+            np.concatenate([np.zeros(0), *parts])
+            for parts in (
+                [members[one.group] for _, one in shares],
+                [one.mean for _, one in shares],
+                [np.diag(one.covariance) for _, one in shares],
+            )
+        )
+        weight = np.repeat([one.weight for _, one in shares], size)
+        column, p = column.astype(int), len(found.number)
+        alone = np.array([one.weight for one in found.faint])
         return cls(
-            probability=each,
-            mean=each * found.mean * units,
+            probability=found.probability[found.number],
+            mean=np.bincount(column, weight * centre, p) * units,
             p_value=found.p_value[found.number],
-            held=float(np.exp(np.log1p(-faint).sum())),
+            held=float(np.exp(np.log1p(-alone).sum())),
             converged=found.converged,
-            effect=np.full(p, -1),
-            column=np.arange(p),
-            weight=each,
-            centre=found.mean,
-            sd=np.maximum(found.sd, 1e-300),
-            alike=[],
+            effect=np.repeat([i for i, _ in shares], size).astype(int),
+            column=column,
+            weight=weight,
+            centre=centre,
+            sd=np.sqrt(np.maximum(square, 1e-300)),
+            alike=found.alike,
             units=units,
             x_scale=x_scale,
             degrees=found.degrees,
@@ -142,49 +155,44 @@ class SupportPosterior:
 
         Effects that are less probable than ``presence`` have no set, nor have effects whose
         columns are less correlated than ``purity``. The likeliest effect comes first; of those
-        that are equally likely, the largest. A group that is as probable as ``presence`` is a set.
+        that are equally likely, the largest. If columns are in groups, a set is one of groups.
         """
-        found = [] if self.groups is None else self._group_sets(level, presence)
+        found = []
         for i, alike in enumerate(self.alike):
             own = np.flatnonzero(self.effect == i)  # sorted by weight
-            reached = np.cumsum(self.weight[own])
+            places = self._places(own)  # the first entry of each column, or of each group
+            weights = self.weight[own][places]
+            reached = np.cumsum(weights)
             if reached[-1] < presence:
                 continue
-            last = self.weight[own][int(np.searchsorted(reached, level * reached[-1]))]
+            last = weights[int(np.searchsorted(reached, level * reached[-1]))]
             # all copies of a column, or none
-            own = own[self.weight[own] >= (1.0 - EQUAL_WEIGHTS) * last]
-            alike = alike[: len(own), : len(own)]
+            count = int(np.sum(weights >= (1.0 - EQUAL_WEIGHTS) * last))
+            weights, alike = weights[:count], alike[:count, :count]
             pure = float(np.abs(alike).min())
-            if pure >= purity:
-                weights = self.weight[own]
+            if pure < purity:
+                continue
+            own = own[: np.append(places, len(own))[count]]
+            middle, groups = (np.nan, np.nan, np.nan), None
+            if self.groups is not None:
+                groups = self.groups[self.column[own]][places[:count]]
+            if len(own) == count:  # no group of several columns, which has no single effect
                 sign = np.where(alike[0] < 0.0, -1.0, 1.0)
                 unit = (self.units * self.x_scale)[self.column[own]]
-                middle, low, high = self._mixture(
-                    weights, sign * self.centre[own] * unit, self.sd[own] * unit, level
-                )
-                found.append(
-                    CredibleSet(
-                        self.column[own], weights, float(weights.sum()), pure, middle, low, high
-                    )
-                )
+                centre, sd = sign * self.centre[own] * unit, self.sd[own] * unit
+                middle = self._mixture(weights, centre, sd, level)
+            chance = float(weights.sum())
+            found.append(CredibleSet(self.column[own], weights, chance, pure, *middle, groups))
+        if self.groups is not None:
+            return found  # in their order for all classes
         # rounded: 1 - 1e-16 is no less than 1
         return sorted(found, key=lambda one: (-round(one.probability, 6), -abs(one.effect)))
 
-    def _group_sets(self, level: float, presence: float) -> list[CredibleSet]:
-        """One set for each probable group; its effect is known where it has one column."""
-        assert self.groups is not None
-        found = []
-        for g, first in enumerate(self.first_of_groups):
-            chance = float(self.probability[first])
-            if chance < presence:
-                continue
-            own, middle = np.flatnonzero(self.groups == g), (np.nan, np.nan, np.nan)
-            if len(own) == 1:
-                unit = (self.units * self.x_scale)[own]
-                one, centre = np.ones(1), self.centre[own] * unit
-                middle = self._mixture(one, centre, self.sd[own] * unit, level)
-            found.append(CredibleSet(own, np.array([chance]), chance, np.nan, *middle, group=g))
-        return found
+    def _places(self, own: Array) -> Array:
+        """Where in the entries of an effect each column begins, or each group."""
+        if self.groups is None:
+            return np.arange(len(own))
+        return np.flatnonzero(np.diff(self.groups[self.column[own]], prepend=-1))
 
     def set_numbers(self, level: float = SET_LEVEL) -> Array:
         """For every column the number of its credible set, from 1; 0 if it is in none."""

@@ -157,8 +157,9 @@ class Supports:
             One row for each set: ``features`` (the likeliest first) and their ``weights``;
             ``probability`` that one of them carries the effect; ``purity``; the ``effect`` of one
             standard deviation of the column, averaged over the set, with its interval ``lower`` to
-            ``upper`` of this level. If columns are in groups, a set is one group, by its name; a
-            group of several columns has no single effect (NaN). With several targets the index has
+            ``upper`` of this level. If columns are in groups, a set is one of groups, by their
+            names, and their correlation is the first canonical one; a group of several columns has
+            no single effect (NaN). With several targets the index has
             the target and the number of the set.
         """
         check_level("level", level)
@@ -206,9 +207,9 @@ class Supports:
         return pd.DataFrame(rows, columns=list(_SET_COLUMNS), index=index)
 
     def _members(self, one: CredibleSet) -> list[str]:
-        """The columns of a set, or the group that it is."""
-        if one.group >= 0 and self.groups is not None:
-            return [self.groups[one.group]]
+        """The columns of a set, or its groups."""
+        if one.groups is not None and self.groups is not None:
+            return [self.groups[g] for g in one.groups]
         return [str(name) for name in self.features[one.columns]]
 
     def _each(self, values: Sequence[Any]) -> Any:

@@ -13,6 +13,7 @@ import pandas as pd
 from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.glm.path import Limits
+from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.multinomial.fitting import (
     ClassFamily,
     ClassIntake,
@@ -20,6 +21,7 @@ from soubayes.sparse.multinomial.fitting import (
     log_shares,
 )
 from soubayes.sparse.multinomial.softmax import Softmax, class_basis
+from soubayes.sparse.multinomial.supports import class_supports
 from soubayes.sparse.posterior import SparsePoint
 from soubayes.threads import solver_threads
 
@@ -110,6 +112,10 @@ class ClassFit(NamedTuple):
     def alone(self) -> ClassMixture:
         """The sparse point as a mixture of one."""
         return ClassMixture(Mixture((self.solved.component,)), self.rank)
+
+    def supports(self) -> list[SupportPosterior]:
+        """The posterior over supports, as each class reports it."""
+        return class_supports(self.family, self.intake, self.solved, self.codes, self.rank)
 
     def choices(self, found: Choice) -> tuple[ClassMixture, list[Choice]]:
         """The mixture, and the one choice as each class reports it."""
