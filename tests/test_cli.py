@@ -226,5 +226,10 @@ def test_survival_times_of_a_table(tmp_path):
     assert done.exit_code == 0, done.stderr
     assert new.read_text().startswith("log risk,S(")
     assert "both --time COLUMN and --event" in one_line(soubayes("fit", file, "--time", "years"))
+    page = tmp_path / "page.html"
+    done = soubayes("explore", file, "--time", "years", "--event", "died", "--out", page)
+    assert done.exit_code == 0, done.stderr
+    assert "years: explorer of a sparse survival" in page.read_text()
+    assert "both --time COLUMN and --event" in one_line(soubayes("explore", file))
     wrong = soubayes("fit", file, "--time", "died", "--event", "years")
     assert "event column of y holds" in one_line(wrong)

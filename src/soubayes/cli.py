@@ -41,6 +41,10 @@ TableFile = Annotated[
     Path, typer.Argument(help="A .csv, .tsv, .txt, .parquet or .xlsx file with a header.")
 ]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
+Time = Annotated[str, typer.Option(help="The column of survival times, in place of a target.")]
+Event = Annotated[
+    str, typer.Option(help="With --time: 1 where the event happened, 0 where censored.")
+]
 TaskOption = Annotated[str, typer.Option(help="auto, regression or classification.")]
 Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
@@ -76,13 +80,9 @@ def program(
 @app.command()
 def fit(
     file: TableFile,
-    target: Annotated[str, typer.Option(help="The column to predict.")] = "",
-    time: Annotated[
-        str, typer.Option(help="The column of survival times, in place of a target.")
-    ] = "",
-    event: Annotated[
-        str, typer.Option(help="With --time: 1 where the event happened, 0 where censored.")
-    ] = "",
+    target: Target = "",
+    time: Time = "",
+    event: Event = "",
     task: TaskOption = "auto",
     missing: Missing = "impute",
     drop: Drop = None,
@@ -97,11 +97,8 @@ def fit(
     Writes model.soubayes (for soubayes predict, or soubayes.load_model in Python), summary.csv
     (all coefficients) and summary.html.
     """
-    if bool(target) == bool(time) or bool(time) != bool(event):
-        fail("name what to predict: --target COLUMN, or both --time COLUMN and --event COLUMN.")
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
-    if time:
-        target, settings = time, {**settings, "event": event}
+    target = _asked(target, time, event, settings)
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
         from soubayes.fitting import caution, summary_cells, write_fit
@@ -161,7 +158,9 @@ def predict(
 @app.command()
 def explore(
     file: TableFile,
-    target: Target,
+    target: Target = "",
+    time: Time = "",
+    event: Event = "",
     task: TaskOption = "auto",
     missing: Missing = "impute",
     drop: Drop = None,
@@ -176,6 +175,7 @@ def explore(
     coefficients with intervals, predictions of held-out rows, and the Python of every point.
     """
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
+    target = _asked(target, time, event, settings)
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
         from soubayes.fitting import write_explorer
@@ -199,6 +199,15 @@ def paper(context: typer.Context) -> None:
     with one_line_errors(ImportError), explain_missing_extra("soubayes paper"):
         commands = import_module("soubayes.paper.commands")  # nothing else imports the experiments
     commands.paper_app(context.args, prog_name="soubayes paper")
+
+
+def _asked(target: str, time: str, event: str, settings: dict[str, Any]) -> str:
+    """The column to predict; the column of events goes into the settings."""
+    if bool(target) == bool(time) or bool(time) != bool(event):
+        fail("name what to predict: --target COLUMN, or both --time COLUMN and --event COLUMN.")
+    if time:
+        settings["event"] = event
+    return target or time
 
 
 def _fitted(

@@ -28,7 +28,7 @@ from soubayes.sparse.posterior import Component, SparsePoint
 from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior
-from soubayes.sparse.survival.rows import SurvivalRows
+from soubayes.sparse.survival.rows import WILD, SurvivalRows
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -107,8 +107,6 @@ _FAR = 1e9  # nats
 SURVIVAL_DIAL = (
     DialPoint("ridge", "exponential", 1.0, 1.0),
     DialPoint("cautious", "exponential", 0.003, 3.0),
-    DialPoint("nearly sparse", "exponential", 0.001, 1.0),
-    DialPoint("horseshoe", "horseshoe", 1.0, 1.0),
     *map(DialPoint.sure, (0.03, 0.1, 0.3, 1.0, 3.0)),
 )
 
@@ -124,6 +122,11 @@ class SurvivalCandidates(RowCandidates):
     ) -> Fits:
         found = super().fit(X, targets, weight, wanted, known)
         for parts, y in zip(found.components, targets, strict=True):
+            dense = set(parts) - {PATH.name} if known else set()
+            wild = {name for name in dense if _is_wild(parts[name][0], X, found.x_mean)}
+            if wild:  # folds did not see it run off: the last dense end takes its place
+                calm = super().fit(X, [y], weight, [{self.dial[-1].name}], False)
+                parts.update(dict.fromkeys(wild, *calm.components[0].values()))
             for name, own in parts.items():
                 parts[name] = tuple(with_hazard(part, X, found.x_mean, y, weight) for part in own)
         return found
@@ -140,6 +143,12 @@ class SurvivalCandidates(RowCandidates):
         density = np.nan_to_num(density, nan=-_FAR, neginf=-_FAR)
         whole = logsumexp(density, b=mixture.weights[:, None], axis=0)
         return HeldOut(whole, zero, zero, mixture.weights @ means)
+
+
+def _is_wild(part: Component, X: Any, x_mean: Array) -> bool:
+    """Whether fitted scales ran off, as they may where wide data can be separated."""
+    risk = [(as_dense(X[rows]) - x_mean) @ part.posterior.mean for rows in row_slices(X)]
+    return not np.std(np.concatenate(risk)) < WILD
 
 
 def with_hazard(part: Component, X: Any, x_mean: Array, y: Array, weight: Array) -> Component:

@@ -10,9 +10,14 @@ _PIECES = 10  # of the hazard
 _PER_PIECE = 10  # events, at least
 
 
+def within_range(eta: Array) -> Array:
+    """Log risks whose exponentials float64 can add up and divide by."""
+    return np.clip(eta, -300.0, 300.0)
+
+
 def relative_risk(eta: Array) -> Array:
-    """exp(eta), within what float64 can add up and divide by."""
-    return np.exp(np.clip(eta, -300.0, 300.0))
+    """exp(eta), within these limits."""
+    return np.exp(within_range(eta))
 
 
 class PiecewiseHazard(RowLikelihood):
@@ -49,7 +54,8 @@ class PiecewiseHazard(RowLikelihood):
 
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
         """Loss exp(eta) H - event (log h + eta), with its derivatives."""
-        flat = y.ravel()
+        # beyond the limits the gain of an event must not grow either: no hazard was fitted there
+        flat, eta = y.ravel(), within_range(eta)
         place = np.searchsorted(self.edges, flat["stop"], side="left") - 1
         known = flat["stratum"] < len(self.log_factor)
         factor = np.where(known, self.log_factor[np.where(known, flat["stratum"], 0)], 0.0)

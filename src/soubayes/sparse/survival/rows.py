@@ -38,7 +38,7 @@ _LOOSE_ROUNDS = 4  # expansions there
 _NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
 _DAMPED = 1e3  # largest factor of the curvature
 _SEPARATED = 500.0  # range of log risks at which the columns order the times: V has no minimum
-_WILD = 3.0  # log risks that vary so much separate the data: the loss is flat about them
+WILD = 3.0  # log risks that vary so much separate the data: the loss is flat about them
 
 
 class UnitNormal(RowLikelihood):
@@ -184,7 +184,7 @@ class SurvivalRows:
             nonlocal last
             eta = self.X @ mean
             moved, last = float(np.std(eta - last)), eta
-            if moved < _NEAR or not np.std(eta) < _WILD:
+            if moved < _NEAR or not np.std(eta) < WILD:
                 return None
             return self.expand(sets, mean).problem
 
