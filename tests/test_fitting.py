@@ -2,6 +2,7 @@
 
 import io
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,12 @@ import soubayes.cli as cli
 from soubayes import load_model
 from soubayes.data.tabular import pose_problem
 from soubayes.datasets import experiment1
-from soubayes.fitting import fit_table, summary_cells, summary_page
+from soubayes.fitting import TableSource, fit_page, fit_table, summary_cells
 from test_cli import one_line, soubayes
+
+
+def page_of(fitted, problem, target):
+    return fit_page(fitted, problem, TableSource(Path("table.csv"), target, {}, {}))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +48,7 @@ def test_regression_from_a_csv(diabetes, tmp_path):
     assert re.search(r"bmi +\d+\.\d+ +\d+\.?\d* to", result.stdout)
     assert "noise0" not in result.stdout
     page = (out / "summary.html").read_text()
-    assert "data:image/png;base64," in page
+    assert "What if" in page
     assert not re.search(r'(src|href)="(?!data:)', page)
     frame = pd.read_csv(diabetes)
     model = load_model(out / "model.soubayes")
@@ -79,11 +84,12 @@ def test_names_with_signs_of_other_languages(tmp_path):
     for name in names:
         assert name in result.stdout
     page = (tmp_path / "summary.html").read_text()
-    assert "&lt;i&gt;y&lt;/i&gt;" in page
+    assert r"\u003ci\u003ey\u003c/i\u003e" in page
     assert "<i>" not in page
+    assert "$t$ &lt;b&gt;: sparse regression" in page
     labels = np.array(["$x", "[red]$y$", r"$\frac{$"])[np.digitize(score, [-9, 9])]
     problem = pose_problem(frame[["a=b", "$cost$"]].assign(kind=labels), "kind")
-    assert "[red]$y$" in summary_page(fit_table(problem), problem, "kind")
+    assert "[red]$y$" in page_of(fit_table(problem), problem, "kind")
 
 
 def test_the_page_says_what_is_known_of_the_intervals():
@@ -91,7 +97,7 @@ def test_the_page_says_what_is_known_of_the_intervals():
     frame = pd.DataFrame(rng.normal(size=(18, 3)), columns=list("abc"))
     for y in (frame["a"] + 0.1 * frame["b"], frame["a"] > 0):
         problem = pose_problem(frame.assign(y=y), "y")
-        page = summary_page(fit_table(problem), problem, "y")
+        page = page_of(fit_table(problem), problem, "y")
         assert "leave out the uncertainty of the selection" in page
         assert "Credible sets" in page
 
@@ -140,7 +146,7 @@ def test_several_classes_are_named():
     problem = pose_problem(frame, "target")
     fitted = fit_table(problem)
     columns, rows = summary_cells(fitted)
-    assert "virginica" in summary_page(fitted, problem, "target")
+    assert "virginica" in page_of(fitted, problem, "target")
     assert columns[:2] == ["feature", "class"]
     assert {row[1] for row in rows} <= {"setosa", "versicolor", "virginica"}
     assert fitted.n_features == 12
@@ -152,7 +158,7 @@ def test_a_table_in_which_nothing_matters():
     frame["y"] = rng.standard_normal(100)
     problem = pose_problem(frame, "y")
     fitted = fit_table(problem)
-    assert "0 of 40 coefficients selected" in summary_page(fitted, problem, "y")
+    assert "0 of 40 coefficients selected" in page_of(fitted, problem, "y")
 
 
 def test_the_score_is_that_of_the_rows_that_were_held_out(monkeypatch):
@@ -210,7 +216,7 @@ def test_the_words_over_credible_sets_hold_for_all_of_them():
         fitted = fit_table(problem)
         supports = fitted.estimator.supports_
         posterior, sets = supports.posteriors[0], supports.credible_sets()
-        said = summary_page(fitted, problem, "y")
+        said = page_of(fitted, problem, "y")
         assert "95" not in re.search(r"<p[^>]*>([^<]*carries an effect[^<]*)<", said)[1]
         assert ("less than 90% probable have no set" in said) == bool(len(sets))
         assert ("carries an effect that is 90% probable" in said) == (not len(sets))
@@ -234,4 +240,4 @@ def test_the_columns_of_a_category_are_a_group():
     own = [name.startswith("kind=") for name in found.feature_names_in_]
     assert found.selected_[own].all()
     assert found.supports_.groups[0] == "kind"
-    assert "kind" in summary_page(fit_table(problem), problem, "y")
+    assert "kind" in page_of(fit_table(problem), problem, "y")

@@ -95,24 +95,25 @@ def fit(
     """Sparse regression of a table: which columns matter for a number, a class or survival.
 
     Writes model.soubayes (for soubayes predict, or soubayes.load_model in Python), summary.csv
-    (all coefficients) and summary.html.
+    (all coefficients) and summary.html (the page to explore the fit).
     """
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
     target = _asked(target, time, event, settings)
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
-        from soubayes.fitting import caution, summary_cells, write_fit
+        from soubayes.fitting import TableSource, caution, selection, summary_cells, write_fit
 
         problem, fitted = _fitted(file, target, reading, settings, level)
         columns, rows = summary_cells(fitted)
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows[:MOST_PRINTED]:
             table.add_row(*map(Text, row))
-        say(f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}")
+        say(selection(fitted))
         console.print(table)
         say(caution(fitted))
         with step("writing"):
-            written = write_fit(fitted, problem, target, out)
+            source = TableSource(file, target, reading, settings)
+            written = write_fit(fitted, problem, source, out)
     if len(rows) > MOST_PRINTED:
         say(f"... and {len(rows) - MOST_PRINTED} more in {written[-1]}")
     say(f"Wrote {', '.join(map(str, written[:-1]))} and {written[-1]}")
@@ -169,23 +170,22 @@ def explore(
     separator: SeparatorOption = "auto",
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("explorer.html"),
 ) -> None:
-    """Fit a table and write a page to explore the fit: one file, no server, no network.
+    """Fit a table and write only its page: one file, no server, no network.
 
-    Sliders move along the path of the confidence and between dense and sparse; the page shows
-    coefficients with intervals, predictions of held-out rows, and the Python of every point.
+    It is the page that `soubayes fit` writes: coefficients with intervals between dense and sparse,
+    predictions of rows that you enter, predictions of held-out rows, and the Python of it all.
     """
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
     target = _asked(target, time, event, settings)
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
-        from soubayes.fitting import write_explorer
+        from soubayes.fitting import TableSource, selection, write_page
 
         problem, fitted = _fitted(file, target, reading, settings, LEVEL)
-        given = {"task": problem.task, **{k: v for k, v in settings.items() if k != "task"}}
-        read = ", ".join([repr(target), *(f"{name}={value!r}" for name, value in given.items())])
-        say(f"{len(fitted.summary)} of {fitted.n_features} coefficients selected. {fitted.score}")
+        say(selection(fitted))
         with step("writing"):
-            written = write_explorer(fitted, problem, file, target, reading, read, out)
+            source = TableSource(file, target, reading, settings)
+            written = write_page(fitted, problem, source, out)
     say(f"Wrote {written}. Open it in a browser.")
 
 

@@ -1,7 +1,6 @@
 """`soubayes fit` and `explore`: a sparse regression or classification of a table, and its pages."""
 
 import warnings
-from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +10,8 @@ from sklearn.metrics import r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from soubayes._files import atomic_path
-from soubayes._optional import require
 from soubayes.data.tabular import Problem, TableEncoder
 from soubayes.levels import LEVEL
-from soubayes.pages import png_address, render
 
 MIXED = (
     "Medians and intervals ({level}) are those of the mixture of fits that predictions are "
@@ -24,6 +21,7 @@ ALONE = (
     "Medians and intervals ({level}) are those of the sparse fit, in the units of the data. "
     "They leave out the uncertainty of the selection."
 )
+MOST_ROWS = 100  # of the table that its page holds
 MOST_CELLS = 2**24  # rows times columns up to which credible sets are found
 
 
@@ -114,7 +112,35 @@ def _held_out_concordance(estimator: Any) -> str:
     return f"{said} Cross-validated concordance ({folds} folds): {score:.3f}. {estimator.sparsity_}"
 
 
-def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[Path]:
+class TableSource(NamedTuple):
+    """Where a table came from: its file, the target, and the options of the command."""
+
+    file: Path
+    target: str
+    reading: dict[str, str]  # of `read_table`
+    settings: dict[str, Any]  # of `pose_problem`
+
+    @property
+    def code(self) -> str:
+        """Python that reads the file and fits ``{estimator}``."""
+        read = _arguments({k: v for k, v in self.reading.items() if v != "auto"})
+        posed = _arguments({k: v for k, v in self.settings.items() if v and v != "auto"})
+        return (
+            "from pathlib import Path\n"
+            "from sklearn.pipeline import make_pipeline\n"
+            "from soubayes.data.tabular import TableEncoder, pose_problem, read_table\n\n"
+            f"table = read_table(Path({str(self.file)!r}){read})\n"
+            f"problem = pose_problem(table, {self.target!r}{posed})\n"
+            "model = make_pipeline(TableEncoder(problem.dates), {estimator})\n"
+            "model.fit(problem.X, problem.y)\n"
+        )
+
+
+def _arguments(given: dict[str, Any]) -> str:
+    return "".join(f", {name}={value!r}" for name, value in given.items())
+
+
+def write_fit(fitted: Fitted, problem: Problem, source: TableSource, out: Path) -> list[Path]:
     """Write ``model.soubayes``, ``summary.csv`` and ``summary.html`` into ``out``."""
     from soubayes import save_model
 
@@ -122,153 +148,49 @@ def write_fit(fitted: Fitted, problem: Problem, target: str, out: Path) -> list[
     save_model(fitted.pipeline, model)
     with atomic_path(table) as temporary:
         _all_coefficients(fitted.estimator, fitted.level).to_csv(temporary, index=False)
-    with atomic_path(page) as temporary:
-        temporary.write_text(summary_page(fitted, problem, target), encoding="utf-8")
-    return [model, table, page]
+    return [model, table, write_page(fitted, problem, source, page)]
 
 
-def write_explorer(
-    fitted: Fitted,
-    problem: Problem,
-    file: Path,
-    target: str,
-    reading: dict[str, str],
-    read: str,
-    out: Path,
-) -> Path:
-    """Write the explorer of a table's fit.
-
-    ``reading`` are the options of `read_table`, ``read`` is how `pose_problem` was called.
-    """
-    unusual = [f", {name}={value!r}" for name, value in reading.items() if value != "auto"]
-    given = repr(str(file)) + ")" + "".join(unusual)
-    from soubayes.pages.explorer import explorer_page
-
-    code = (
-        "from pathlib import Path\n"
-        "from sklearn.pipeline import make_pipeline\n"
-        "from soubayes.data.tabular import TableEncoder, pose_problem, read_table\n\n"
-        f"problem = pose_problem(read_table(Path({given}), {read})\n"
-        "model = make_pipeline(TableEncoder(problem.dates), {estimator})\n"
-        "model.fit(problem.X, problem.y)\n"
-    )
-    said = str(getattr(fitted.estimator, "sparsity_", ""))  # the page says it for every target
-    score = fitted.score.removesuffix(said).strip()
-    text = explorer_page(
-        fitted.estimator,
-        title=f"{target}: explorer of a sparse {problem.task}",
-        notes=[f"{len(problem.y)} rows of {file.name}. {score}", *problem.notes],
-        code=code,
-        fitted="model[-1]",
-    )
+def write_page(fitted: Fitted, problem: Problem, source: TableSource, out: Path) -> Path:
+    """Write the page of a table's fit: all of it, in one file."""
     with atomic_path(out) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(fit_page(fitted, problem, source), encoding="utf-8")
     return out
 
 
-def summary_page(fitted: Fitted, problem: Problem, target: str) -> str:
-    """The selected features with their intervals, what was done to the columns, and the path."""
-    columns, rows = summary_cells(fitted)
-    chosen = f"{len(rows)} of {fitted.n_features} coefficients selected. {fitted.score}"
-    path = _picture(_path_figure(fitted), "Path", "Coefficients along the path in the confidence.")
-    return render(
-        "fit.html",
-        "soubayes fit",
-        title=f"{target}: sparse {problem.task}",
-        says=f"{len(problem.y)} rows. {chosen}",
-        notes=problem.notes,
-        columns=columns,
-        rows=rows,
-        caution=caution(fitted),
-        sets=_credible_sets(fitted),
-        pictures=[*_dial(fitted), path],
+def fit_page(fitted: Fitted, problem: Problem, source: TableSource) -> str:
+    """The explorer of a table's fit, with what was done to the columns."""
+    from soubayes.pages.explorer import explorer_page
+
+    said = str(getattr(fitted.estimator, "sparsity_", ""))  # the page says it for every target
+    rows = fitted.pipeline[:-1].transform(problem.X.head(MOST_ROWS))
+    rows.index = rows.index + 1 if rows.index.dtype.kind in "iu" else rows.index
+    return explorer_page(
+        fitted.estimator,
+        title=f"{source.target}: sparse {problem.task}",
+        notes=[
+            f"{len(problem.y)} rows of {source.file.name}. {selection(fitted).removesuffix(said)}",
+            caution(fitted),
+            *problem.notes,
+            f"The page holds the first {len(rows)} rows of the table, for What if.",
+        ],
+        code=source.code,
+        fitted="model[-1]",
+        level=fitted.level,
+        X=rows,
     )
+
+
+def selection(fitted: Fitted) -> str:
+    """How many coefficients were selected, and how well the fit predicts."""
+    chosen = f"{len(fitted.summary)} of {fitted.n_features} coefficients selected."
+    return f"{chosen} {fitted.score}"
 
 
 def caution(fitted: Fitted) -> str:
     """Which posterior the intervals are of."""
     text = MIXED if hasattr(fitted.estimator, "candidates_") else ALONE
     return text.format(level=percent(fitted.level))
-
-
-def _picture(figure: Any, title: str, note: str) -> dict[str, str]:
-    return {"title": title, "note": note, "address": png_address(figure)}
-
-
-def _credible_sets(fitted: Fitted) -> dict[str, Any] | None:
-    """Which columns could take each other's place, a row for each set."""
-    from soubayes.sparse.inclusion.supports import PRESENCE
-
-    if not hasattr(fitted.estimator, "supports_"):
-        return None
-    least = f"{PRESENCE:.0%}"
-    frame = fitted.estimator.supports_.credible_sets().reset_index()
-    said = (
-        "One column of each set carries an effect, with the probability shown; the columns of a "
-        f"set look alike. Effects that are less than {least} probable have no set. The effect is "
-        "that of one standard deviation of the column."
-    )
-    if fitted.estimator.supports_.groups is not None:
-        said = (
-            "Each column or category carries an effect, with the probability shown. Effects that "
-            f"are less than {least} probable are not listed. The effect is that of one standard "
-            "deviation of the column; a category with several columns has one for each of them."
-        )
-    if not len(frame):
-        said = f"No column or group of columns carries an effect that is {least} probable."
-    names = [name for name in ("target",) if name in frame]
-    rows = [
-        [
-            ", ".join(row["features"]),
-            *(str(row[name]) for name in names),
-            f"{row['probability']:.3f}",
-            "" if isnan(row["purity"]) else f"{row['purity']:.2f}",
-            ""
-            if isnan(row["effect"])
-            else f"{row['effect']:.4g} ({row['lower']:.4g} to {row['upper']:.4g})",
-        ]
-        for _, row in frame.iterrows()
-    ]
-    return {
-        "says": said,
-        "settled": fitted.estimator.supports_.converged,
-        "columns": ["columns", *names, "probability", "least correlation", "effect of one sd"],
-        "rows": rows,
-    }
-
-
-def _dial(fitted: Fitted) -> list[dict[str, str]]:
-    """The picture of the candidates, if confidences were chosen by prediction."""
-    from soubayes import plot_confidences
-
-    if not hasattr(fitted.estimator, "candidates_"):
-        return []
-    matplotlib = require("matplotlib.figure", "soubayes fit")
-    figure = matplotlib.Figure((7, 4), layout="constrained")
-    plot_confidences(fitted.estimator, ax=figure.subplots())
-    said = "Held-out score of every candidate; labels are its confidences and its weight."
-    return [_picture(figure, "Choice of the confidences", said)]
-
-
-def _path_figure(fitted: Fitted) -> Any:
-    """The path of the coefficients, a panel for each class where there are several."""
-    from soubayes import plot_path
-
-    titles = {0: ""}
-    if "class" in fitted.summary:
-        chosen = set(fitted.summary["class"])
-        titles = {t: str(k) for t, k in enumerate(fitted.estimator.classes_) if k in chosen}
-    titles = titles or {0: "nothing selected"}
-    height = 4 if len(titles) == 1 else 2.6 * len(titles)
-    matplotlib = require("matplotlib.figure", "soubayes fit")
-    figure = matplotlib.Figure((7, height), layout="constrained")
-    panels = figure.subplots(len(titles), 1, squeeze=False)[:, 0]
-    for axis, (target, title) in zip(panels, titles.items(), strict=True):
-        plot_path(fitted.estimator, target=target, ax=axis)
-        axis.set_title(title, parse_math=False)
-        for text in axis.get_legend().get_texts() if axis.get_legend() else ():
-            text.set_parse_math(False)  # names of columns: a $ in them is a $
-    return figure
 
 
 def summary_cells(fitted: Fitted) -> tuple[list[str], list[list[str]]]:

@@ -1,12 +1,10 @@
-"""The page of a fit, the report and "Prior width or confidence?" in a real browser."""
+"""The page of a table, the report and "Prior width or confidence?" in a real browser."""
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from soubayes.data.tabular import pose_problem
 from soubayes.exact.conjugate import conjugate_update
-from soubayes.fitting import fit_table, summary_page
 from soubayes.pages import prior_or_confidence
 from soubayes.paper.report import write_report
 from soubayes.paper.runner import run
@@ -36,16 +34,6 @@ def test_prior_or_confidence(tmp_path, visit, check_page):
     assert number(tab, "low-sd") > number(tab, "bayes-sd")
 
 
-def test_page_of_a_fit(tmp_path, check_page):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(60, 4)), columns=["a", "b", "<i>c</i>", "d"])
-    frame["y"] = frame["a"] - frame["<i>c</i>"] + 0.1 * rng.normal(size=60)
-    problem = pose_problem(frame, "y")
-    path = tmp_path / "fit.html"
-    path.write_text(summary_page(fit_table(problem), problem, "y"))
-    check_page(path)
-
-
 def test_report(tmp_path, check_page):
     from soubayes.paper import experiments
 
@@ -53,22 +41,34 @@ def test_report(tmp_path, check_page):
     check_page(write_report(tmp_path))
 
 
-def test_explore_from_the_command_line(tmp_path, monkeypatch, visit):
+def test_fit_and_explore_write_one_page(tmp_path, monkeypatch, visit, check_page):
     """The code on the page reads the same file, and gives the reported columns."""
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(60, 5)), columns=list("abcde"))
+    frame = pd.DataFrame(rng.normal(size=(60, 5)), columns=["a", "b", "<i>c</i>", "d", "e"])
     frame["kind"] = np.where(frame["a"] + 0.3 * rng.normal(size=60) > 0, "yes", "no")
-    frame["group"] = rng.choice(["north", "south"], 60)
+    frame["group"] = rng.choice(["north", "south", "east"], 60)
     monkeypatch.chdir(tmp_path)
     frame.to_csv("table.csv", index=False)
-    result = soubayes("explore", "table.csv", "--target", "kind", "--drop", "e")
+    given = ("table.csv", "--target", "kind", "--drop", "e")
+    result = soubayes("explore", *given)
     assert result.exit_code == 0, result.output
     assert "Wrote explorer.html" in result.stdout
+    assert soubayes("fit", *given).exit_code == 0
+    text = (tmp_path / "explorer.html").read_text()
+    assert (tmp_path / "fit" / "summary.html").read_text() == text
+    check_page(tmp_path / "explorer.html")
     tab = visit(tmp_path / "explorer.html")
-    assert "60 rows of table.csv. Estimates are for the log odds of yes." in tab.inner_text("main")
+    assert "60 rows of table.csv. " in tab.inner_text("main")
+    assert "Estimates are for the log odds of yes." in tab.inner_text("main")
+    tab.check("input[value=sparse]")
     space: dict = {}
     exec(tab.inner_text("#code"), space)
-    tab.check("input[value=sparse]")
-    names = space["model"][-1].feature_names_in_[space["model"][-1].selected_[0]]
+    model = space["model"]
+    names = model[-1].feature_names_in_[model[-1].selected_[0]]
     assert set(tab.locator("#table tbody th").all_inner_texts()) == {"(intercept)", *names}
+    tab.select_option("#row", label="row 3")
+    tab.check("#digits")
+    shown = tab.locator("#prediction td[data-label=probability]").all_inner_texts()
+    expected = model.predict_proba(frame.iloc[[2]])[0]
+    assert [float(text) for text in shown] == pytest.approx(expected, abs=1e-6)
     assert "there is no file" in soubayes("explore", "no.csv", "--target", "y").stderr

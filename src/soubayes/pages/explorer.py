@@ -27,6 +27,7 @@ MOST_OTHERS = 10_000  # never selected columns that can be looked up
 LOOKUP_DIGITS = 5  # digits of numbers that are only looked up
 SMALL_LOCAL = 1e-6  # confidence in the local scales below which a column is free or zero
 TABLE = ("estimate", "median", "lower", "upper")
+SET_COLUMNS = ("probability", "least correlation", "effect of one sd")
 CODE = "model = {estimator}.fit(X, y)\n"
 
 
@@ -179,27 +180,32 @@ def _credible_sets(estimator: Any) -> dict[str, Any] | None:
     """Which columns could take each other's place, a row for each set."""
     if not hasattr(estimator, "supports_"):
         return None
-    frame = estimator.supports_.credible_sets().reset_index()
+    supports, least = estimator.supports_, f"{PRESENCE:.0%}"
+    frame = supports.credible_sets().reset_index()
     several = ["target"] if "target" in frame else []
+    said = (
+        "One column of each set carries an effect, with the probability shown; the columns of a "
+        f"set look alike. Effects that are less than {least} probable have no set. The effect is "
+        "that of one standard deviation of the column."
+    )
+    if supports.groups is not None:
+        said = (
+            "Each column or category carries an effect, with the probability shown. Effects that "
+            f"are less than {least} probable are not listed. The effect is that of one standard "
+            "deviation of the column; a category with several columns has one for each of them."
+        )
+    if not len(frame):
+        said = f"No column or group of columns carries an effect that is {least} probable."
+    settled = "" if supports.converged else " Its probabilities had not settled."
     ends = [f"{end} {SET_LEVEL:.0%}" for end in ("lower", "upper")]
     shown = ["probability", "purity", "effect", "lower", "upper"]
-    rows = [
-        [", ".join(row["features"]), *map(str, row[several]), *_numbers(row[shown], LOOKUP_DIGITS)]
-        for _, row in frame.iterrows()
-    ]
     return {
-        "least": PRESENCE,
-        "grouped": estimator.supports_.groups is not None,
-        "settled": bool(estimator.supports_.converged),
-        "columns": [
-            "columns",
-            *several,
-            "probability",
-            "least correlation",
-            "effect of one sd",
-            *ends,
+        "says": f"{said} The numbers are of the posterior over supports, supports_.{settled}",
+        "columns": ["columns", *several, *SET_COLUMNS, *ends],
+        "rows": [
+            [", ".join(row["features"]), *map(str, row[several]), *_numbers(row[shown], 5)]
+            for _, row in frame.iterrows()
         ],
-        "rows": rows,
     }
 
 

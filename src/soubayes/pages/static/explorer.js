@@ -266,12 +266,7 @@
   const drawSets = () => {
     byId("sets-card").hidden = !data.sets;
     if (!data.sets) return;
-    const { least, grouped, settled, columns, rows } = data.sets, likely = `${Math.round(100 * least)} %`;
-    const says = grouped
-      ? "Each column or category carries an effect, with the probability shown; a category with several columns has an effect for each of them."
-      : "One column of each set carries an effect, with the probability shown; the columns of a set look alike.";
-    const none = `No column or group of columns carries an effect that is ${likely} probable.`;
-    byId("sets-says").textContent = `${rows.length ? `${says} Effects that are less than ${likely} probable are not listed. The effect is that of one standard deviation of the column.` : none} These numbers are of the posterior over supports, supports_.${settled ? "" : " Its probabilities had not settled."}`;
+    const { columns, rows } = data.sets;
     byId("sets").hidden = !rows.length;
     plainTable("sets", columns, rows);
   };
