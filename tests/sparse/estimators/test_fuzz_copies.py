@@ -56,6 +56,12 @@ def test_fuzz():
         check(make(seed))
 
 
+@pytest.mark.parametrize("seed", [4054, 6080, 9020, 11071, 19080, 53032, 58026, 62074])
+def test_almost_equal_columns(seed):
+    """Tables on which a count of near copies as columns that were searched changed the fit."""
+    check(make(seed))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 21))
 def test_long_fuzz(seed):

@@ -87,7 +87,7 @@ def test_of_copies_the_first_is_selected(form, copy):
     y = 3.0 * X[:, 4] + rng.normal(size=150)
     model, weight = SoULinearRegression(choice="path"), None
     if form == "float32" and copy == "affine":
-        pytest.skip("an affine copy in float32 is a copy up to rounding only")
+        pytest.skip("a copy up to rounding only, and the stronger one is kept")
     if form == "weights":
         weight = rng.uniform(0.5, 2.0, 150)
     if form == "blocks":

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.sparse.csgraph import connected_components
 
 Array = np.ndarray
 
@@ -221,34 +222,46 @@ def weighted_moments(X: Any, share: Array, centre: bool) -> tuple[Array, Array]:
     return mean, StandardColumns(csc, mean, np.ones_like(mean), np.sqrt(share)).norms()
 
 
-EQUAL = 1e-13  # 1 - |correlation| that the rounding of a sum over rows explains
+# 1 - |correlation| of copies. One stands for the other in a minimum of J, and a signal in their
+# difference would not be found from there (docs/development/solver.md).
+EQUAL = 1e-8
 
 
 def first_in_columns(X: StandardColumns) -> Array:
-    """For every column the first that equals it, without X'X.
+    """For every column the first that it is a copy of, without X'X; a column of zeros has none.
 
-    Equal columns have equal products with a random vector. Those whose products agree are compared
-    entry by entry.
+    Products with random vectors tell how far apart columns are. In the order of the first product
+    every column is linked with the next one that is a copy of it.
     """
-    seen = np.abs(X.left(np.random.default_rng(0).standard_normal(len(X.root))))
-    order = np.argsort(seen, kind="stable")
-    near = np.diff(seen[order]) <= 1e-10 * np.linalg.norm(X.root)
-    first = np.arange(len(seen))
-    ends = np.flatnonzero(np.diff(np.concatenate([[False], near, [False]]).astype(int)))
-    for begin, end in ends.reshape(-1, 2):
-        group = np.sort(order[begin : end + 1])
-        part = X.take(group)
-        first[group] = group[_first_of_few(part, np.sqrt(part.norms()))]
-    return first
+    root = np.sqrt(X.norms())
+    T = np.random.default_rng(0).standard_normal((8, len(X.root)))
+    seen = np.hstack([part for _, part in X.through(T)]) / np.where(root > 0.0, root, 1.0)
+    seen *= np.where(seen[0] < 0.0, -1.0, 1.0)
+    order = np.argsort(seen[0], kind="stable")
+    order = order[root[order] > 0.0]
+    seen, here, shift, links = seen[:, order], np.arange(len(order)), 1, [np.zeros((2, 0), int)]
+    while len(here := here[here + shift < len(order)]):
+        # the sd of a product is the length of the difference, sqrt(2 EQUAL): six of them
+        here = here[seen[0, here + shift] - seen[0, here] <= 6.0 * np.sqrt(2.0 * EQUAL)]
+        near = np.square(seen[:, here + shift] - seen[:, here]).mean(axis=0) < 12.0 * EQUAL
+        near[near] = _are_copies(X, order[here[near]], order[here[near] + shift], root)
+        links.append(order[np.stack([here[near], here[near] + shift])])
+        here, shift = here[~near], shift + 1
+    link = np.hstack(links)
+    graph = sp.coo_array((np.ones(link.shape[1]), tuple(link)), shape=(len(root), len(root)))
+    _, first, label = np.unique(
+        connected_components(graph, directed=False)[1], return_index=True, return_inverse=True
+    )
+    return first[label]
 
 
-def _first_of_few(X: StandardColumns, root: Array) -> Array:
-    """By products with one column after the other, each of which finds all of its copies."""
-    first, left = np.arange(len(root)), root > 0.0
-    while left.any():
-        j = int(np.argmax(left))
-        product = np.abs(X.left(X.take(np.array([j])).dense()[:, 0]))
-        equal = left & (product >= (1.0 - EQUAL) * root * root[j])
-        equal[j] = True
-        first[equal], left[equal] = j, False
-    return first
+def _are_copies(X: StandardColumns, one: Array, two: Array, root: Array) -> Array:
+    """Whether pairs of columns are copies, from their entries."""
+    found, step = np.zeros(len(one), bool), max(1, CHUNK_BYTES // (8 * len(X.root)))
+    for some in (slice(begin, begin + step) for begin in range(0, len(one), step)):
+        both = np.union1d(one[some], two[some])
+        Z = X.take(both).dense()
+        i, j = np.searchsorted(both, one[some]), np.searchsorted(both, two[some])
+        product = np.abs(np.einsum("ij,ij->j", Z[:, i], Z[:, j]))
+        found[some] = product >= (1.0 - EQUAL) * root[one[some]] * root[two[some]]
+    return found

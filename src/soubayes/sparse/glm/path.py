@@ -64,7 +64,7 @@ class PathRows(Protocol):
         """The loss of the rows at the posterior mean."""
 
     def first_copies(self, y: Any) -> Array:
-        """For every column the first that equals it."""
+        """For every column the first that it is a copy of."""
 
     def fit_at(self, y: Any, model: RowModel, point: DialPoint) -> RowFitAt:
         """The fit at a point of the dial."""

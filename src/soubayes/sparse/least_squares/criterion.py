@@ -15,7 +15,12 @@ LEAST_SPREAD = 1.0  # variance of log|signal| below which signals are not taken 
 
 
 def choose_support(
-    design: LeastSquares, supports: list[Array], sparse: Array, free: Array, intercept: bool
+    design: LeastSquares,
+    supports: list[Array],
+    sparse: Array,
+    free: Array,
+    intercept: bool,
+    places: float | None = None,
 ) -> tuple[int, float]:
     """The point whose support has the least score, and the z^2 a further column would need.
 
@@ -31,23 +36,26 @@ def choose_support(
     down to zero it is not. D_j = sigma^2/b_j^2 matters only where columns are collinear. Units of
     y add the same to every score. Columns with a plain prior are in every support; f is flat
     there. A b_j counts as no smaller than its standard error.
+
+    ``free`` says how much each column counts in k, and ``places`` is p: their sum, or less where
+    almost equal columns are one place to search.
     """
     known: dict[bytes, _Score] = {}
     for support in supports:
         if support.tobytes() not in known:
-            known[support.tobytes()] = _score(design, support, sparse, free, intercept)
+            known[support.tobytes()] = _score(design, support, sparse, free, intercept, places)
     scores = [known[support.tobytes()] for support in supports]
     best = int(np.argmin([score.value for score in scores]))
     if not np.isfinite(scores[best].value):
         best = len(scores) - 1
-    k, p = float(free[supports[best]].sum()), float(free.sum())
+    k, p = _counts(free, supports[best], places)
     return best, _threshold(scores[best], PRICE * np.log(max(p - k, 1) / (k + 1.0)))
 
 
 def support_evidence(
     design: LeastSquares, support: Array, sparse: Array, free: Array, intercept: bool
 ) -> float:
-    """The log marginal likelihood of a support, less the price of the search (see `choose`)."""
+    """The log marginal likelihood of a support, less the price of the search (`choose_support`)."""
     return -0.5 * _score(design, support, sparse, free, intercept).value
 
 
@@ -80,10 +88,21 @@ class _Score(NamedTuple):
     spread: float  # variance of the estimate of one column, the median
 
 
+def _counts(free: Array, support: Array, places: float | None) -> tuple[float, float]:
+    """k and p."""
+    k = float(free[support].sum())
+    return k, float(free.sum()) if places is None else max(places, k)
+
+
 def _score(
-    design: LeastSquares, support: Array, sparse: Array, free: Array, intercept: bool
+    design: LeastSquares,
+    support: Array,
+    sparse: Array,
+    free: Array,
+    intercept: bool,
+    places: float | None = None,
 ) -> _Score:
-    n, p, k = design.n, float(free.sum()), float(free[support].sum())
+    n, (k, p) = design.n, _counts(free, support, places)
     left = n - intercept - len(support)
     if left <= 2:
         return _Score(np.inf, np.zeros(0), 1.0)

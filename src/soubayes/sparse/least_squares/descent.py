@@ -64,6 +64,10 @@ def descend(
             state = state._replace(w=w, active=active)
         elif alike and (other := swap(design, model, state, signal)) is not None:
             state, chosen = other, True
+        elif model.copies is not None and (
+            other := swap(design, model, state, signal, copies=True)
+        ):
+            return other, spent, done, None
         else:
             return state, spent, done, (dropped, s, q)
     else:
@@ -218,16 +222,21 @@ def merge(design: LeastSquares, model: LeastSquaresModel, state: PathState) -> P
 
 
 def swap(
-    design: LeastSquares, model: LeastSquaresModel, state: PathState, signal: Array
+    design: LeastSquares,
+    model: LeastSquaresModel,
+    state: PathState,
+    signal: Array,
+    copies: bool = False,
 ) -> PathState | None:
     """The state with stronger columns in the places of active ones that they look like.
 
     ``signal`` is z^2/gamma_b of the dropped columns. It exceeds 1 where a column explains more than
-    the active one that it resembles, but seldom by enough to return beside it.
+    the active one that it resembles, but seldom by enough to return beside it. A copy (``copies``)
+    takes over the precision, since nothing else changes; equal ones are not stronger.
     """
     near = signal > 1.0 + 1e-9
     if model.copies is not None:
-        near &= ~model.copies[state.dropped]
+        near &= model.copies[state.dropped] == copies
     near = state.dropped[near]
     active, w, changed = state.active, state.w.copy(), False
     for a, others in _partners(design, active[model.sparse[active]], near):
@@ -237,7 +246,8 @@ def swap(
         best = int(np.argmax(strength))
         if strength[best] > max(1.0, strength[0] * (1.0 + 1e-9)):
             active = np.sort(np.append(stay, some[best]))
-            w[a], w[some[best]] = OUT * s[0], s[best] / (strength[best] - 1.0)
+            own = w[a] if copies else s[best] / (strength[best] - 1.0)
+            w[a], w[some[best]] = OUT * s[0], own
             changed = True
     return state._replace(active=active, w=w) if changed else None
 

@@ -61,7 +61,7 @@ class LeastSquares(Protocol):
         """Of some columns (ascending) with each other; 0 with a column of zeros."""
 
     def first_copies(self) -> Array:
-        """For every column the first that equals it, its sign apart."""
+        """For every column the first that it is a copy of, its sign apart."""
 
     def inverse(self, w: Array) -> Array:
         """A^-1."""

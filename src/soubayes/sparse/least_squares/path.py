@@ -169,11 +169,14 @@ def _follow(
     if confidence is None:
         supports = [point.state.active for point in points]
         intercept = model.intercept_variance is not None
-        places = counted / model.group_size  # a group is one place for a signal
-        chosen, threshold = choose_support(design, supports, model.sparse, places, intercept)
+        each = free / model.group_size  # a group is one place for a signal
+        places = float(each[counted].sum())
+        chosen, threshold = choose_support(design, supports, model.sparse, each, intercept, places)
         state = points[chosen].state
         left_out = counted.copy()
         left_out[state.active] = False
+        if model.copies is not None:  # each stands for the first one: the number is what counts
+            left_out[np.flatnonzero(left_out)[: model.copies[state.active].sum()]] = False
         searched = _search_degrees(model, left_out, threshold)
         here = replace(model.at(1.0, free), searched=searched)
         # w = gamma_b u: the prior precisions u stay, the confidence becomes 1
