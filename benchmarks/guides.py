@@ -234,7 +234,14 @@ def run_guide(case: Case, kind: str, **settings: Any) -> dict:
     return {**extra, "seconds": time.process_time() - start, "draws": draws}
 
 
-def hierarchy(effect: np.ndarray, error: Any, mu_sd: float, tau_sd: float, gamma: float) -> Any:
+def hierarchy(
+    effect: np.ndarray,
+    error: Any,
+    mu_sd: float,
+    tau_sd: float,
+    gamma: float,
+    confidence: dict[str, float] | None = None,
+) -> Any:
     """Exact moments of mu and tau with theta at confidence gamma, which is integrated by hand."""
 
     def loss(mu, tau):
@@ -244,7 +251,7 @@ def hierarchy(effect: np.ndarray, error: Any, mu_sd: float, tau_sd: float, gamma
         return -gamma * log_z.sum(axis=-1)
 
     priors = [Block("mu", stats.norm(0, mu_sd)), Block("tau", stats.halfnorm(scale=tau_sd))]
-    return solve_exact(Model(priors, loss), tolerance=1e-4)
+    return solve_exact(Model(priors, loss), confidence, tolerance=1e-4)
 
 
 def exact_process(x: np.ndarray, y: np.ndarray, gamma: float) -> Any:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from soubayes.blackbox.verdict import Quality as Quality
     from soubayes.datasets import load_mnist as load_mnist
     from soubayes.draws.reweight import Reweighted as Reweighted
+    from soubayes.draws.reweight import ReweightedFamily as ReweightedFamily
     from soubayes.draws.reweight import reweight as reweight
+    from soubayes.draws.reweight import reweight_family as reweight_family
     from soubayes.draws.sensitivity import Sensitivity as Sensitivity
     from soubayes.draws.sensitivity import sensitivity_from_draws as sensitivity_from_draws
     from soubayes.exact.conjugate import ConjugateUpdate as ConjugateUpdate
@@ -108,7 +110,7 @@ _PUBLIC = {
     "blackbox.nested": ["NestedPosterior", "sample_sou"],
     "blackbox.posterior": ["SoUPosterior"],
     "blackbox.mixture": ["MixturePosterior"],
-    "draws.reweight": ["Reweighted", "reweight"],
+    "draws.reweight": ["Reweighted", "ReweightedFamily", "reweight", "reweight_family"],
     "draws.sensitivity": ["Sensitivity", "sensitivity_from_draws"],
     "networks.ensemble": ["SoUNetEnsemble"],
     "networks.regressor": ["SoUNetRegressor"],

@@ -77,7 +77,7 @@ def test_polish_goes_on_at_one_place(family):
 
 
 def test_what_is_not_in_the_ranges(family):
-    with pytest.raises(ValueError, match=r"confidence of 'mu' is 20.0, but the family was trained"):
+    with pytest.raises(ValueError, match=r"confidence of 'mu' is 20.0, but the family covers"):
         family.at({"mu": 20.0})
     with pytest.raises(ValueError, match="no block 'nu'; the blocks are"):
         family.at({"nu": 1.0})

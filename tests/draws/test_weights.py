@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from scenarios import two_level_normal
-from soubayes import reweight
+from soubayes import reweight, reweight_family, solve_gaussian
 
 N = 2000
 CONFIDENCES = [{"mu": 0.5}, {"effect": 0.6}, {"mu": 1.3, "effect": 1.3}]
@@ -83,3 +83,31 @@ def test_a_quantity_that_does_not_vary_has_no_error():
     found = reweight(tree, confidence={"mu": 0.8}, order=["mu", "effect"])
     assert found.mean_se("one") == pytest.approx(0.0, abs=1e-12)
     assert found.sd_se("one") == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_family_of_draws_has_the_costs_of_the_closed_form():
+    """Two normal levels: KLs and the change of V, beside the exact engine."""
+    places = [(1.0, 1.0), (0.5, 1.0), (1.5, 0.7)]
+    exact = {}
+    for place in places:
+        scenario = two_level_normal(*place)
+        exact[place] = solve_gaussian(scenario.gaussian, scenario.confidence)
+    data = as_tree(draw(5, 4000))
+    settings = {"order": ["mu", "effect"]}
+    ranges = {"mu": (0.5, 1.5), "effect": (0.7, 1.3)}
+    family = reweight_family(data, confidence=ranges, **settings)
+    for (mu, effect), answer in exact.items():
+        found = family.at({"mu": mu, "effect": effect})
+        assert found.value_change == pytest.approx(answer.value - exact[1.0, 1.0].value, abs=0.05)
+        for name in ("mu", "effect"):
+            assert found.kl[name] == pytest.approx(answer.kl[name], abs=0.1)
+            assert abs(found.mean(name) - answer.mean(name)) < 0.1 * answer.sd(name)
+    table = family.path("mu", 3)
+    assert table["confidence"].tolist() == pytest.approx([0.5, np.sqrt(0.75), 1.5])
+    assert np.all(np.diff(table["kl_mu"]) < 0)
+    with pytest.raises(ValueError, match=r"confidence of .mu. is 9\.0, but the family covers"):
+        family.at({"mu": 9.0})
+    with pytest.raises(ValueError, match=r"range of 'mu' is \(0, 1\), but it must be"):
+        reweight_family(data, confidence={"mu": (0, 1)}, **settings)
+    with pytest.raises(ValueError, match=r"For single numbers use soubayes.reweight"):
+        reweight_family(data, confidence={"mu": 0.5}, **settings)

@@ -27,6 +27,7 @@ class Settings:
     polish: int | str
     num_draws: int
     report: Report
+    patience: int = PLATEAU_WINDOWS  # windows without a gain that make a plateau
 
 
 class Descent:
@@ -43,6 +44,7 @@ class Descent:
         self.traced = {b: jnp.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
         self.rate, self.tol = settings.learning_rate, settings.tol
         self.report, self.budget = settings.report, settings.steps
+        self.patience = settings.patience
         # common draws
         self.judges = [random.fold_in(random.key(20), i) for i in range(JUDGE_CHUNKS)]
         self.history: dict[str, list[float]] = {"step": [], "value": [], "learning_rate": []}
@@ -95,7 +97,7 @@ class Descent:
             if np.isfinite(value) and value <= best:
                 best, answer = value, average
             idle = 0 if gained > max(self.tol, 1e-7 * abs(best)) else idle + 1
-            if idle == PLATEAU_WINDOWS:
+            if idle == self.patience:
                 converged = rate <= LAST_RATE * self.rate
                 rate, idle, params = rate * DECAY, 0, answer
             if finite < 0.5 or (converged and not np.isfinite(value)):

@@ -1,6 +1,6 @@
 """One training for all confidences: a guide that takes the confidences as context."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar, NamedTuple
@@ -28,11 +28,12 @@ from soubayes.blackbox.program import (
 from soubayes.blackbox.progress import reporting
 from soubayes.blackbox.stages import FitRequest
 from soubayes.blackbox.variational import FIT_STEPS, descended_from, fitted_once
-from soubayes.confidence import check_mapping
-from soubayes.results import coordinates, printed
+from soubayes.families import FAMILY_POINTS, ConfidenceFamily, Look, check_ranges, grid, middle_of
+from soubayes.results import printed
 from soubayes.sparse.choice.scoring import predictive_weights
 
-FAMILY_POINTS = 9  # of a range, for tables and choices
+BEYOND = 0.1  # of a range, trained on beyond each end: a network is poor at the ends
+PATIENCE = 12  # windows of a plateau: confidences that matter little to the mean of J learn slowly
 
 
 def fit_family(
@@ -113,21 +114,13 @@ def fit_family(
     >>> print(f"{family.at({'mu': 1.0}).mean('mu'):.1f}")  # 2 / (1 + gamma)
     1.0
     """
-    check_mapping(confidence)
-    ranges = {block: _range(block, r) for block, r in confidence.items() if not _is_number(r)}
-    if not ranges:
-        raise ValueError(
-            f"confidence is {dict(confidence)}, but a family needs a range (low, high) for at "
-            "least one block. For single numbers use soubayes.fit."
-        )
-    middle = {block: float(np.sqrt(low * high)) for block, (low, high) in ranges.items()}
+    ranges = check_ranges(confidence, "soubayes.fit")
     with double_precision(), reporting(progress) as report:
         most = FIT_STEPS if steps == "auto" else int(steps)
-        settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report)
+        settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report, PATIENCE)
         sites = abstract_trace(model, args, kwargs)
         grouped = {b: (s,) if isinstance(s, str) else tuple(s) for b, s in (groups or {}).items()}
-        given: dict[str, Any] = {**confidence, **middle}
-        gammas, owner = checked_confidence(given, grouped, sites)
+        gammas, owner = checked_confidence(middle_of(confidence, ranges), grouped, sites)
         check_flat(seed(model, random.key(0)), sites, owner, args, kwargs)
         key = as_key(random_state)
         request = FitRequest(
@@ -143,7 +136,8 @@ def fit_family(
             None,
             tuple(ranges),
         )
-        wide = _with_ranges(model, np.log(list(ranges.values())))
+        logs = np.log(list(ranges.values()))
+        wide = _with_ranges(model, logs + BEYOND * np.diff(logs) * np.array([-1.0, 1.0]))
         traced = abstract_trace(wide, args, kwargs)
         found = fitted_once(
             request, wide, {RANGE: np.inf, **gammas}, traced, {RANGE: RANGE, **owner}
@@ -161,7 +155,7 @@ class ChosenConfidence(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class PosteriorFamily:
+class PosteriorFamily(ConfidenceFamily):
     """The posteriors of a model at all confidences of given ranges.
 
     Parameters
@@ -188,8 +182,6 @@ class PosteriorFamily:
     'at'
     """
 
-    ranges: dict[str, tuple[float, float]]
-    confidence: dict[str, float]
     _found: SoUPosterior
     _model: Callable
     _request: FitRequest
@@ -240,38 +232,6 @@ class PosteriorFamily:
                 )
         return self._without_range(posterior, gammas)
 
-    def path(self, name: str, points: int | Sequence[float] = FAMILY_POINTS) -> pd.DataFrame:
-        """Follow the confidence of one block through its range.
-
-        Parameters
-        ----------
-        name : str
-            The block.
-        points : int or sequence of float, default=9
-            The confidences, or how many, evenly spaced in the logarithm.
-
-        Returns
-        -------
-        table : pandas.DataFrame
-            A row for each confidence: the verdict, value, KL of each block, and mean, sd and
-            central 90 % interval of each quantity.
-        """
-        if name not in self.ranges:
-            raise ValueError(f"no range for {name!r}; the ranges are {list(self.ranges)}.")
-        rows = []
-        for gamma in _grid(self.ranges[name], points):
-            posterior = self.at({name: gamma})
-            row: dict[str, Any] = {"confidence": gamma, "verdict": posterior.verdict}
-            row |= {"value": posterior.value, **{f"kl_{b}": k for b, k in posterior.kl.items()}}
-            for site, values in posterior.draws.items():
-                low, high = (posterior.quantile(site, p) for p in (0.05, 0.95))
-                parts = {"mean": posterior.mean(site), "sd": posterior.sd(site)}
-                for title, numbers in {**parts, "lower": low, "upper": high}.items():
-                    labels = coordinates(f"{title}_{site}", values.shape[1:])
-                    row |= dict(zip(labels, np.ravel(numbers), strict=True))
-            rows.append(row)
-        return pd.DataFrame(rows)
-
     def choose(self, *args: Any, points: int = FAMILY_POINTS, **kwargs: Any) -> ChosenConfidence:
         """Choose the confidences that predict held-out data best.
 
@@ -290,7 +250,7 @@ class PosteriorFamily:
             With the names ``best`` (the confidences), ``posterior`` (there), ``mixture`` (over
             confidences, by how well they predict) and ``table`` (of scores and weights).
         """
-        grids = [_grid(limits, points) for limits in self.ranges.values()]
+        grids = [grid(limits, points) for limits in self.ranges.values()]
         places = [dict(zip(self.ranges, place, strict=True)) for place in product(*grids)]
         posteriors = [self.at(place) for place in places]
         rows = []
@@ -310,21 +270,16 @@ class PosteriorFamily:
         words = ", ".join(f"{b} in [{low:g}, {high:g}]" for b, (low, high) in self.ranges.items())
         return f"PosteriorFamily({words})\n{printed(self.at().summary())}"
 
-    def _inside(self, given: Mapping[str, float]) -> dict[str, float]:
-        gammas = dict(self.confidence)
-        for block, (low, high) in self.ranges.items():
-            gammas[block] = 1.0 if low <= 1.0 <= high else gammas[block]
-        for block, gamma in given.items():
-            if block not in gammas:
-                raise ValueError(f"no block {block!r}; the blocks are {list(gammas)}.")
-            low, high = self.ranges.get(block, (gammas[block],) * 2)
-            if not low * (1 - 1e-9) <= gamma <= high * (1 + 1e-9):
-                raise ValueError(
-                    f"confidence of {block!r} is {gamma}, but the family was trained on "
-                    f"[{low:g}, {high:g}]. Train it on a wider range, or use soubayes.fit."
-                )
-            gammas[block] = float(gamma)
-        return gammas
+    def _look(self, gammas: dict[str, float]) -> Look:
+        found = self.at({block: gammas[block] for block in self.ranges})
+        return Look(found, found.value, found.kl, found.verdict)
+
+    def _weighted(self, posterior: SoUPosterior, name: str) -> tuple[np.ndarray, np.ndarray]:
+        values = posterior.draws[name]
+        return values, np.full(len(values), 1 / len(values))
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {n: x.shape[1:] for n, x in self._found.draws.items() if n != RANGE}
 
     def _without_range(self, posterior: SoUPosterior, gammas: dict[str, float]) -> SoUPosterior:
         """The posterior without the site that holds the confidences."""
@@ -368,23 +323,3 @@ def _with_ranges(model: Callable, logs: np.ndarray) -> Callable:
         return model(*args, **kwargs)
 
     return wide
-
-
-def _is_number(given: Any) -> bool:
-    return np.ndim(given) == 0
-
-
-def _range(block: str, given: Any) -> tuple[float, float]:
-    low, high = (float(x) for x in given) if len(given) == 2 else (0.0, 0.0)
-    if not 0 < low < high < np.inf:
-        raise ValueError(
-            f"range of {block!r} is {tuple(given)}, but it must be (low, high) with 0 < low < high "
-            "and both finite."
-        )
-    return low, high
-
-
-def _grid(limits: tuple[float, float], points: int | Sequence[float]) -> list[float]:
-    if not isinstance(points, int):
-        return [float(x) for x in points]
-    return [float(x) for x in np.geomspace(*limits, points)]

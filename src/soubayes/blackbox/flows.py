@@ -9,7 +9,7 @@ NumPyro's own flows cannot be conditioned on other sites.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,22 +85,38 @@ class Spline(Transform):
         return (self.shape,), (("shape",), {})
 
 
-def initial_flow(key: np.random.Generator, size: int, context: int, chain: bool) -> dict[str, Any]:
-    """Parameters of a flow that is the identity, by the end of their names."""
+def initial_flow(
+    key: np.random.Generator, size: int, context: int, *, chain: bool, bends: bool
+) -> dict[str, Any]:
+    """Parameters of a flow that is the identity, by the end of their names.
+
+    With ``bends`` the splines, too, depend on the context.
+    """
     params: dict[str, Any] = {"spline": np.zeros((size, 3 * SPLINE_BINS - 1))}
     if chain:
         params["carry"] = np.zeros(size)
     if context:
+        outputs = 2 + (chain or bends) + bends * (3 * SPLINE_BINS - 1)
         params["hidden"] = key.normal(size=(FLOW_HIDDEN, context + 1)) / np.sqrt(context + 1)
-        params["out"] = np.zeros(((3 if chain else 2) * size, FLOW_HIDDEN))
+        params["out"] = np.zeros((outputs * size, FLOW_HIDDEN))
     return params
 
 
-def network(hidden: Any, out: Any, context: Any, size: int) -> tuple[Any, Any, Any]:
-    """A shift in sds and a change of log scale for every coordinate; of a chain, of the carry."""
+class Outputs(NamedTuple):
+    """What a network of the earlier blocks changes; the last two may be empty."""
+
+    shift: Any  # in sds of every coordinate
+    log_scale: Any
+    further: Any  # of the carry of a chain, or of the share of the prior that is followed
+    spline: Any
+
+
+def network(hidden: Any, out: Any, context: Any, size: int) -> Outputs:
+    """One hidden layer."""
     inside = jnp.tanh(hidden @ jnp.concatenate([context, jnp.ones(1)]))
-    shift, log_scale, carry = jnp.split(out @ inside, [size, 2 * size])
-    return shift, MOST_LOG_SCALE * jnp.tanh(log_scale / MOST_LOG_SCALE), carry
+    shift, log_scale, further, spline = jnp.split(out @ inside, [size, 2 * size, 3 * size])
+    log_scale = MOST_LOG_SCALE * jnp.tanh(log_scale / MOST_LOG_SCALE)
+    return Outputs(shift, log_scale, further, jnp.reshape(spline, (-1, 3 * SPLINE_BINS - 1)))
 
 
 def carried(tril: Any, carry: Any, step: int) -> Any:

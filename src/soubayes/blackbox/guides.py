@@ -19,7 +19,7 @@ from numpyro.primitives import Messenger
 
 from soubayes.blackbox.blocks import is_scanned
 from soubayes.blackbox.flat import is_flat
-from soubayes.blackbox.flows import Spline, carried, initial_flow, network
+from soubayes.blackbox.flows import Outputs, Spline, carried, initial_flow, network
 
 GUIDE_KINDS = ("meanfield", "blockwise", "conditional", "flow")  # each contains those before it
 MOST_WEIGHTS = 40_000  # between coordinates, for guide="auto": 200 coordinates
@@ -61,6 +61,7 @@ def initial_params(
     *,
     spread: bool,
     framed: bool,
+    bends: bool,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Starting values for the parameters of `make_guide`, and the unit of each.
 
@@ -69,7 +70,8 @@ def initial_params(
     the earlier blocks, and a block with a normal prior follows the location and log scale that the
     earlier blocks give it, by a share of its own: 1 is the prior, as for a large confidence, 0 is
     free; Ambrogioni et al. 2021) or ``"flow"`` (besides, a spline for every coordinate and a
-    network by which location and scale follow the earlier blocks).
+    network by which location and scale follow the earlier blocks; with ``bends`` the splines follow
+    them too).
 
     In a frame (`soubayes.blackbox.frame`) the parameters are those of its coordinates: they start
     at the frame's Gaussian, and all units are 1. Without one the start is the median of ``draws``
@@ -128,7 +130,8 @@ def initial_params(
             if kind == "flow":
                 known = [w for other, w in sizes.items() if f"{name}:given:{other}" in params]
                 context, chain = sum(known), is_scanned(sites[name])
-                for part, value in initial_flow(key, size, context, chain).items():
+                flow = initial_flow(key, size, context, chain=chain, bends=bends)
+                for part, value in flow.items():
                     params[f"{name}:{part}"], units[f"{name}:{part}"] = value, flow_unit
         if not (point or subsampled):  # a point tells the later blocks nothing
             sizes[name] = size
@@ -287,15 +290,15 @@ class Replace(Messenger):
     def _gaussian(self, name: str, loc: Any, msg: Any) -> Any:
         prior, transform, size = msg["fn"], self.transforms[name], jnp.size(loc)
         log_scale = self._rows(self.params[f"{name}:log_scale"], msg)
-        inner, further = loc, None
+        inner, outputs = loc, None
         for other, value in self.drawn.items():
             weights = self.params.get(f"{name}:given:{other}")
             if weights is not None:
                 inner = inner + jnp.reshape(weights @ value, jnp.shape(loc))
         if f"{name}:out" in self.params:
-            shift, more, further = self._network(name, size)
-            inner = inner + jnp.exp(log_scale) * jnp.reshape(shift, jnp.shape(loc))
-            log_scale = log_scale + jnp.reshape(more, jnp.shape(loc))
+            outputs = self._network(name, size)
+            inner = inner + jnp.exp(log_scale) * jnp.reshape(outputs.shift, jnp.shape(loc))
+            log_scale = log_scale + jnp.reshape(outputs.log_scale, jnp.shape(loc))
         root = self.params.get(f"{name}:root")
         centre = self._outward(name, inner, root)
         # log of the conditional sd of every coordinate given those before it
@@ -304,6 +307,8 @@ class Replace(Messenger):
         log_sd, ahead = log_scale + jnp.log(own), jnp.zeros(())
         follow = self.params.get(f"{name}:follow")
         if follow is not None:
+            if outputs is not None and outputs.further.size:
+                follow = follow + jnp.reshape(outputs.further, jnp.shape(loc))
             normal, share = underlying_normal(prior), jax.nn.sigmoid(follow)
             centre = share * normal.loc + (1.0 - share) * centre
             ahead = share * (jnp.log(normal.scale) - log_sd)
@@ -321,7 +326,7 @@ class Replace(Messenger):
         tril = jnp.exp(jnp.ravel(jnp.broadcast_to(ahead, loc.shape)))[:, None] * tril
         carry = self.params.get(f"{name}:carry")
         if carry is not None:
-            carry = carry if further is None else carry + further
+            carry = carry if outputs is None else carry + outputs.further
             tril = carried(tril, carry, size // jnp.shape(loc)[0])
         shaping = [] if jnp.ndim(loc) == 1 else [ReshapeTransform(jnp.shape(loc), (size,))]
         transforms = shaping + ([] if real else [transform])
@@ -329,10 +334,12 @@ class Replace(Messenger):
             base = dist.MultivariateNormal(jnp.ravel(centre), scale_tril=tril)
             return dist.TransformedDistribution(base, transforms) if transforms else base
         base = dist.Normal(0.0, 1.0).expand([size]).to_event(1)
+        if outputs is not None and outputs.spline.size:
+            shape = shape + outputs.spline
         flow = [Spline(shape), LowerCholeskyAffine(jnp.ravel(centre), tril)]
         return dist.TransformedDistribution(base, flow + transforms)
 
-    def _network(self, name: str, size: int) -> tuple[Any, Any, Any]:
+    def _network(self, name: str, size: int) -> Outputs:
         """What the network makes of the earlier blocks, each in units of its own sd."""
         context = []
         for other, value in self.drawn.items():

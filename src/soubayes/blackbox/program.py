@@ -127,6 +127,7 @@ class Program:
                 {**{block: float(gamma) for block, gamma in gammas.items()}, **self.fixed},
                 spread=spread,
                 framed=self.plan.framed,
+                bends=bool(self.plan.ranges),
             )
             point = frozenset(s for s, b in sites.items() if b in self.plan.point)
             prior = frozenset(s for s, b in sites.items() if b in self.plan.prior)
@@ -256,8 +257,12 @@ class Program:
             return terms
         drawn = jnp.exp(terms.values[RANGE])
         gammas = {**gammas, **{block: drawn[i] for i, block in enumerate(self.plan.ranges)}}
-        cost = sum(gamma * terms.kl[block] for block, gamma in gammas.items())
-        return terms._replace(objective=terms.loss + cost)
+        objective = terms.loss + sum(gamma * terms.kl[block] for block, gamma in gammas.items())
+        if RANGE not in inputs.frame:
+            # Trained over the ranges: an error of q_k costs gamma_k KL, so without a weight
+            # small confidences would hardly count. A factor changes no minimum at any of them.
+            objective = objective / jnp.exp(jnp.mean(terms.values[RANGE]))
+        return terms._replace(objective=objective)
 
     def _window(
         self,

@@ -37,7 +37,7 @@ from soubayes.blackbox.program import (
 from soubayes.blackbox.progress import WINDOW, reporting
 from soubayes.blackbox.scale import Scaled, at_scale, in_frame, is_constant
 from soubayes.blackbox.stages import FitRequest, by_stages
-from soubayes.blackbox.verdict import ROUGH, TRUSTED, USELESS
+from soubayes.blackbox.verdict import TRUSTED
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
 #: location it surrounds, and a block is made an explicit point estimate.
@@ -45,7 +45,6 @@ SMALLEST_CONFIDENCE = 1e-18
 FIT_STEPS = 20_000
 UNSHARED = 30.0  # taken off the logit of the share of a prior: the guide follows nothing
 POLISH = 1024  # draws of Newton's method where it runs by itself
-JOINT_GUIDES = ("conditional", "flow")
 MOST_POLISHED = 300  # parameters for that: its Hessian costs as many gradients
 
 
@@ -121,8 +120,8 @@ def fit(
     polish : int or "auto", default="auto"
         Draws of a last phase without noise: Newton's method on that many fixed draws. 0 means none.
         It is for guides of (transformed) normals with up to 2,000 parameters and plates that are
-        not subsampled. ``"auto"`` uses 1,024 draws if Adam has not converged or its fit is not
-        trusted, and the guide has at most 300 parameters; ``polished`` of the result says so.
+        not subsampled. ``"auto"`` uses 1,024 draws if Adam has not converged and the guide has at
+        most 300 parameters; ``polished`` of the result says so.
     restarts : int, default=3
         Number of starts to try; the best one is continued.
     num_draws : int, default=4096
@@ -369,18 +368,13 @@ def _descended(task: FitTask, stage: FitStage, polish: bool = True) -> SoUPoster
     if asked:
         run.check_polish(params)
     params, trouble = run.to_convergence(params, random.fold_in(key, 1))
+    # A fit that Adam has taken to its end gains nothing: docs/development/blackbox.md.
+    pays = trouble and settings.polish == "auto" and polish and size_of(params) <= MOST_POLISHED
+    if not asked and pays and run.may_polish(params):
+        asked = POLISH
     if asked:
         params, trouble = run.polished(params, random.fold_in(key, 3), asked)
-    posterior = _evaluated(task, stage, params, run.history, trouble, polished=bool(asked))
-    # a guide that cannot be exact is not trusted at its best either
-    poor = posterior.guide in JOINT_GUIDES and posterior.verdict in (ROUGH, USELESS)
-    wanting = poor or not posterior.converged
-    pays = wanting and settings.polish == "auto" and polish and size_of(params) <= MOST_POLISHED
-    if not pays or not run.may_polish(params):
-        return posterior
-    params, trouble = run.polished(params, random.fold_in(key, 3), POLISH)
-    again = _evaluated(task, stage, params, run.history, trouble, polished=True)
-    return again if again.value < posterior.value else posterior
+    return _evaluated(task, stage, params, run.history, trouble, polished=bool(asked))
 
 
 def _evaluated(

@@ -9,9 +9,10 @@ import numpy as np
 from soubayes._types import DrawsOf, Number, Seed
 from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
-from soubayes.draws.ratios import ratios
-from soubayes.draws.sensitivity import known_draws, standard_error
+from soubayes.draws.ratios import Ratios, ratios
+from soubayes.draws.sensitivity import block_kl, known_draws, standard_error
 from soubayes.draws.weights import Weights, influence, log_weights, normalised_weights
+from soubayes.families import ConfidenceFamily, Look, check_ranges, middle_of
 from soubayes.results import pareto_smoothed, printed
 from soubayes.threads import SMALL, solver_threads
 from soubayes.weighted import WeightedDraws, interval, weighted_mean
@@ -99,19 +100,81 @@ def reweight(
     """
     check_mapping(confidence)
     found = known_draws(draws, model, args, kwargs, order, groups)
-    gammas = check_confidence(confidence, list(found.names))
+    gammas = _finite(check_confidence(confidence, list(found.names)))
+    with solver_threads(SMALL):
+        return _reweighted(found, ratios(found), gammas)
+
+
+def _finite(gammas: dict[str, float]) -> dict[str, float]:
     outside = {name: gamma for name, gamma in gammas.items() if not 0 < gamma < np.inf}
     if outside:
         raise ValueError(
             f"confidence is {outside}, but weights need finite confidences greater than 0; fit it "
             "with soubayes.fit."
         )
+    return gammas
+
+
+def reweight_family(
+    draws: DrawsOf,
+    model: Callable | None = None,
+    *args: Any,
+    confidence: Mapping[str, float | tuple[float, float]],
+    order: Sequence[str] | Any = None,
+    groups: Mapping[str, Iterable[str]] | None = None,
+    **kwargs: Any,
+) -> "ReweightedFamily":
+    r"""The posteriors at all confidences of given ranges, by weights on draws of Bayes' posterior.
+
+    Parameters
+    ----------
+    draws : MCMC, mapping of str to array, or ArviZ object
+        Draws at confidence 1, as in :func:`sensitivity_from_draws`.
+    model : callable, optional
+        The NumPyro model, for draws without prior and likelihood.
+    *args : object
+        Positional arguments of the model.
+    confidence : mapping of str to float or pair of float
+        For each block a range ``(low, high)`` with 0 < low < high, or one number. A block that is
+        not named has confidence 1.
+    order : sequence of str, PyMC model, or Stan program, optional
+        The blocks of an ArviZ object, outermost first, as in :func:`sensitivity_from_draws`.
+    groups : mapping of str to iterable of str, optional
+        Sites that form one block under a common name.
+    **kwargs : object
+        Keyword arguments of the model.
+
+    Returns
+    -------
+    family : ReweightedFamily
+        The posterior as a function of the confidences, where the weights hold.
+
+    See Also
+    --------
+    reweight : The posterior at one set of confidences.
+    fit_family : The same by a fit, at confidences that draws do not reach.
+
+    Notes
+    -----
+    The weights are those of :func:`reweight`; what is estimated from the draws alone is estimated
+    once.
+
+    Examples
+    --------
+    >>> import numpyro, numpyro.distributions as dist
+    >>> def model(y):
+    ...     mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> mu = np.random.default_rng(0).normal(1.0, np.sqrt(0.5), 4000)
+    >>> family = reweight_family({"mu": mu}, model, 2.0, confidence={"mu": (0.7, 1.4)})
+    >>> bool(abs(family.at({"mu": 0.7}).mean("mu") - 2 / 1.7) < 0.05)
+    True
+    """
+    ranges = check_ranges(confidence, "soubayes.reweight")
+    found = known_draws(draws, model, args, kwargs, order, groups)
+    gammas = _finite(check_confidence(middle_of(confidence, ranges), list(found.names)))
     with solver_threads(SMALL):
-        estimate = ratios(found)
-        best = log_weights(found, gammas, estimate.best)
-        others = [log_weights(found, gammas, r).log_weight for r in estimate.others.values()]
-        others.append(log_weights(found, gammas, estimate.best, simple=True).log_weight)
-    return _checked(found, gammas, best, others)
+        return ReweightedFamily(ranges, gammas, found, ratios(found))
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,6 +195,10 @@ class Reweighted(WeightedDraws):
         Effective number of draws.
     weight_error : float
         Standard deviation of the log weights between estimates.
+    kl : dict of str to float
+        The KL of each block in nats; NaN where the draws do not give it.
+    value_change : float
+        The value V minus its value at confidence 1, which is minus the log evidence.
 
     Notes
     -----
@@ -156,6 +223,8 @@ class Reweighted(WeightedDraws):
     khat: float
     effective: float
     weight_error: float
+    kl: dict[str, float]
+    value_change: float
     _known: Draws
     _parts: Weights
     _simpler: tuple[np.ndarray, ...]  # weights by simpler estimates of r and C
@@ -261,9 +330,80 @@ class Reweighted(WeightedDraws):
         return self.draws[name]
 
 
-def _checked(
-    draws: Draws, gammas: dict[str, float], parts: Weights, others: list[np.ndarray]
-) -> Reweighted:
+@dataclass(frozen=True, repr=False)
+class ReweightedFamily(ConfidenceFamily):
+    """The posteriors at all confidences of given ranges, from draws of Bayes' posterior.
+
+    Parameters
+    ----------
+    ranges : dict of str to tuple of float
+        The range of the confidence of each block that has one.
+    confidence : dict of str to float
+        The confidence of every block in the middle of its range.
+
+    Notes
+    -----
+    :func:`reweight_family` returns it. In ``path`` and on the page of ``to_html`` the value is a
+    difference to its value at confidence 1, and nothing is shown where the weights do not hold.
+
+    Examples
+    --------
+    >>> from soubayes import ReweightedFamily
+    >>> ReweightedFamily.at.__name__
+    'at'
+    """
+
+    _known: Draws
+    _ratios: Ratios
+
+    def at(self, confidence: Mapping[str, float] | None = None) -> Reweighted:
+        """The posterior at one set of confidences.
+
+        Parameters
+        ----------
+        confidence : mapping of str to float, optional
+            Confidences inside the ranges. A block that is not named has confidence 1 if that lies
+            in its range, and the middle of the range otherwise.
+
+        Returns
+        -------
+        posterior : Reweighted
+            The draws with their weights.
+
+        Raises
+        ------
+        ValueError
+            If the weights do not hold there.
+        """
+        with solver_threads(SMALL):
+            return _reweighted(self._known, self._ratios, self._inside(confidence or {}))
+
+    def __repr__(self) -> str:
+        words = ", ".join(f"{b} in [{low:g}, {high:g}]" for b, (low, high) in self.ranges.items())
+        return f"ReweightedFamily({words})"
+
+    def _look(self, gammas: dict[str, float]) -> Look | None:
+        try:
+            found = self.at({block: gammas[block] for block in self.ranges})
+        except Unreached:
+            return None
+        return Look(found, found.value_change, found.kl, "")
+
+    def _weighted(self, posterior: Reweighted, name: str) -> tuple[np.ndarray, np.ndarray]:
+        return posterior._weighted(name)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: values.shape[1:] for name, values in self._known.quantities.items()}
+
+
+class Unreached(ValueError):
+    """Confidences where the weights do not hold."""
+
+
+def _reweighted(draws: Draws, estimate: Ratios, gammas: dict[str, float]) -> Reweighted:
+    parts = log_weights(draws, gammas, estimate.best)
+    others = [log_weights(draws, gammas, r).log_weight for r in estimate.others.values()]
+    others.append(log_weights(draws, gammas, estimate.best, simple=True).log_weight)
     log_weight = parts.log_weight
     khat = pareto_smoothed(log_weight)[1]
     weights = normalised_weights(log_weight)
@@ -279,10 +419,27 @@ def _checked(
     if error > MOST_WEIGHT_ERROR:
         trouble.append(f"the log weights are uncertain by {error:.2f}, above {MOST_WEIGHT_ERROR}")
     if trouble:
-        raise ValueError(
+        raise Unreached(
             f"the draws do not reach the confidences {gammas}: {', and '.join(trouble)}. Fit it "
             "with soubayes.fit."
         )
+    # the ratio of the last block is known up to the log evidence, which its KL at 1 gives
+    last, r = draws.names[-1], estimate.best
+    missing = block_kl(draws, estimate, last)[0] - r[last].mean()
+    kl = {name: float(weights @ (r[name] + parts.moved[name])) for name in draws.names}
+    kl[last] += missing
+    value_change = parts.value_change - (1 - gammas[last]) * missing
     simpler = tuple(normalised_weights(other) for other in others[2:])  # after those of two halves
-    quantities = draws.quantities
-    return Reweighted(gammas, quantities, weights, khat, effective, error, draws, parts, simpler)
+    return Reweighted(
+        gammas,
+        draws.quantities,
+        weights,
+        khat,
+        effective,
+        error,
+        kl,
+        float(value_change),
+        draws,
+        parts,
+        simpler,
+    )

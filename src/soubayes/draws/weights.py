@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp
 
 from soubayes.draws.known import Draws
 from soubayes.draws.ratios import PER_FEATURE, polynomials
@@ -22,6 +23,8 @@ class Weights(NamedTuple):
     log_weight: np.ndarray
     inside: dict[str, np.ndarray]  # I_k, for blocks whose C_k is not constant
     log_c: dict[str, np.ndarray]  # log C_k
+    moved: dict[str, np.ndarray]  # I_k - log C_k, the log ratio of q_k to p_k, for all blocks
+    value_change: float  # of V: -gamma_1 log C_1
 
 
 def log_weights(
@@ -33,21 +36,25 @@ def log_weights(
     insides: dict[str, np.ndarray] = {}
     log_cs: dict[str, np.ndarray] = {}
     names = draws.names
+    moved = {name: np.zeros(len(total)) for name in names}
+    value_change = 0.0
     for k in range(len(names) - 1, -1, -1):
         gamma = gammas[names[k]]
         part = (1 / gamma - 1) * r[names[k]]
         total += part
-        if k == 0:
-            break
         inside = part + after / gamma
+        if k == 0:
+            first = logsumexp(inside) - np.log(len(inside))
+            moved[names[0]], value_change = inside - first, float(-gamma * first)
+            break
         if gamma == gammas[names[k - 1]] == 1 and not np.any(inside):
             after = np.zeros(len(total))
             continue
         log_c = _log_mean_given(draws, names[:k], inside, simple)
         total += (gamma / gammas[names[k - 1]] - 1) * log_c
         after = gamma * log_c
-        insides[names[k]], log_cs[names[k]] = inside, log_c
-    return Weights(total - total.max(), insides, log_cs)
+        insides[names[k]], log_cs[names[k]], moved[names[k]] = inside, log_c, inside - log_c
+    return Weights(total - total.max(), insides, log_cs, moved, value_change)
 
 
 def influence(
