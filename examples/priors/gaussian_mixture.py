@@ -30,7 +30,7 @@ def mixture(x):
 
 
 fits = {
-    gamma: fit(mixture, X, confidence={"share": gamma}, restarts=1, guide="conditional", polish=0)
+    gamma: fit(mixture, X, confidence={"share": gamma}, restarts=1, guide="conditional")
     for gamma in (1.0, 0.01)
 }
 for gamma, posterior in fits.items():

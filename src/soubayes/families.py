@@ -63,7 +63,7 @@ class ConfidenceFamily(ABC):
         if name not in self.ranges:
             raise ValueError(f"no range for {name!r}; the ranges are {list(self.ranges)}.")
         rows = []
-        for gamma in grid(self.ranges[name], points):
+        for gamma in range_points(self.ranges[name], points):
             look = self._look(self._inside({name: gamma}))
             row: dict[str, Any] = {"confidence": gamma}
             if look is not None:
@@ -120,7 +120,7 @@ class ConfidenceFamily(ABC):
         return gammas
 
 
-def grid(limits: tuple[float, float], points: int | Sequence[float]) -> list[float]:
+def range_points(limits: tuple[float, float], points: int | Sequence[float]) -> list[float]:
     """Confidences of a range, evenly spaced in the logarithm, or those that were given."""
     if not isinstance(points, int):
         return [float(x) for x in points]

@@ -28,12 +28,19 @@ from soubayes.blackbox.program import (
 from soubayes.blackbox.progress import reporting
 from soubayes.blackbox.stages import FitRequest
 from soubayes.blackbox.variational import FIT_STEPS, descended_from, fitted_once
-from soubayes.families import FAMILY_POINTS, ConfidenceFamily, Look, check_ranges, grid, middle_of
+from soubayes.families import (
+    FAMILY_POINTS,
+    ConfidenceFamily,
+    Look,
+    check_ranges,
+    middle_of,
+    range_points,
+)
 from soubayes.results import printed
 from soubayes.sparse.choice.scoring import predictive_weights
 
 BEYOND = 0.1  # of a range, trained on beyond each end: a network is poor at the ends
-PATIENCE = 12  # windows of a plateau: confidences that matter little to the mean of J learn slowly
+FAMILY_PATIENCE = 12  # windows of a plateau: some confidences learn slowly
 
 
 def fit_family(
@@ -117,7 +124,7 @@ def fit_family(
     ranges = check_ranges(confidence, "soubayes.fit")
     with double_precision(), reporting(progress) as report:
         most = FIT_STEPS if steps == "auto" else int(steps)
-        settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report, PATIENCE)
+        settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report, FAMILY_PATIENCE)
         sites = abstract_trace(model, args, kwargs)
         grouped = {b: (s,) if isinstance(s, str) else tuple(s) for b, s in (groups or {}).items()}
         gammas, owner = checked_confidence(middle_of(confidence, ranges), grouped, sites)
@@ -250,7 +257,7 @@ class PosteriorFamily(ConfidenceFamily):
             With the names ``best`` (the confidences), ``posterior`` (there), ``mixture`` (over
             confidences, by how well they predict) and ``table`` (of scores and weights).
         """
-        grids = [grid(limits, points) for limits in self.ranges.values()]
+        grids = [range_points(limits, points) for limits in self.ranges.values()]
         places = [dict(zip(self.ranges, place, strict=True)) for place in product(*grids)]
         posteriors = [self.at(place) for place in places]
         rows = []

@@ -10,7 +10,7 @@ from soubayes._types import DrawsOf, Number, Seed
 from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
 from soubayes.draws.ratios import Ratios, ratios
-from soubayes.draws.sensitivity import block_kl, known_draws, standard_error
+from soubayes.draws.sensitivity import kl_of_block, known_draws, standard_error
 from soubayes.draws.weights import Weights, influence, log_weights, normalised_weights
 from soubayes.families import ConfidenceFamily, Look, check_ranges, middle_of
 from soubayes.results import pareto_smoothed, printed
@@ -425,7 +425,7 @@ def _reweighted(draws: Draws, estimate: Ratios, gammas: dict[str, float]) -> Rew
         )
     # the ratio of the last block is known up to the log evidence, which its KL at 1 gives
     last, r = draws.names[-1], estimate.best
-    missing = block_kl(draws, estimate, last)[0] - r[last].mean()
+    missing = kl_of_block(draws, estimate, last)[0] - r[last].mean()
     kl = {name: float(weights @ (r[name] + parts.moved[name])) for name in draws.names}
     kl[last] += missing
     value_change = parts.value_change - (1 - gammas[last]) * missing

@@ -295,7 +295,7 @@ def _blocks(
     }
     notes = []
     for block in draws.names:
-        kl, error = block_kl(draws, estimate, block)
+        kl, error = kl_of_block(draws, estimate, block)
         if block in draws.flat:
             notes.append(f"The prior of {block!r} is flat: its KL is known up to a constant.")
         elif kl < -SURELY * error:  # the posterior's density is normalised, so the prior's is not
@@ -326,7 +326,7 @@ def _blocks(
     return pd.DataFrame(rows), tuple(notes)
 
 
-def block_kl(draws: Draws, estimate: Ratios, block: str) -> tuple[float, float]:
+def kl_of_block(draws: Draws, estimate: Ratios, block: str) -> tuple[float, float]:
     """The mean of r_k with its standard error, or NaN where no density is good enough for it."""
     r = estimate.best[block]
     if block != draws.names[-1]:

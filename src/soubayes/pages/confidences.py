@@ -15,7 +15,7 @@ POINTS = (25, 11, 6, 4)  # of each range, for one to four of them
 STOPS = 80  # of a slider
 MOST_SHOWN = 24  # quantities, unless they are named
 MOST_BYTES = 2_000_000
-CHECKED = 8  # places between the points of the grid where the interpolation is compared
+PLACES_CHECKED = 8  # places between the points of the grid where the interpolation is compared
 Z = np.linspace(-2.8, 2.8, 41)  # normal scores of the quantiles by which a marginal is drawn
 SMOOTH = 0.25  # bandwidth of these quantiles, in normal scores
 
@@ -171,7 +171,7 @@ def _interpolation_error(
     """The largest differences to posteriors at places between the points; None without any."""
     rng = np.random.default_rng(0)
     worst = {"places": 0.0, "mean": 0.0, "sd": 0.0, "kl": 0.0, "value": 0.0}
-    for _ in range(CHECKED):
+    for _ in range(PLACES_CHECKED):
         logs = np.array([rng.uniform(np.log(axis[0]), np.log(axis[-1])) for axis in axes])
         place = dict(zip(family.ranges, np.exp(logs), strict=True))
         direct = _numbers(family, family._look(family._inside(place)), wanted)
