@@ -12,7 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import validate_data
 
-from soubayes._types import FeatureBlocks, FeatureGroups, Folds, Matrix
+from soubayes._docstrings import fill_docstrings
+from soubayes._types import Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, check_level
@@ -24,9 +25,9 @@ from soubayes.sparse.estimators.parameters import (
     check_choosing,
     check_confidences,
     check_shared,
+    estimator,
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
-from soubayes.sparse.scales.base import ScalePrior
 from soubayes.sparse.survival.curves import DRAWS, BaselineDraws
 from soubayes.sparse.survival.fitting import SurvivalCandidates, SurvivalFamily, with_hazard
 from soubayes.sparse.survival.hazard import relative_risk
@@ -42,19 +43,28 @@ Survival = Any  # structured array, DataFrame or tuple
 
 _SEPARATED = 20.0  # log hazard ratio for one standard deviation: not of this world
 
+# parameters of the methods
+_PARAMETERS = """
+X : array-like or sparse matrix of shape (n, p)
+    The rows.
+y : structured array, DataFrame or tuple
+    Their times and events.
+times : array-like, optional
+    The times; by default the distinct times of events (at most 1,000).
+level : float, optional
+    Level of pointwise bands; None: the curves alone.
+strata : array-like of shape (n,), optional
+    The strata of the rows, if the model was fitted with strata.
+"""
 
+
+@estimator
+@fill_docstrings(_PARAMETERS)
 class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     r"""Sparse Bayesian Cox regression of survival times.
 
     Parameters
     ----------
-    confidence_coef : float or "auto", default="auto"
-        Confidence in the prior of the coefficients (paper: :math:`\gamma_\beta`), the threshold of
-        the selection. ``"auto"`` chooses it, as :class:`SoULogisticRegression` does.
-    confidence_local : float or "auto", default="auto"
-        Confidence in the prior of the local scales (:math:`\gamma_\tau`).
-    confidence_global : float, default=1.0
-        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
     confidence_baseline : float, default=1.0
         Confidence in the prior of the baseline hazard (:math:`\gamma_h`), the last block. Bands of
         survival curves widen with its square root.
@@ -72,88 +82,28 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         means the path alone.
     random_state : int or None, default=0
         Seed of the shuffle of the folds and of the draws behind survival curves.
-    prior : {"exponential", "horseshoe"} or ScalePrior, default="exponential"
-        Prior of the squared scales.
-    rate_local : float, default=10.0
-        Rate of the exponential prior of the local scales.
-    rate_global : float, default=10.0
-        Rate of the exponential prior of the global scale.
     feature_blocks : mapping of str to mapping, optional
         Groups of columns with a prior of their own, as in :class:`SoULogisticRegression`. Columns
         with a normal prior, such as clinical ones beside genes, are never dropped.
-    feature_groups : sequence of labels or mapping, optional
-        Columns that are kept or dropped together, such as the dummies of a category: one label for
-        each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
-    inclusion : bool, default=False
-        Also compute the posterior over supports, as in :class:`SoULogisticRegression`.
-    max_iter : int, default=500
-        Largest number of steps for each confidence.
-    tol : float, default=1e-7
-        The solver stops when J falls by less than this in relative terms.
-    n_jobs : int or None, default=None
-        Folds fitted at the same time.
-    verbose : int, default=0
-        1 prints a line for each point of the path.
 
     Attributes
     ----------
     coef_ : ndarray of shape (p,)
         Posterior means of the log hazard ratios, exactly 0 only where no candidate keeps a column.
-    coef_sd_ : ndarray of shape (p,)
-        Posterior standard deviations.
-    selected_ : ndarray of bool of shape (p,)
-        Which columns the sparse point keeps.
-    sparse_ : SoUCoxRegression
-        The sparse point, which keeps only the selected columns; this estimator itself if nothing
-        was chosen by prediction.
-    supports_ : Supports
-        The posterior over supports (``inclusion=True``).
-    candidates_ : pandas.DataFrame
-        Candidates of a choice by prediction, with their held-out scores and weights.
     out_of_fold_ : pandas.DataFrame
         Held-out predictions of the training rows: ``time``, ``event``, ``mean`` (the log risk)
         and ``fold``.
     cv_partial_likelihood_ : float
         Log partial likelihood for each event at the held-out log risks.
-    sparsity_ : object
-        What it costs to keep only the selected columns; its text is a sentence.
-    mixtures_ : list
-        What predictions are made from.
     event_times_ : ndarray
         The distinct times of events.
     strata_ : ndarray
         Labels of the strata.
-    shrinkage_ : ndarray of shape (p,)
-        Shrinkage factors :math:`\kappa_j`; 1 for a dropped column. This, the scales, ``kl_``,
-        ``objective_`` and ``path_`` are those of a sparse point: a mixture of candidates has them
-        in ``sparse_``.
-    local_scale_ : ndarray of shape (p,)
-        Fitted local scales.
-    global_scale_ : float
-        Fitted global scale.
-    effective_parameters_ : float
-        The sum of :math:`1 - \kappa_j`.
-    confidence_coef_ : float
-        Confidence of the point that is reported.
-    covariance_ : ndarray of shape (p, p)
-        Posterior covariance of the coefficients, computed when it is asked for.
     kl_ : dict of str to float
         What it cost each block to leave its prior, in nats; the baseline hazard only if
         ``baseline_mass`` is not 0.
     objective_ : ndarray
         J after every expansion of the loss at the reported confidence.
-    path_ : pandas.DataFrame
-        The path, as in :class:`SoULogisticRegression`.
-    path_coef_ : pandas.DataFrame
-        The coefficients along the path; 0 where one is dropped.
-    path_coef_sd_ : pandas.DataFrame
-        Their posterior standard deviations; NaN where one is dropped.
-    solver_ : str
-        The solver that ran.
-    n_iter_ : int
-        Number of steps.
-    converged_ : bool
-        Whether the solver stopped by ``tol``.
 
     See Also
     --------
@@ -199,48 +149,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     fit_intercept = False
     _stratified = True
 
-    def __init__(
-        self,
-        *,
-        confidence_coef: float | str = "auto",
-        confidence_local: float | str = "auto",
-        confidence_global: float = 1.0,
-        confidence_baseline: float = 1.0,
-        baseline_mass: float = 0.0,
-        ties: str = "efron",
-        choice: str = "prediction",
-        cv: Folds | None = "auto",
-        random_state: int | None = 0,
-        prior: str | ScalePrior = "exponential",
-        rate_local: float = 10.0,
-        rate_global: float = 10.0,
-        feature_blocks: FeatureBlocks | None = None,
-        feature_groups: FeatureGroups | None = None,
-        inclusion: bool = False,
-        max_iter: int = 500,
-        tol: float = 1e-7,
-        n_jobs: int | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.confidence_coef = confidence_coef
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_baseline = confidence_baseline
-        self.baseline_mass = baseline_mass
-        self.ties = ties
-        self.choice = choice
-        self.cv = cv
-        self.random_state = random_state
-        self.prior = prior
-        self.rate_local = rate_local
-        self.rate_global = rate_global
-        self.feature_blocks = feature_blocks
-        self.feature_groups = feature_groups
-        self.inclusion = inclusion
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.verbose = verbose
+    confidence_baseline: float = 1.0
+    baseline_mass: float = 0.0
+    ties: str = "efron"
 
     def fit(
         self,
@@ -254,16 +165,10 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The columns.
         y : structured array, DataFrame or tuple
             Times and events: scikit-survival's structured array, a DataFrame with the columns
             ``event`` and ``time`` (or ``start``, ``stop`` and ``event`` with late entry), or a
             tuple in this order.
-        sample_weight : array-like of shape (n,), optional
-            Weights of the rows.
-        groups : array-like of shape (n,), optional
-            Which rows belong together, such as those of one patient. Folds hold out whole groups.
         strata : array-like of shape (n,), optional
             A label for each row. Every stratum has a baseline hazard of its own.
 
@@ -358,11 +263,6 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     def predict(self, X: Matrix) -> Array:
         """Predict the log risk, relative to a subject with average columns.
 
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-
         Returns
         -------
         log_risk : ndarray of shape (n,)
@@ -378,17 +278,6 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         strata: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Predict survival curves.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        times : array-like, optional
-            The times; by default the distinct times of events (at most 1,000).
-        level : float, optional
-            Level of pointwise bands; None: the curves alone.
-        strata : array-like of shape (n,), optional
-            The strata of the rows, if the model was fitted with strata.
 
         Returns
         -------
@@ -411,17 +300,6 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         strata: ArrayLike | None = None,
     ) -> pd.DataFrame:
         """Predict cumulative hazards.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        times : array-like, optional
-            The times; by default the distinct times of events (at most 1,000).
-        level : float, optional
-            Level of pointwise bands; None: the curves alone.
-        strata : array-like of shape (n,), optional
-            The strata of the rows, if the model was fitted with strata.
 
         Returns
         -------
@@ -481,10 +359,6 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        y : structured array, DataFrame or tuple
-            Their times and events.
         strata : array-like of shape (n,), optional
             The strata of the rows; pairs are compared within a stratum.
 
@@ -498,15 +372,6 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
     def log_score(self, X: Matrix, y: Survival, strata: ArrayLike | None = None) -> float:
         """Log partial likelihood of new rows for each event, at the predicted log risks.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        y : structured array, DataFrame or tuple
-            Their times and events.
-        strata : array-like of shape (n,), optional
-            The strata of the rows.
 
         Returns
         -------
@@ -530,15 +395,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The rows.
-        y : structured array, DataFrame or tuple
-            Their times and events.
         times : array-like, optional
             Between which times the score is averaged; by default 50 between the 10 % and the 90 %
             quantile of the times of y.
-        strata : array-like of shape (n,), optional
-            The strata of the rows.
 
         Returns
         -------
@@ -560,8 +419,6 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
         Parameters
         ----------
-        level : float, default=0.9
-            Level of the intervals.
         exponentiate : bool, default=False
             Hazard ratios in place of their logarithms: ``estimate``, ``median``, ``lower`` and
             ``upper`` are exponentials, and the standard deviation, ``sd_log``, stays that of the
@@ -601,18 +458,10 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         sample_weight: ArrayLike | None = None,
         clock: str = "km",
     ) -> pd.DataFrame:
-        """Test whether the hazards of the selected columns are proportional.
+        """Test whether the hazards of the selected columns are proportional in the training rows.
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, p)
-            The training rows.
-        y : structured array, DataFrame or tuple
-            Their times and events.
-        strata : array-like of shape (n,), optional
-            The strata of the rows.
-        sample_weight : array-like of shape (n,), optional
-            The weights of the rows.
         clock : {"km", "rank", "log", "identity"}, default="km"
             The transform of time that residuals are compared with.
 
