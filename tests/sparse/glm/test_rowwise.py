@@ -14,8 +14,8 @@ from soubayes.sparse.glm import dropped
 from soubayes.sparse.glm.bernoulli import Bernoulli, JaakkolaBernoulli
 from soubayes.sparse.glm.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.glm.newton import solve
-from soubayes.sparse.glm.path import gram_of, ridge_start
-from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
+from soubayes.sparse.glm.path import ridge_start
+from soubayes.sparse.glm.rows import RowProblem, RowsInMemory, gram_of
 from soubayes.sparse.glm.state import RowModel, covariance_root, make_state, prior_value
 from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.priors import Exponential, HalfCauchy
@@ -55,7 +55,7 @@ def sweep(design, y, weight, mean, root):
 
 
 def quarter_gram(X, weight):
-    return gram_of(RowsInMemory(X), weight, weight) / 4.0
+    return gram_of(RowsInMemory(X), weight) / 4.0
 
 
 def start_of(X, y, weight, model, likelihood=None):

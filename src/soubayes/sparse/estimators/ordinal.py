@@ -206,10 +206,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         return np.log(self._probabilities(X, offset))
 
     def _probabilities(self, X: Matrix, offset: ArrayLike | None) -> Array:
-        said = self._predictive(X, offset)
-        parts = zip(said.likelihoods, said.means, said.variances, strict=True)
-        each = np.stack([one.probabilities(m, v) for one, m, v in parts])  # type: ignore[attr-defined]
-        return np.tensordot(said.weights, each, axes=1)
+        return self._predictive(X, offset).average(Ordinal.probabilities)
 
 
 def _categories(y: Any) -> list[Any] | None:

@@ -9,7 +9,7 @@ The dial of row-wise models: its points, and the fit at one of them.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,16 +70,16 @@ def row_evidence(
     few damped steps a call.
     """
     columns = problem.design.by_columns()
+    step: Callable[[Array, Any, Any], Any] = partial(_tall_step, problem, confidence)
+    if columns is not None:
+        step = partial(_wide_step, problem, columns, confidence)
 
     def at(P: Array, last: RowEvidence | None) -> RowEvidence:
         w = np.empty(len(sparse))
         w[sparse], w[~sparse] = 1.0 / P, confidence * plain
         before, state = None if last is None else last.state, None
         for _ in range(4):
-            if columns is None:
-                new = _tall_step(problem, confidence, w, before, state)  # type: ignore[arg-type]
-            else:
-                new = _wide_step(problem, columns, confidence, w, before, state)  # type: ignore
+            new = step(w, before, state)
             if new is None:
                 break
             fall = np.inf if state is None else state.value - new.value
@@ -125,10 +125,7 @@ class WideRows(NamedTuple):
 
     def updated(self, problem: RowProblem) -> RowProblem:
         """With the best q of the nuisance parameters at this q(beta, alpha)."""
-        each = problem.likelihood.statistics(self.eta, self.variance, problem.y)
-        n = len(problem.weight)
-        totals = tuple(float(problem.weight @ np.broadcast_to(part, n)) for part in each)
-        return problem._replace(likelihood=problem.likelihood.updated(totals))
+        return problem.updated_at(self.eta, self.variance)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
@@ -340,6 +337,7 @@ def at_fitted(
 ) -> AtPoint:
     """With the scales fitted, from those ``before`` and from the coefficients of ``last``."""
     prior = Prior(model.scales, model.groups, point.coef)
+    # None where the problem was renewed: the scales are a start, the coefficients are not
     start = before and before._replace(evidence=last)  # type: ignore[arg-type]
     found = minimise(evidence, prior, start=start, tol=DIAL_NATS)
     P = model.groups.each(found.variance)

@@ -268,8 +268,9 @@ class RowCandidates(Candidates):
         """The log density of y, its mean and variance."""
         means, variances = mixture.predict_each(rows)
         y, offset = offset_apart(y)
-        each = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
-        said = Predictive(each, mixture.weights, means + offset, variances)  # type: ignore[arg-type]
+        known = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
+        each = [one for one in known if isinstance(one, RowLikelihood)]  # others follow the path
+        said = Predictive(each, mixture.weights, means + offset, variances)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             density, variance, mean = said.log_density(y), said.variance(), said.mean()
         # a mean that overflows is a wrong prediction, not a missing one: its weight must become 0

@@ -10,6 +10,7 @@ expected loss, its slope and curvature in the means, and its slope in the varian
 """
 
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -18,6 +19,16 @@ from sklearn.utils import check_array
 from soubayes._docstrings import fill_docstrings
 
 Array = np.ndarray
+
+
+@cache
+def normal_rule(count: int) -> tuple[Array, Array]:
+    """Nodes and weights that average over a standard normal variable (Gauss-Hermite)."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
+    return nodes, weights / weights.sum()
+
+
+_NODES, _WEIGHTS = normal_rule(40)
 
 # parameters of the methods
 _PARAMETERS = """

@@ -6,17 +6,10 @@ from typing import Self
 
 import numpy as np
 
-from soubayes.sparse.glm.likelihood import Array
-
-
-def _rule(count: int) -> tuple[Array, Array]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
-    return nodes, weights / weights.sum()
-
+from soubayes.sparse.glm.likelihood import Array, normal_rule
 
 NARROW = 0.2  # standard deviation of t below which 3 nodes are exact to 1e-6
 UPDATE_STEPS = 60  # of q, of which few are needed
-NODES_3, NODES_5, NODES_15 = _rule(3), _rule(5), _rule(15)
 
 
 @dataclass(frozen=True)
@@ -56,7 +49,7 @@ class LogNormal:
         """Values of t and their weights: 3 or 5 of them, or the known one."""
         if self.sd == 0.0:
             return np.array([self.mean]), np.ones(1)
-        nodes, weights = NODES_3 if self.sd < NARROW else NODES_5
+        nodes, weights = normal_rule(3 if self.sd < NARROW else 5)
         return self.mean + self.sd * nodes, weights
 
     def moment(self, power: float) -> float:
@@ -70,7 +63,7 @@ class LogNormal:
         E[loss''] = E[loss (z^2 - 1)]/sd^2, so that no slopes of the loss are needed. A step that
         does not lower the objective is halved.
         """
-        nodes, weights = NODES_15
+        nodes, weights = normal_rule(15)
         pull = confidence / self.prior_sd**2
 
         def at(q: Self) -> tuple[float, Array]:

@@ -1,13 +1,13 @@
 """Counts that vary more than Poisson counts: negative binomial with mean exp(eta)."""
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import betainc, gammaln, logsumexp, xlogy
 
-from soubayes.sparse.glm.likelihood import Array, RowTerms
+from soubayes.sparse.glm.likelihood import Array, RowTerms, normal_rule
 from soubayes.sparse.glm.lognormal import LogNormal
 from soubayes.sparse.glm.poisson import Counts
 
@@ -115,18 +115,12 @@ class NegativeBinomial(Counts):
 def _softplus(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
     """E[log(1 + exp(u))] for u ~ N(mean, variance), and its first two derivatives in the mean."""
     most = float(np.max(variance, initial=0.0))
-    nodes, weights = _rule(next(count for bound, count in NODE_COUNTS if most <= bound))
+    nodes, weights = normal_rule(next(count for bound, count in NODE_COUNTS if most <= bound))
     u = mean[..., None] + np.sqrt(variance)[..., None] * nodes
     odds = np.exp(np.minimum(u, 700.0))
     rest = 1.0 / (1.0 + odds)
     share = odds * rest
     return np.log1p(odds) @ weights, share @ weights, (share * rest) @ weights
-
-
-@cache
-def _rule(count: int) -> tuple[Array, Array]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(count)
-    return nodes, weights / weights.sum()
 
 
 def _own(y: Array, log_a: Array, weights: Array) -> Array:

@@ -8,13 +8,11 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, logit
 
 from soubayes.sparse.glm.bernoulli import Bernoulli, mean_probability
-from soubayes.sparse.glm.likelihood import Array, RowLikelihood, RowTerms
+from soubayes.sparse.glm.likelihood import Array, RowLikelihood, RowTerms, normal_rule
 
 GAP_SD = 2.0  # of the prior of a log gap: gaps of 0.02 to 50 in log odds
-FIRST_VARIANCE = 10.0  # of the prior of the first cut
 STEPS = 8  # of an update of q(theta): the next update goes on from there
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(15)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
+NODES, WEIGHTS = normal_rule(15)
 LEAST = 1e-12  # of a class's probability, where the moments of two cuts disagree
 
 

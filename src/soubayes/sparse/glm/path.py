@@ -24,7 +24,7 @@ from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
 from soubayes.sparse.glm.newton import solve
 from soubayes.sparse.glm.products import fit_held_by_products, screened_start
-from soubayes.sparse.glm.rows import RowDesign, RowProblem, weighted_gram
+from soubayes.sparse.glm.rows import RowDesign, RowProblem, gram_of
 from soubayes.sparse.glm.state import RowFit, RowModel, RowState, copies_out, make_state
 from soubayes.sparse.glm.wide import predictors, solve_wide
 
@@ -171,7 +171,7 @@ def share_rows(likelihood: Likelihood, design: RowDesign, weight: Array, solver:
     wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
     rowwise = isinstance(likelihood, RowLikelihood) and solver == "newton"
     products = rowwise and design.by_products() is not None
-    gram = None if wide or products else gram_of(design, weight, weight)
+    gram = None if wide or products else gram_of(design, weight)
     return SharedRows(likelihood, design, weight, gram, float(weight.sum()), products)
 
 
@@ -311,9 +311,7 @@ def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
         )
     X = problem.design.by_columns()
     assert X is not None
-    each = problem.likelihood.statistics(*predictors(X, model, fit), problem.y)
-    totals = tuple(float(problem.weight @ np.broadcast_to(part, len(X.root))) for part in each)
-    return problem._replace(likelihood=problem.likelihood.updated(totals))
+    return problem.updated_at(*predictors(X, model, fit))
 
 
 @np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
@@ -433,15 +431,6 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
     found = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
     mean = solve_triangular(factor, found.x, lower=True, trans=1)
     return make_state(model, active, mean, gram, precision, rest)
-
-
-def gram_of(design: RowDesign, y: Array, weight: Array) -> Array:
-    """X' diag(weight) X over all columns."""
-    return design.total(_gram_block, y, weight)[0]
-
-
-def _gram_block(Z: Array, y: Array, weight: Array) -> tuple[Array]:
-    return (weighted_gram(Z, weight),)
 
 
 def first_in_rows(design: RowDesign, gram: Array, y: Any, weight: Any) -> Array:

@@ -1,10 +1,7 @@
-"""What a mixture of fits says about new y: mean, variance, density and quantiles.
-
-Every component has a likelihood with its own nuisance parameters, and normal predictors.
-"""
+"""What a mixture of fits says about new y: mean, variance, density and quantiles."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
@@ -20,33 +17,39 @@ DOUBLINGS = 200  # of a bracket's width before it is given up
 class Predictive(NamedTuple):
     """Mixture of components, (components, rows) means and variances of their predictors."""
 
-    likelihoods: Sequence[RowLikelihood]
+    likelihoods: Sequence[RowLikelihood]  # one for each component, with its nuisance parameters
     weights: Array
     means: Array
     variances: Array
     widen: float = 1.0  # of the variance: recalibration, not part of the density
 
+    def each(self, of: Callable[[Any, Array, Array], Array]) -> Array:
+        """``of(likelihood, means, variances)`` of every component, (components, rows, ...)."""
+        parts = zip(self.likelihoods, self.means, self.variances, strict=True)
+        return np.stack([of(likelihood, m, v) for likelihood, m, v in parts])
+
+    def average(self, of: Callable[[Any, Array, Array], Array]) -> Array:
+        """The same, averaged over the components."""
+        return np.tensordot(self.weights, self.each(of), axes=1)
+
     def mean(self) -> Array:
         """E[y] of every row."""
-        return self.weights @ self._means()
+        return self.average(lambda one, m, v: one.predict(m, v))
 
     def variance(self) -> Array:
         """Var[y]: within plus between components."""
-        parts = zip(self.likelihoods, self.means, self.variances, strict=True)
-        inside = np.stack([one.predict_variance(m, v) for one, m, v in parts])
-        means = self._means()
+        inside = self.each(lambda one, m, v: one.predict_variance(m, v))
+        means = self.each(lambda one, m, v: one.predict(m, v))
         return self.widen * (self.weights @ (inside + (means - self.weights @ means) ** 2))
 
     def log_density(self, y: Array) -> Array:
         """log p(y) of every row."""
-        parts = zip(self.likelihoods, self.means, self.variances, strict=True)
-        each = np.stack([one.log_density(m, v, y) for one, m, v in parts])
+        each = self.each(lambda one, m, v: one.log_density(m, v, y))
         return logsumexp(each, b=self.weights[:, None], axis=0)
 
     def cdf(self, y: Array) -> Array:
         """P(Y <= y) of every row."""
-        parts = zip(self.likelihoods, self.means, self.variances, strict=True)
-        return self.weights @ np.stack([one.predict_cdf(y, m, v) for one, m, v in parts])
+        return self.average(lambda one, m, v: one.predict_cdf(y, m, v))
 
     def quantile(self, level: float) -> Array:
         """The least y with P(Y <= y) >= ``level``: a whole number where y is one."""
@@ -78,7 +81,3 @@ class Predictive(NamedTuple):
                 break
             width = np.where(more, 2.0 * width, width)
         return centre + width
-
-    def _means(self) -> Array:
-        parts = zip(self.likelihoods, self.means, self.variances, strict=True)
-        return np.stack([one.predict(m, v) for one, m, v in parts])

@@ -15,7 +15,7 @@ from soubayes.sparse.dial import DialPoint, at_point
 from soubayes.sparse.glm.dial import NUISANCE_ROUNDS, RowFitAt
 from soubayes.sparse.glm.dropped import own_precision
 from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms, weighted_terms
-from soubayes.sparse.glm.rows import RowProblem, weighted_gram
+from soubayes.sparse.glm.rows import RowProblem, gram_of
 from soubayes.sparse.glm.state import (
     RowModel,
     RowState,
@@ -72,7 +72,8 @@ def fit_held_by_products(problem: RowProblem, model: RowModel, point: DialPoint)
     for turn in range(NUISANCE_ROUNDS if nuisance else 1):
         found = penalised(problem, X, w)
         if nuisance and turn < NUISANCE_ROUNDS - 1:
-            problem = _updated(problem, X.times(found.mean))
+            eta = X.times(found.mean)
+            problem = problem.updated_at(eta, np.zeros(len(eta)))
     s = X.norms(np.maximum(found.terms.information, 0.0))
     none = np.zeros(0, int)
     posterior = Posterior(found.mean, 1.0 / (s + w), none, np.zeros((0, 0)))
@@ -97,22 +98,11 @@ def screened_start(problem: RowProblem, model: RowModel, precision: Array, room:
     precision[j] = own_precision(model, local, top, j, s[j], 0.0 * s[j])
     rest[j] = dropped_terms(model, j, s[j], 0.0 * s[j], precision[j])
     active = np.flatnonzero(stay)
-    H = problem.take(active).design.total(_gram, information, information)[0]
+    H = gram_of(problem.design.take(active), information)
     return make_state(model, active, found.mean[active], H, precision, rest)
-
-
-def _gram(Z: Array, _: Array, weight: Array) -> tuple[Array]:
-    return (weighted_gram(Z, weight),)
 
 
 def _columns(problem: RowProblem) -> StandardColumns:
     X = problem.design.by_products()
     assert X is not None
     return X
-
-
-def _updated(problem: RowProblem, eta: Array) -> RowProblem:
-    """With the best q of the nuisance parameters at known predictors."""
-    each = problem.likelihood.statistics(eta, np.zeros(len(eta)), problem.y)
-    totals = tuple(float(problem.weight @ np.broadcast_to(part, len(eta))) for part in each)
-    return problem._replace(likelihood=problem.likelihood.updated(totals))

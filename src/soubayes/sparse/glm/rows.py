@@ -319,6 +319,12 @@ class RowProblem(NamedTuple):
         work = partial(_statistics_block, likelihood=self.likelihood, q=q)
         return self._replace(likelihood=self.likelihood.updated(tuple(self.total(work))))
 
+    def updated_at(self, eta: Array, variance: Array) -> "RowProblem":
+        """The same from the predictors of all rows, where these are in memory."""
+        each = self.likelihood.statistics(eta, variance, self.y)
+        totals = tuple(float(self.weight @ np.broadcast_to(part, len(eta))) for part in each)
+        return self._replace(likelihood=self.likelihood.updated(totals))
+
     def plug_in(self, mean: Array) -> tuple[float, Array]:
         """The loss at known coefficients, and its gradient."""
         if isinstance(self.likelihood, CoupledLikelihood):
@@ -350,6 +356,15 @@ def weighted_gram(Z: Array, weight: Array) -> Array:
         return ((Z * weight.astype(Z.dtype)[:, None]).T @ Z).astype(float, copy=False)
     scaled = Z * np.sqrt(weight).astype(Z.dtype)[:, None]
     return (scaled.T @ scaled).astype(float, copy=False)
+
+
+def gram_of(design: RowDesign, weight: Array) -> Array:
+    """X' diag(weight) X over all columns."""
+    return design.total(_gram_block, weight, weight)[0]
+
+
+def _gram_block(Z: Array, _: Array, weight: Array) -> tuple[Array]:
+    return (weighted_gram(Z, weight),)
 
 
 def _read_block(
