@@ -57,7 +57,7 @@ _OURS = {
     "KaplanMeier": "soubayes.sparse.survival.measures",
     "TableEncoder": "soubayes.data.tabular",
     "Component": "soubayes.sparse.posterior",
-    "Mixture": "soubayes.sparse.choice.mixture",
+    "Mixture": "soubayes.sparse.posterior",
     "Posterior": "soubayes.sparse.posterior",
     "LowRankPosterior": "soubayes.sparse.posterior",
     "ProductClasses": "soubayes.sparse.multinomial.posterior",

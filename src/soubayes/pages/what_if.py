@@ -18,7 +18,6 @@ import pandas as pd
 from sklearn.utils.validation import validate_data
 
 from soubayes.pages import number
-from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.estimators.cox import SoUCoxRegression
 from soubayes.sparse.estimators.linear import SoULinearRegression
@@ -30,6 +29,7 @@ from soubayes.sparse.glm.ordinal import Ordinal
 from soubayes.sparse.glm.poisson import Poisson
 from soubayes.sparse.multinomial.posterior import JointClasses, ProductClasses
 from soubayes.sparse.multinomial.softmax import class_basis, normal_nodes
+from soubayes.sparse.posterior import Mixture, centred
 
 Array = np.ndarray
 

@@ -1,4 +1,4 @@
-"""Columns that come and go together: feature_groups everywhere, and grouped supports."""
+"""Columns that come and go together: feature_groups everywhere (blocks), and grouped supports."""
 
 import numpy as np
 import pandas as pd
@@ -6,12 +6,12 @@ import pytest
 from scipy import stats
 
 from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
+from soubayes.sparse.blocks import parse_groups
 from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.inclusion.field import Field, GramQuadratic
 from soubayes.sparse.inclusion.grouped import look_at_groups
 from soubayes.sparse.inclusion.priors import Slab
 from soubayes.sparse.least_squares.criterion import search_degrees
-from soubayes.sparse.model import parse_groups
 from soubayes.sparse.scales.balance import Groups, stationary_precision
 from soubayes.sparse.scales.priors import Exponential
 

@@ -1,6 +1,6 @@
 """What every estimator of a response has: offsets, predictions, scores, files.
 
-Covers response and counts.
+Covers response.
 """
 
 import numpy as np
@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import soubayes
 from soubayes import SoUPoissonRegression, load_model, save_model
+from soubayes.sparse.glm.poisson import Poisson
 
 
 def counts(n=200, p=8, seed=0):
@@ -20,6 +21,15 @@ def counts(n=200, p=8, seed=0):
     X = rng.normal(size=(n, p)) * (rng.random((n, p)) < 0.7)
     exposure = rng.uniform(0.5, 3.0, n)
     return X, rng.poisson(exposure * np.exp(1.0 + 0.6 * X[:, 0] - 0.4 * X[:, 3])), exposure
+
+
+class Waiting(soubayes.RowLikelihood):
+    def derivatives(self, eta, y):
+        ratio = y * np.exp(-eta)
+        return eta + ratio, 1.0 - ratio, ratio
+
+    def predict(self, mean, variance):
+        return np.exp(mean + variance / 2.0)
 
 
 FIXED = {"confidence_coef": 4.0, "confidence_local": 1e-3, "tol": 1e-11}
@@ -128,15 +138,19 @@ def test_offsets_of_blocks_are_a_column_of_y():
         SoUPoissonRegression().fit([(X, y)], exposure=exposure)
 
 
+def test_exposures_need_a_logarithmic_link():
+    X, y, exposure = counts()
+    own = soubayes.SoUGeneralizedRegression(Poisson(), **FIXED).fit(X, y, exposure=exposure)
+    named = SoUPoissonRegression(**FIXED).fit(X, y, exposure=exposure)
+    np.testing.assert_allclose(own.coef_, named.coef_, atol=1e-9)
+    gamma = soubayes.SoUGammaRegression(**FIXED).fit(X, y + 0.5, exposure=exposure)
+    offset = soubayes.SoUGammaRegression(**FIXED).fit(X, y + 0.5, offset=np.log(exposure))
+    np.testing.assert_array_equal(gamma.coef_, offset.coef_)
+    with pytest.raises(ValueError, match="mean of Waiting is not known to be proportional"):
+        soubayes.SoUGeneralizedRegression(Waiting()).fit(X, y + 0.5, exposure=exposure)
+
+
 def test_a_likelihood_without_a_distribution_says_what_it_lacks():
-    class Waiting(soubayes.RowLikelihood):
-        def derivatives(self, eta, y):
-            ratio = y * np.exp(-eta)
-            return eta + ratio, 1.0 - ratio, ratio
-
-        def predict(self, mean, variance):
-            return np.exp(mean + variance / 2.0)
-
     X, y, _ = counts()
     model = soubayes.SoUGeneralizedRegression(Waiting(), **FIXED).fit(X, y + 0.5)
     with pytest.raises(TypeError, match="does not define noise"):

@@ -7,12 +7,11 @@ import pytest
 
 from many_rows import set_large
 from soubayes import SoULinearRegression
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import Fits
 from soubayes.sparse.choice.scoring import HeldOut, score_moments
 from soubayes.sparse.designs.moments import folded_moments
 from soubayes.sparse.least_squares.fold_moments import FoldMoments, mean_variance, residual_products
-from soubayes.sparse.posterior import Component, Posterior
+from soubayes.sparse.posterior import Component, Mixture, Posterior
 
 rng = np.random.default_rng(0)
 X, Y = rng.normal(size=(43, 3)) + 5.0, rng.normal(size=(43, 1)) + 2.0

@@ -14,7 +14,6 @@ from soubayes import (
     save_model,
     solve_exact,
 )
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.scoring import HeldOut, score_numbers, score_student
 from soubayes.sparse.least_squares.student import (
     DEGREES_NODES,
@@ -25,7 +24,7 @@ from soubayes.sparse.least_squares.student import (
     log_constant,
     read_rows,
 )
-from soubayes.sparse.posterior import Component, Posterior
+from soubayes.sparse.posterior import Component, Mixture, Posterior
 
 RNG = np.random.default_rng(0)
 N, P = 120, 12

@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.choice.scoring import CLASSES_POWER, predictive_weights
-from soubayes.sparse.posterior import Component
+from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray
 

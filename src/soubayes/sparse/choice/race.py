@@ -16,11 +16,10 @@ import pandas as pd
 from joblib import Parallel, delayed
 
 from soubayes.sparse.choice.folds import Splits
-from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring, first_column
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.dial import DialPoint
-from soubayes.sparse.posterior import Component
+from soubayes.sparse.posterior import Component, Mixture, centred
 
 Array = np.ndarray
 

@@ -16,14 +16,13 @@ from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
 from soubayes._warnings import warn
 from soubayes.results import LEVEL, check_level, to_inference_data
-from soubayes.sparse.choice.mixture import Mixture, centred
+from soubayes.sparse.blocks import GroupLabels, parse_groups
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.parameters import SparseParameters
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
-from soubayes.sparse.model import GroupLabels, parse_groups
-from soubayes.sparse.posterior import SparsePoint
+from soubayes.sparse.posterior import Mixture, SparsePoint, centred
 
 Array = np.ndarray
 

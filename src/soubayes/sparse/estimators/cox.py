@@ -18,7 +18,6 @@ from soubayes._warnings import warn
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, check_level
 from soubayes.sparse.choice.folds import check_groups
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection
 from soubayes.sparse.estimators.parameters import (
@@ -28,6 +27,7 @@ from soubayes.sparse.estimators.parameters import (
     estimator,
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
+from soubayes.sparse.posterior import Mixture
 from soubayes.sparse.survival.curves import DRAWS, BaselineDraws
 from soubayes.sparse.survival.fitting import SurvivalCandidates, SurvivalFamily, with_hazard
 from soubayes.sparse.survival.hazard import relative_risk

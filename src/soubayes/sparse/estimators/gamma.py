@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseRegression
 from soubayes.sparse.glm.gamma import Gamma
+from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
 

@@ -23,6 +23,7 @@ from soubayes.data.streams import (
     row_weights,
     walked_again,
 )
+from soubayes.sparse.blocks import parse_blocks, parse_groups
 from soubayes.sparse.choice.folds import (
     FEWEST_ROWS,
     LARGE,
@@ -36,7 +37,6 @@ from soubayes.sparse.choice.folds import (
     refuse_groups,
     square_folds,
 )
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Choice, InMemory, choose
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS
 from soubayes.sparse.designs.moments import (
@@ -90,8 +90,7 @@ from soubayes.sparse.least_squares.student import (
     StudentNoise,
     StudentPrior,
 )
-from soubayes.sparse.model import parse_blocks, parse_groups
-from soubayes.sparse.posterior import SparsePoint
+from soubayes.sparse.posterior import Mixture, SparsePoint
 from soubayes.threads import solver_threads
 
 Array = np.ndarray

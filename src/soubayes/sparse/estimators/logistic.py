@@ -24,7 +24,6 @@ from soubayes.data.streams import (
     walked_again,
 )
 from soubayes.sparse.choice.folds import LARGE, check_groups, enough_rows, refuse_groups
-from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection, set_columns
@@ -47,6 +46,7 @@ from soubayes.sparse.glm.likelihood import RowLikelihood
 from soubayes.sparse.glm.rows import StreamedTarget
 from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
 from soubayes.sparse.multinomial.mixture import ClassMixture, fit_class_point
+from soubayes.sparse.posterior import Mixture, centred
 
 Array = np.ndarray
 

@@ -11,10 +11,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from soubayes._types import Label, Matrix
 from soubayes.confidence import shown
 from soubayes.data.streams import RowSource, block_by_block, row_weights
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.glm.ordinal import Cuts, Ordinal
+from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
 

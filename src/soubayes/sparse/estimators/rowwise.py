@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes.confidence import shown
 from soubayes.data.streams import RowBlock, RowSource, check_weights, row_weights
+from soubayes.sparse.blocks import parse_blocks, parse_groups
 from soubayes.sparse.choice.folds import LARGE, enough_rows, folds_of, say_path
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import Choice, InMemory, choose
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.estimators.base import SparseEstimator
@@ -22,8 +22,8 @@ from soubayes.sparse.estimators.parameters import (
     shared_settings,
 )
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings, choose_ends
-from soubayes.sparse.model import parse_blocks, parse_groups
 from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
+from soubayes.sparse.posterior import Mixture
 from soubayes.threads import solver_threads
 
 Array = np.ndarray

@@ -14,9 +14,9 @@ from joblib import Parallel, delayed
 from scipy.sparse import issparse
 
 from soubayes.data.streams import RowBlock, RowSource
+from soubayes.sparse.blocks import sources, tau_groups
 from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
 from soubayes.sparse.choice.folds import LARGE, SPARSE_BYTES
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Choice, Fits
 from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, HeldOut
 from soubayes.sparse.designs.moments import Gathered
@@ -44,8 +44,8 @@ from soubayes.sparse.glm.shifted import offset_apart, plain
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.model import FitSettings, sources, tau_groups
-from soubayes.sparse.posterior import Component, SparsePoint
+from soubayes.sparse.model import FitSettings
+from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.threads import solver_threads
 
 Array = np.ndarray

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.designs.columns import StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.glm.likelihood import RowLikelihood
@@ -12,7 +13,6 @@ from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.grouped import GroupProduct, fit_groups
 from soubayes.sparse.inclusion.product import Product, fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.model import GroupLabels
 
 Array = np.ndarray
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from soubayes.sparse import ordered
-from soubayes.sparse.choice.mixture import Mixture
+from soubayes.sparse.blocks import GroupLabels, sources, tau_groups
 from soubayes.sparse.choice.race import (
     PATH,
     PATH_AVERAGE,
@@ -43,10 +43,11 @@ from soubayes.sparse.least_squares.student import (
     TailRows,
     settle_tails,
 )
-from soubayes.sparse.model import FitSettings, GroupLabels, sources, tau_groups
+from soubayes.sparse.model import FitSettings
 from soubayes.sparse.posterior import (
     Component,
     LowRankPosterior,
+    Mixture,
     PathPoints,
     Posterior,
     SparsePoint,

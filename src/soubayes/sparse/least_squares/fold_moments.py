@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import ChoiceTask, Fits, Predictions
 from soubayes.sparse.choice.scoring import HeldOut
 from soubayes.sparse.designs.linalg import cholesky
@@ -18,7 +17,7 @@ from soubayes.sparse.designs.moments import FoldedMoments, Moments
 from soubayes.sparse.least_squares.fitting import LinearCandidates
 from soubayes.sparse.least_squares.intake import moments_intake
 from soubayes.sparse.least_squares.student import StudentNoise
-from soubayes.sparse.posterior import Component
+from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray
 

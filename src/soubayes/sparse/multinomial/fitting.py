@@ -13,7 +13,6 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp
 
 from soubayes.sparse.choice.folds import DENSE_BYTES
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Fits
 from soubayes.sparse.choice.scoring import HeldOut, class_scoring
 from soubayes.sparse.designs.standardise import (
@@ -42,7 +41,7 @@ from soubayes.sparse.multinomial.dial import ClassFitAt, fit_classes_at
 from soubayes.sparse.multinomial.posterior import JointClasses
 from soubayes.sparse.multinomial.rows import ClassDesign, ClassProblem
 from soubayes.sparse.multinomial.softmax import Softmax, class_basis
-from soubayes.sparse.posterior import Component, PathPoints, SparsePoint, chosen_row
+from soubayes.sparse.posterior import Component, Mixture, PathPoints, SparsePoint, chosen_row
 from soubayes.sparse.scales.balance import Groups
 
 Array = np.ndarray

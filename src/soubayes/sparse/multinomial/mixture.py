@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.glm.path import Limits
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -22,7 +21,7 @@ from soubayes.sparse.multinomial.fitting import (
 )
 from soubayes.sparse.multinomial.softmax import Softmax, class_basis
 from soubayes.sparse.multinomial.supports import class_supports
-from soubayes.sparse.posterior import SparsePoint
+from soubayes.sparse.posterior import Mixture, SparsePoint
 from soubayes.threads import solver_threads
 
 Array = np.ndarray

@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.glm.supports import settle
 from soubayes.sparse.inclusion.field import Quadratic
 from soubayes.sparse.inclusion.grouped import GroupProduct
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.model import GroupLabels
 from soubayes.sparse.multinomial.fitting import ClassFamily, ClassIntake, ClassSolved
 from soubayes.sparse.multinomial.softmax import class_basis
 from soubayes.threads import solver_threads

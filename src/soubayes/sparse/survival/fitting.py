@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from soubayes.sparse.choice.mixture import Mixture
 from soubayes.sparse.choice.race import PATH, Candidate, Fits
 from soubayes.sparse.choice.scoring import HeldOut
 from soubayes.sparse.designs.columns import StandardColumns
@@ -24,7 +23,7 @@ from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowIntake, Row
 from soubayes.sparse.glm.supports import settle
 from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.posterior import Component, SparsePoint
+from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soubayes.sparse.choice.mixture import Mixture, centred
 from soubayes.sparse.choice.race import PATH, Candidate, _Race
 from soubayes.sparse.choice.scoring import (
     NUMBERS,
@@ -20,7 +19,7 @@ from soubayes.sparse.choice.scoring import (
     score_numbers,
 )
 from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, RIDGE
-from soubayes.sparse.posterior import Component, LowRankPosterior, Posterior
+from soubayes.sparse.posterior import Component, LowRankPosterior, Mixture, Posterior, centred
 
 
 def normal(mean, covariance):
