@@ -20,7 +20,7 @@ from soubayes.sparse.scales.priors import make_prior
 Made = TypeVar("Made")
 
 # parameters of methods
-TABLE = """
+METHOD_PARAMETERS = """
 X : array-like or sparse matrix of shape (n, p), or Dask collection
     The rows.
 y : array-like of shape (n,)
@@ -39,7 +39,7 @@ exposure : array-like of shape (n,), optional
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def estimator(cls: type[Made]) -> type[Made]:
     """Make ``__init__`` from the annotations, as a dataclass does, and complete the docstrings."""
-    return fill_docstrings(TABLE)(dataclass(kw_only=True, eq=False, repr=False)(cls))
+    return fill_docstrings(METHOD_PARAMETERS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
 
 
 @estimator

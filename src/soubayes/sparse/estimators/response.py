@@ -32,7 +32,11 @@ from soubayes.sparse.estimators.base import (
     quantile_levels,
     set_columns,
 )
-from soubayes.sparse.estimators.parameters import TABLE, InterceptParameters, intercept_prior
+from soubayes.sparse.estimators.parameters import (
+    METHOD_PARAMETERS,
+    InterceptParameters,
+    intercept_prior,
+)
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, constant_weights
 from soubayes.sparse.glm.likelihood import CoupledLikelihood, Likelihood, RowLikelihood
@@ -52,7 +56,7 @@ from soubayes.sparse.posterior import SparsePoint
 Array = np.ndarray
 
 
-@fill_docstrings(TABLE)
+@fill_docstrings(METHOD_PARAMETERS)
 class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     """One response; a subclass has ``_likelihood`` and predicts with ``_predictive``.
 
@@ -201,7 +205,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         return ["y"]
 
 
-@fill_docstrings(TABLE)
+@fill_docstrings(METHOD_PARAMETERS)
 class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator):
     """A response that is a number."""
 
