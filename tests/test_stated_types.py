@@ -457,6 +457,7 @@ def results():
         "confidence_for_kl": lambda: soubayes.confidence_for_kl(model, {"mu": 0.1}),
         "plot_event_tree": lambda: soubayes.plot_event_tree(tree, act),
         "plot_prior_vs_confidence": soubayes.plot_prior_vs_confidence,
+        "plot_coefficients": lambda: soubayes.plot_coefficients(linear),
         "plot_path": lambda: soubayes.plot_path(linear),
         "plot_shrinkage": lambda: soubayes.plot_shrinkage(linear),
         "plot_hazards": lambda: soubayes.plot_hazards(made("SoUCoxRegression")[0], X, TIMES, 0),

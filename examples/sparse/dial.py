@@ -29,5 +29,5 @@ for ax, (title, coef) in zip(axes, signals.items(), strict=True):
 plt.show()
 
 # %%
-# Every mark is a candidate, from sparse (left) to dense (right). Its height is the score on
+# Every mark is a candidate, from sparse (top) to dense (bottom). Its place is the score on
 # held-out rows, its size the weight in the mixture that predicts.

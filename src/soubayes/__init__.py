@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from soubayes.networks.structure import Conv as Conv
     from soubayes.networks.structure import Pool as Pool
     from soubayes.networks.structure import Residual as Residual
+    from soubayes.plots.estimators import plot_coefficients as plot_coefficients
     from soubayes.plots.estimators import plot_confidences as plot_confidences
     from soubayes.plots.estimators import plot_credible_sets as plot_credible_sets
     from soubayes.plots.estimators import plot_hazards as plot_hazards
@@ -141,6 +142,7 @@ _PUBLIC = {
     "sparse.estimators.poisson": ["SoUPoissonRegression"],
     "model_files": ["load_model", "save_model"],
     "plots.estimators": [
+        "plot_coefficients",
         "plot_confidences",
         "plot_credible_sets",
         "plot_hazards",

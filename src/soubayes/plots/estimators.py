@@ -8,10 +8,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Label, Matrix
+from soubayes.results import LEVEL
 from soubayes.sparse.inclusion.supports import SET_LEVEL
 
+MOST_NAMED = 40  # columns on an axis
 
-def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) -> Axes:
+
+def plot_path(
+    estimator: Estimator, *, standardised: bool = True, target: int = 0, ax: Axes | None = None
+) -> Axes:
     r"""Draw the coefficients along the confidence path.
 
     Parameters
@@ -19,6 +24,9 @@ def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) 
     estimator : fitted estimator
         One with a path: :class:`SoULinearRegression`, :class:`SoULogisticRegression`,
         :class:`SoUGeneralizedRegression` or :class:`SoUNormalMeans`.
+    standardised : bool, default=True
+        Whether coefficients are those of columns with standard deviation 1 (and, in linear
+        regression, of a target with standard deviation 1), so that they can be compared.
     target : int, default=0
         Which target, or which class against the rest.
     ax : matplotlib.axes.Axes, optional
@@ -32,8 +40,7 @@ def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) 
 
     Notes
     -----
-    Coefficients are standardised, in units of sd(y) / sd(x), where the estimator knows these. The
-    path raises :math:`\gamma_\beta` of section 4.2 of [1]_ from 1; a column leaves where its
+    The path raises :math:`\gamma_\beta` of section 4.2 of [1]_ from 1; a column leaves where its
     :math:`z_j^2` falls below it.
 
     References
@@ -51,10 +58,9 @@ def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) 
     """
     table, selected, gamma = _of_target(estimator, target)
     ax = _axes(ax)
-    units = getattr(estimator, "_coef_units", None)
     frames = estimator.sparse_.path_coef_
     coef = (frames if estimator._single else frames[target]).to_numpy()
-    coef = coef if units is None else coef / units[target]
+    coef = coef / estimator._coef_units[target] if standardised else coef
     for j in np.flatnonzero(~selected & (coef != 0).any(axis=0)):
         ax.plot(table["gamma"], coef[:, j], color="0.75", lw=0.8, zorder=1)
     at = int(np.argmax(table["chosen"]))
@@ -79,10 +85,77 @@ def plot_path(estimator: Estimator, *, target: int = 0, ax: Axes | None = None) 
     )
     ax.set_xscale("log")
     ax.set_xlabel("confidence in the coefficients, $\\gamma_\\beta$")
-    ax.set_ylabel("coefficient" if units is None else "standardised coefficient")
+    ax.set_ylabel("standardised coefficient" if standardised else "coefficient")
     ticks = [t for t in (1, 1.5, 2, 3, 5, 8, 12, 20, 30) if t <= table["gamma"].max() * 1.01]
     ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
     ax.minorticks_off()
+    return ax
+
+
+def plot_coefficients(
+    estimator: Estimator,
+    *,
+    level: float = LEVEL,
+    standardised: bool = True,
+    most: int = 30,
+    target: int = 0,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw medians and intervals of the coefficients: a forest plot.
+
+    Parameters
+    ----------
+    estimator : fitted estimator
+        A sparse one, such as :class:`SoULinearRegression`, or its ``sparse_``.
+    level : float, default=0.9
+        Level of the intervals.
+    standardised : bool, default=True
+        Whether coefficients are those of columns with standard deviation 1 (and, in linear
+        regression, of a target with standard deviation 1), so that they can be compared.
+    most : int, default=30
+        How many columns are drawn: those with the largest standardised medians.
+    target : int, default=0
+        Which target, or which class against the rest.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; a new figure by default.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+        The numbers of ``estimator.summary(level)``, the largest at the top. Columns that the sparse
+        point does not keep are grey.
+
+    See Also
+    --------
+    plot_path : Coefficients along the path.
+
+    Examples
+    --------
+    >>> from soubayes import SoULinearRegression
+    >>> from soubayes.datasets import experiment1
+    >>> data = experiment1(55, 50, 10)
+    >>> model = SoULinearRegression().fit(data.X, data.y)
+    >>> plot_coefficients(model, most=12).get_xlabel()
+    'standardised coefficient, mixture'
+    """
+    table = estimator.summary(level)
+    shown = f"coefficient, {table.columns.name.split(',')[0]}"
+    if not estimator._single:
+        table = table.loc[estimator._target_names()[target]]
+    units = estimator._coef_units[target]
+    order = np.argsort(-np.abs(table["median"] / units), kind="stable")[:most]
+    part, scale = table.iloc[order], units[order] if standardised else np.ones(len(order))
+    ax = _axes(ax, (6.4, 1.2 + 0.27 * len(part)))
+    place = np.arange(len(part))
+    lower, median, upper = (part[key].to_numpy() / scale for key in ("lower", "median", "upper"))
+    ax.axvline(0.0, color="0.7", lw=1, zorder=1)
+    kept = part["selected"].to_numpy()
+    for mask, colour in ((kept, "C0"), (~kept, "0.6")):
+        ax.hlines(place[mask], lower[mask], upper[mask], color=colour, lw=2, zorder=2)
+        ax.plot(median[mask], place[mask], "o", color=colour, ms=5, zorder=3)
+    ax.set_yticks(place, [_short(str(name)) for name in part.index], parse_math=False)
+    ax.set_ylim(len(part) - 0.5, -0.5)
+    ax.set_xlabel(f"standardised {shown}" if standardised else shown)
     return ax
 
 
@@ -101,8 +174,8 @@ def plot_confidences(estimator: Estimator, *, target: int = 0, ax: Axes | None =
     Returns
     -------
     ax : matplotlib.axes.Axes
-        Scores against the effective number of columns. The size of a mark is the weight of its
-        candidate in the mixture.
+        A row for each candidate, the sparsest at the top: its held-out log score behind the best,
+        with a standard error. The area of a mark is the weight of the candidate in the mixture.
 
     Notes
     -----
@@ -121,7 +194,7 @@ def plot_confidences(estimator: Estimator, *, target: int = 0, ax: Axes | None =
     >>> from soubayes.datasets import experiment1
     >>> data = experiment1(55, 50, 10)
     >>> plot_confidences(SoULinearRegression().fit(data.X, data.y)).get_xlabel()
-    'effective number of columns (sparse to dense)'
+    'held-out log score, behind the best'
     """
     check_is_fitted(estimator)
     tables = getattr(estimator, "candidates_", None)
@@ -131,31 +204,19 @@ def plot_confidences(estimator: Estimator, *, target: int = 0, ax: Axes | None =
             "chosen by prediction; fit with choice='prediction' and a cv."
         )
     table = tables[target] if isinstance(tables, list) else tables
-    ax = _axes(ax)
-    table = table[np.isfinite(table["effective_columns"])]
+    table = table[np.isfinite(table["effective_columns"])].sort_values("effective_columns")
+    ax = _axes(ax, (6.4, 1.2 + 0.45 * len(table)))
+    place = np.arange(len(table))
     behind = table["score"] - table["score"].max()
-    size = table["effective_columns"]
-    columns = (size, behind, table["weight"], table["candidate"])
-    ax.errorbar(size, behind, table["score_se"], fmt="none", ecolor="0.8", zorder=1)
-    for i, (x, y, w, label) in enumerate(zip(*columns, strict=True)):
-        ax.scatter(x, y, 20.0 + 300.0 * w, color=f"C{i}", zorder=2, label=f"{label}: {w:.2f}")
-    legend = ax.legend(
-        title="candidate: weight",
-        fontsize=8,
-        title_fontsize=8,
-        frameon=False,
-        loc="center left",
-        bbox_to_anchor=(1.0, 0.5),
-    )
-    for handle in legend.legend_handles:
-        handle.set_sizes([30.0])  # type: ignore[union-attr]
-    ax.set_xscale("symlog", linthresh=1.0)
-    ticks = [t for t in (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if t <= 1.5 * size.max()]
-    ax.set_xticks(ticks, [f"{t:g}" for t in ticks])
-    ax.set_xlim(right=1.6 * size.max())  # room for the largest mark
-    ax.minorticks_off()
-    ax.set_xlabel("effective number of columns (sparse to dense)")
-    ax.set_ylabel("held-out log score, behind the best")
+    ax.errorbar(behind, place, xerr=table["score_se"], fmt="none", ecolor="0.75", zorder=1)
+    ax.scatter(behind, place, 20.0 + 300.0 * table["weight"], zorder=2)
+    names = [
+        f"{row['candidate']}\n{row['effective_columns']:.3g} columns, weight {row['weight']:.2f}"
+        for _, row in table.iterrows()
+    ]
+    ax.set_yticks(place, names, fontsize=8)
+    ax.set_ylim(len(table) - 0.5, -0.5)
+    ax.set_xlabel("held-out log score, behind the best")
     return ax
 
 
@@ -178,7 +239,8 @@ def plot_credible_sets(
     Returns
     -------
     ax : matplotlib.axes.Axes
-        Inclusion probabilities against the numbers of the columns.
+        Inclusion probabilities of the columns in their order. Up to 40 columns are named on the
+        axis, beyond that the first column of every set.
 
     Notes
     -----
@@ -226,6 +288,9 @@ def plot_credible_sets(
         )
         for text in legend.get_texts():
             text.set_parse_math(False)  # names of columns: a $ in them is a $
+    named = range(len(inside)) if len(inside) <= MOST_NAMED else [one.columns[0] for one in sets]
+    labels = [_short(str(names[j])) for j in named]
+    ax.set_xticks(list(named), labels, rotation=90, fontsize=8, parse_math=False)
     ax.set_ylim(-0.03, 1.05)
     ax.set_xlabel("column" if sets else f"column (no {level:.0%} credible set)")
     ax.set_ylabel("inclusion probability")
@@ -382,7 +447,7 @@ def _short(name: str, most: int = 24) -> str:
     return name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
 
 
-def _axes(ax: Any) -> Any:
+def _axes(ax: Any, size: tuple[float, float] | None = None) -> Any:
     if ax is not None:
         return ax
-    return require("matplotlib.pyplot", "plotting").subplots(layout="constrained")[1]
+    return require("matplotlib.pyplot", "plotting").subplots(figsize=size, layout="constrained")[1]

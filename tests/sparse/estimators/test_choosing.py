@@ -57,7 +57,7 @@ def test_the_mixture_predicts_and_is_described(linear):
     rows = np.mean((held["y"] - held["mean"]) ** 2) ** 0.5
     assert 0.5 < rows < 0.5 * np.std(TARGET)
     assert "columns; alone they predict held-out rows" in str(linear.sparsity_)
-    assert plot_confidences(linear).get_ylabel().startswith("held-out")
+    assert plot_confidences(linear).get_xlabel().startswith("held-out")
 
 
 def test_dense_data_get_a_dense_answer_that_predicts_better():

@@ -37,8 +37,8 @@ def test_every_family_has_every_report(kind, tmp_path):
     assert "coef" in model.to_arviz(20, random_state=0).posterior
     model.to_html(tmp_path / "page.html")
     assert "explorer" in (tmp_path / "page.html").read_text(encoding="utf8")
-    for plot in (soubayes.plot_path, soubayes.plot_confidences, soubayes.plot_shrinkage):
-        plot(model)
+    for name in ("coefficients", "path", "confidences", "credible_sets", "shrinkage"):
+        getattr(soubayes, f"plot_{name}")(model)
         plt.close("all")
     soubayes.save_model(model, tmp_path / "model")
     np.testing.assert_array_equal(
