@@ -68,7 +68,6 @@ sdist: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[bench]"
-	-$(BIN)/python -m pip install -q sparsevb  # compiles; where it does not, the page says so
 	$(BIN)/python benchmarks/scaling.py --rows 1000000
 	$(BIN)/python benchmarks/wide.py --columns 20000
 	$(BIN)/python benchmarks/suite.py  # writes docs/development/benchmarks.md

@@ -1,12 +1,12 @@
 """Everything beside everyone: writes docs/development/benchmarks.md.
 
-    python benchmarks/suite.py                      # what `make bench` runs: under an hour
+    python benchmarks/suite.py                      # what `make bench` runs: some minutes
     python benchmarks/suite.py --page               # only the page, from the rows there are
-    python benchmarks/suite.py --methods ours LassoCV --threads 1
+    python benchmarks/suite.py --methods default LassoCV
 
-A row is one method on one design with one or two threads, in a process of its own: medians over
-data sets of new seeds. Rows are kept in --out as they finish and not computed again. A method that
-does not install, fails, or takes longer than the budget is a row that says so.
+A row is one method on one design, in a process of its own with one thread: medians over data sets
+of new seeds. Rows are kept in --out as they finish and not computed again. A method that does not
+install, fails, or takes longer than the budget is a row that says so.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from soubayes.datasets import Regression, correlated_design, experiment1, wide_d
 SEEDS = range(2000, 2005)
 BUDGET = 120.0  # seconds of a method on all data sets of a design
 LEVEL = 0.9
-FEW = {"horseshoe, NUTS, 500 draws": 3}  # data sets for a method that takes long
+OURS = "default"
 PAGE = HERE.parent / "docs" / "development" / "benchmarks.md"
 
 
@@ -65,21 +65,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--methods", nargs="+")
     parser.add_argument("--designs", nargs="+", default=list(DESIGNS))
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--budget", type=float, default=BUDGET)
     parser.add_argument("--page", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "suite.jsonl")
     given = parser.parse_args()
     saved = Saved(given.out)
-    for threads in given.threads if not given.page else []:
-        for design in given.designs:
-            for method in METHODS[DESIGNS[design][0]]:
-                key = {"design": design, "method": method, "threads": threads}
-                if (given.methods and method not in given.methods) or saved.find(**key):
-                    continue
-                arguments = {"design": design, "method": method}
-                row = saved.add(key | fresh("suite:run", given.budget, threads, **arguments))
-                print(row, flush=True)
+    for design in given.designs if not given.page else []:
+        for method in METHODS[DESIGNS[design][0]]:
+            key = {"design": design, "method": method}
+            if (given.methods and method not in given.methods) or saved.find(**key):
+                continue
+            print(saved.add(key | fresh("suite:run", given.budget, 1, **key)), flush=True)
     PAGE.write_text(page(saved.rows))
 
 
@@ -90,7 +86,7 @@ def run(design: str, method: str) -> dict[str, Any]:
     work = METHODS[kind][method]
     work(small(kind))  # imports and compilation; small, so that memory still has to rise
     rows = []
-    for seed in SEEDS[: FEW.get(method)]:
+    for seed in SEEDS:
         data = make(seed)
         test = new_rows(kind, make(seed + 10**6).X, data.coef, seed)
         row: dict[str, Any] = {}
@@ -145,15 +141,23 @@ def linear_fit(model: Any, data: Regression) -> Found:
 def ours(data: Regression) -> Found:
     from soubayes import SoULinearRegression
 
-    model = SoULinearRegression(choice="path").fit(data.X, data.y)
-    table = model.summary(LEVEL)
-    return Found(model.coef_, table["lower"].values, table["upper"].values, model.predict)
+    return own_fit(SoULinearRegression(), data)
 
 
-def ours_chosen(data: Regression) -> Found:
+def ours_path(data: Regression) -> Found:
     from soubayes import SoULinearRegression
 
-    return Found(None, predict=SoULinearRegression().fit(data.X, data.y).predict)
+    return own_fit(SoULinearRegression(choice="path"), data)
+
+
+def own_fit(model: Any, data: Regression) -> Found:
+    """Coefficients and support are those that the estimator reports."""
+    model.fit(data.X, data.y)
+    table, kept = model.summary(LEVEL), np.ravel(model.selected_)
+    predict = model.predict
+    if hasattr(model, "predict_proba"):
+        predict = lambda X: model.predict_proba(X)[:, 1]  # noqa: E731
+    return Found(np.ravel(model.coef_), table["lower"].values, table["upper"].values, predict, kept)
 
 
 def lasso(data: Regression) -> Found:
@@ -255,61 +259,6 @@ def gibbs(data: Regression) -> Found:
     return from_draws(draws, level - draws @ centre)
 
 
-def nuts(data: Regression) -> Found:
-    return _nuts(data, logistic=False)
-
-
-def nuts_logistic(data: Regression) -> Found:
-    return _nuts(data, logistic=True)
-
-
-def _nuts(data: Regression, logistic: bool) -> Found:
-    """The horseshoe of NumPyro, one chain of 500 + 500 draws."""
-    import jax
-    import numpyro
-    import numpyro.distributions as dist
-    from numpyro.infer import MCMC, NUTS
-    from scipy.special import expit
-
-    def model(X: Any, y: Any) -> None:
-        p = X.shape[1]
-        tau = numpyro.sample("tau", dist.HalfCauchy(np.ones(p)).to_event(1))
-        nu = numpyro.sample("nu", dist.HalfCauchy(1.0))
-        z = numpyro.sample("z", dist.Normal(np.zeros(p), 1.0).to_event(1))
-        intercept = numpyro.sample("intercept", dist.Normal(0.0, 10.0))
-        if logistic:
-            coef = numpyro.deterministic("coef", z * tau * nu)
-            numpyro.sample("y", dist.Bernoulli(logits=intercept + X @ coef), obs=y)
-        else:
-            sigma = numpyro.sample("sigma", dist.HalfCauchy(1.0))
-            coef = numpyro.deterministic("coef", z * tau * nu * sigma)
-            numpyro.sample("y", dist.Normal(intercept + X @ coef, sigma), obs=y)
-
-    sampler = MCMC(NUTS(model), num_warmup=500, num_samples=500, progress_bar=False)
-    sampler.run(jax.random.PRNGKey(0), data.X, data.y)
-    draws = {name: np.asarray(part) for name, part in sampler.get_samples().items()}
-    return from_draws(draws["coef"], draws["intercept"], expit if logistic else lambda eta: eta)
-
-
-def sparsevb_linear(data: Regression) -> Found:
-    from sparsevb import svb_fit_linear
-
-    return _spike_and_slab(svb_fit_linear(data.X, data.y, intercept=True), lambda eta: eta)
-
-
-def sparsevb_logit(data: Regression) -> Found:
-    from scipy.special import expit
-    from sparsevb import svb_fit_logit
-
-    return _spike_and_slab(svb_fit_logit(data.X, data.y, intercept=True), expit)
-
-
-def _spike_and_slab(fit: Any, link: Callable) -> Found:
-    coef = np.ravel(fit["mu"]) * np.ravel(fit["gamma"])
-    level = float(np.ravel(fit.get("intercept", 0.0))[0])
-    return Found(coef, predict=lambda X: link(X @ coef + level), kept=np.ravel(fit["gamma"]) > 0.5)
-
-
 def classifier(model: Any, data: Regression) -> Found:
     model.fit(data.X, data.y)
     best = getattr(model, "best_estimator_", model)
@@ -319,15 +268,13 @@ def classifier(model: Any, data: Regression) -> Found:
 def ours_logistic(data: Regression) -> Found:
     from soubayes import SoULogisticRegression
 
-    model = SoULogisticRegression(choice="path", confidence_coef="auto")
-    found, table = classifier(model, data), model.summary(LEVEL)
-    return found._replace(low=table["lower"].values, high=table["upper"].values)
+    return own_fit(SoULogisticRegression(), data)
 
 
-def ours_logistic_1(data: Regression) -> Found:
+def ours_logistic_path(data: Regression) -> Found:
     from soubayes import SoULogisticRegression
 
-    return classifier(SoULogisticRegression(confidence_coef=1.0), data)
+    return own_fit(SoULogisticRegression(choice="path"), data)
 
 
 def logistic_none(data: Regression) -> Found:
@@ -359,8 +306,8 @@ def fastrvm_classification(data: Regression) -> Found:
 
 METHODS: dict[str, dict[str, Callable[[Regression], Found]]] = {
     "linear": {
-        "ours": ours,
-        "ours, chosen by prediction": ours_chosen,
+        OURS: ours,
+        '`choice="path"`': ours_path,
         "LassoCV": lasso,
         "ElasticNetCV": elastic_net,
         "ARDRegression": ard,
@@ -370,18 +317,14 @@ METHODS: dict[str, dict[str, Callable[[Regression], Found]]] = {
         "skglm MCP, CV": skglm_mcp,
         "fastrvm": fastrvm_regression,
         "horseshoe, Gibbs, 1,000 draws": gibbs,
-        "horseshoe, NUTS, 500 draws": nuts,
-        "sparsevb": sparsevb_linear,
     },
     "logistic": {
-        "ours": ours_logistic,
-        "ours, confidence 1": ours_logistic_1,
+        OURS: ours_logistic,
+        '`choice="path"`': ours_logistic_path,
         "LogisticRegression, none": logistic_none,
         "LogisticRegression, L1, CV": logistic_l1,
         "abess": abess_logistic,
         "fastrvm": fastrvm_classification,
-        "horseshoe, NUTS, 500 draws": nuts_logistic,
-        "sparsevb": sparsevb_logit,
     },
 }
 
@@ -391,22 +334,19 @@ def page(rows: list[dict[str, Any]]) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench` (`benchmarks/suite.py`). Every method on every design is a",
-        f"process of its own; numbers are medians over {len(SEEDS)} data sets (seeds from",
-        f"{SEEDS[0]}), after one fit on a small data set that takes imports and compilation.",
-        "Seconds are CPU seconds of one thread; the ratio is a method's over ours (above 1: we are",
-        "faster), for one thread and, by wall clock, two. Error is the RMSE of new observations",
-        "with unit noise (logistic: log loss); F1 that of the support; coverage that of 90 %",
-        "intervals of the true signals, dropped ones counted as missed; MB how far the memory of",
-        "the process rose above the loaded data, libraries apart, at most. Draws of the horseshoe",
-        "keep a column whose 90 % interval excludes 0; NUTS runs on three data sets, one chain of",
-        "500 + 500 draws in float32, too short to be trusted to have converged, and its time and",
-        "memory include compilation for the size of the data. Wall clocks, and so the ratios with",
-        "two threads, mean little on a machine as busy as `load` says.",
+        "Written by `make bench` (`benchmarks/suite.py`, `scaling.py`, `wide.py`). Every method on",
+        "every design is a process of its own with one thread. Numbers are medians over",
+        f"{len(SEEDS)} data sets (seeds from {SEEDS[0]}), after one fit on a small data set that",
+        'takes imports and compilation. `default` and `choice="path"` are `SoULinearRegression`',
+        "and `SoULogisticRegression`.",
+        "",
+        "- Error: RMSE of new observations with unit noise (logistic: log loss).",
+        "- F1: of the support. The horseshoe keeps columns whose 90 % interval excludes 0.",
+        "- Coverage: of 90 % intervals of the true signals; an interval of [0, 0] misses.",
+        "- CPU s, ratio: CPU seconds, and those of the method divided by those of `default`.",
+        "- MB: how far the memory of the process rose above the loaded data.",
+        "",
         "abess searches all sizes of support, for p > n those up to n/(log log n log p).",
-        "sparsevb has no wheel; built from source it links against the system's LAPACK, BLAS and",
-        "libgfortran (Debian: liblapack-dev, libblas-dev, gfortran), and its rows say so where",
-        "they are missing.",
         "",
         *[f"- {name}: {value}" for name, value in about().items()],
     ]
@@ -414,10 +354,10 @@ def page(rows: list[dict[str, Any]]) -> str:
         lines += ["", f"## {design}", ""]
         error = "RMSE" if kind == "linear" else "log loss"
         lines += [
-            f"| method | {error} | F1 | kept | coverage | CPU s | ratio | ratio, 2 threads | MB |",
-            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+            f"| method | {error} | F1 | kept | coverage | CPU s | ratio | MB |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- |",
         ]
-        here = {(row["method"], row["threads"]): row for row in rows if row["design"] == design}
+        here = {row["method"]: row for row in rows if row["design"] == design}
         lines += [line(here, method) for method in METHODS[kind]]
         lines += ["", losses(here, METHODS[kind], error)]
     for title, module in (("Rows", scaling), ("Columns, 500 rows", wide)):
@@ -426,13 +366,12 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def line(here: dict[tuple[str, int], dict[str, Any]], method: str) -> str:
-    row, two = here.get((method, 1)), here.get((method, 2), {})
+def line(here: dict[str, dict[str, Any]], method: str) -> str:
+    row, base = here.get(method), here.get(OURS, {})
     if row is None or row["status"] != "ok":
         said = "not run" if row is None else row["status"].replace("|", "/")
         said = said.replace("over", "did not finish in", 1) if said.startswith("over") else said
-        return f"| {method} | {said} | | | | | | | |"
-    base, base_two = here.get(("ours", 1), {}), here.get(("ours", 2), {})
+        return f"| {method} | {said} | | | | | | |"
     cells = [
         number(row, "error", 3),
         number(row, "f1", 2),
@@ -440,7 +379,6 @@ def line(here: dict[tuple[str, int], dict[str, Any]], method: str) -> str:
         number(row, "coverage", 2),
         number(row, "cpu", 3),
         f"{row['cpu'] / base['cpu']:.2f}" if "cpu" in base else "",
-        f"{two['wall'] / base_two['wall']:.2f}" if "wall" in two and "wall" in base_two else "",
         number(row, "peak_mb", 1),
     ]
     return f"| {method} | " + " | ".join(cells) + " |"
@@ -450,31 +388,27 @@ def number(row: dict[str, Any], name: str, digits: int) -> str:
     return f"{row[name]:.{digits}f}" if name in row else ""
 
 
-def losses(here: dict[tuple[str, int], dict[str, Any]], methods: Any, error: str) -> str:
-    """Where we lose, in one sentence a measure."""
-    base = here.get(("ours", 1), {})
+def losses(here: dict[str, dict[str, Any]], methods: Any, error: str) -> str:
+    """Where the default loses, in one sentence for each measure."""
+    base = here.get(OURS, {})
     if base.get("status") != "ok":
-        return "Ours was not measured here."
+        return "The default was not measured here."
     parts = []
     for name, title, sign in (("error", error, 1), ("f1", "F1", -1), ("cpu", "time", 1)):
         better = [
             method
             for method in methods
-            if not method.startswith("ours")
-            and sign * here.get((method, 1), {}).get(name, sign * np.inf) < sign * base[name]
+            if sign * here.get(method, {}).get(name, sign * np.inf) < sign * base[name]
         ]
         parts.append(f"{title}: {', '.join(better) if better else 'none'}")
-    return "Better than ours in " + "; in ".join(parts) + "."
+    return "Better than the default in " + "; in ".join(parts) + "."
 
 
 def about() -> dict[str, str]:
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HERE
     ).stdout.strip()
-    packages = versions(
-        "soubayes", "numpy", "scipy", "scikit-learn", "abess", "skglm", "numpyro", "jax",
-        "fastrvm", "sparsevb",
-    )  # fmt: skip
+    packages = versions("soubayes", "numpy", "scipy", "scikit-learn", "abess", "skglm", "fastrvm")
     return {
         "date": datetime.date.today().isoformat(),
         "commit": commit or "unknown",

@@ -101,7 +101,9 @@ def test_groups_are_routed():
 def test_what_cannot_be_held_out_is_said(estimator):
     y = Y if estimator is SoULinearRegression else LABELS
     for groups, message in (
-        (np.zeros(60), "1 of groups"),
+        (np.zeros(60), "only one of the groups"),
+        (np.where(GROUPS[0] == GROUPS, np.nan, 1.0), "missing in"),
+        ([None, *GROUPS[1:]], "missing in 1 rows"),
         (GROUPS[:-1], "inconsistent numbers"),
         (np.zeros((60, 2)), "1d array"),
     ):
@@ -123,7 +125,7 @@ WRONG = [
     (True, "cv is True"),
     (-3, "cv is -3"),
     (2.5, "cv is 2.5"),
-    (61, "cv is 61, but there are 60 of rows"),
+    (61, "cv is 61, but the number of rows is 60"),
     ([(everything, [])], "fold 0 of cv has no test rows"),
     ([(everything[5:], everything[:5]), ([], everything)], "fold 1 of cv has no training rows"),
     ([(everything, everything[:5])], "both in training and test"),

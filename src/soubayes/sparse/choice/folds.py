@@ -138,6 +138,9 @@ def check_groups(groups: ArrayLike | None, X: Any) -> Array | None:
         return None
     labels = column_or_1d(groups)
     check_consistent_length(X, labels)
+    missing = sum(label is None or label != label for label in labels.tolist())
+    if missing:
+        raise ValueError(f"groups is missing in {missing} rows: give every row a label.")
     return labels
 
 
@@ -166,10 +169,15 @@ def make_folds(
     if isinstance(cv, Integral):
         what = "rows" if groups is None else "groups"
         most = n if groups is None else len(np.unique(groups))
-        if most < 2 or (int(cv) > most and not at_most):
+        if most < 2:
             raise ValueError(
-                f"cv is {cv}, but there {'is' if most == 1 else 'are'} {most} of {what} to hold "
-                f"out: cv must be at most the number of {what}, and at least 2."
+                f"there is only one of the {what}, so none is left to fit when it is held out: "
+                f"give at least two {what}, or cv=None."
+            )
+        if int(cv) > most and not at_most:
+            raise ValueError(
+                f"cv is {cv}, but the number of {what} is {most}, and no fold may be empty: cv "
+                f"must be between 2 and {most}."
             )
         kinds: Any = {
             (False, False): KFold,
