@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from docstring_rules import faults  # noqa: E402
+from inventories import TYPES, write_inventories  # noqa: E402
 from paper_pages import write_pages  # noqa: E402
 
 project = "soubayes"
@@ -29,10 +30,14 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "executed_pages",
+    "gallery_panels",
 ]
 exclude_patterns = ["_build", "results", "**/GALLERY_HEADER.rst"]
 templates_path = ["_templates"]
@@ -43,7 +48,17 @@ myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 mathjax_path = "mathjax/tex-chtml.js"  # copied by copy_mathjax
 
-# reference: types stand in the docstrings, so that signatures stay short
+# other libraries: the inventories are files of ours, because a build needs no network
+intersphinx_mapping = write_inventories(HERE / "_build" / "inventories")
+numpydoc_xref_param_type = True
+numpydoc_xref_aliases = TYPES
+numpydoc_xref_ignore = "all"
+
+# what the button beside a block copies: code without prompts, and no output
+copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"
+copybutton_exclude = ".linenos, .gp, .go"
+
+# reference: types stand in the docstrings, and signatures stay short
 autodoc_typehints = "none"
 autodoc_default_options = {"members": True, "inherited-members": True}
 autosummary_generate = True
@@ -70,16 +85,19 @@ sphinx_gallery_conf = {
     "backreferences_dir": "api/backreferences",
     "doc_module": ("soubayes",),
     "matplotlib_animations": False,
+    "image_scrapers": ("gallery_panels",),
 }
 
 # appearance
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {
-    "logo": {"text": "soubayes"},
+    "logo": {"text": f"soubayes {version}"},
+    "github_url": "https://github.com/soubayes/soubayes",
     "show_prev_next": False,
     "show_toc_level": 2,
     "navigation_with_keys": False,

@@ -7,7 +7,7 @@ from typing import Any
 from numpydoc.docscrape import ClassDoc, FunctionDoc, NumpyDocString
 
 # names without an equation or a source of their own: containers, files, data, warnings
-WITHOUT_REFERENCES = {"QuadratureWarning", "load_model", "save_model"}
+WITHOUT_REFERENCES = {"QuadratureWarning", "TableEncoder", "load_model", "save_model"}
 
 
 def faults(thing: Any, name: str) -> Iterator[str]:

@@ -30,6 +30,9 @@ INDENTED = re.compile(r"^ {4}((?:soubayes|make|python|pytest) .*)$", re.MULTILIN
 PLACES = re.compile(r"[A-Z_]+")  # arguments that stand for something: ROWS, N
 # names of other libraries, of what they write, and of equations of the paper
 FOREIGN = {"theta_decentered", "draws_pd", "_001", "dynamic_MP", "point_and_uncertainty"}
+FOREIGN |= {"SelectFromModel", "lasso_path", "min_abs_corr"}  # scikit-learn, susieR
+FOREIGN |= {"conf_int", "get_prediction", "summary_frame"}  # statsmodels
+FOREIGN |= {"Logit", "OrderedModel", "PHReg"}
 
 
 def name_of(page: Path) -> str:

@@ -69,3 +69,11 @@ def test_issue_templates_are_forms(path):
     if path.stem != "config":
         assert {"name", "description", "body"} <= set(form)
         assert all(part["attributes"]["label"] for part in form["body"])
+
+
+def test_the_citation_has_our_version_a_year_and_an_address():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == soubayes.__version__
+    assert citation["url"] == PROJECT["urls"]["Documentation"]
+    assert citation["repository-code"] == PROJECT["urls"]["Source"]
+    assert {"year", "url", "title", "authors"} <= set(citation["preferred-citation"])

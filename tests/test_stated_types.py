@@ -32,6 +32,9 @@ Y = X[:, 0] - X[:, 1] + 0.3 * RNG.normal(size=60)
 BINARY, THREE = (Y > 0).astype(int), np.digitize(Y, [-0.7, 0.7])
 COUNTS = np.round(np.exp(Y))
 TIMES = BINARY > 0, np.exp(Y)
+FRAME = pd.DataFrame(
+    {"x": [1.0, None, 3.0], "kind": ["a", "b", "c"], "day": ["2026-01-02", None, "2026-03-04"]}
+)
 
 # ---- what a stated type means -------------------------------------------------------------------
 
@@ -293,6 +296,7 @@ def made(name: str) -> list:
         "ScalePrior": lambda: [
             importlib.import_module("soubayes.sparse.scales.priors").Exponential(10.0)
         ],
+        "TableEncoder": lambda: [kind(dates=("day",)).fit(FRAME)],
         "Conv": lambda: [kind(3, 2)],
         "Pool": lambda: [kind(2)],
         "Residual": lambda: [kind()],
@@ -319,6 +323,7 @@ ARGUMENTS = {
     **dict.fromkeys(("ExactPosterior.sample", "Reweighted.sample", "SoUPosterior.sample"), (3,)),
     **dict.fromkeys(("SoUPosterior.predictive", "MixturePosterior.predictive"), (None,)),
     "SoUPosterior.log_likelihood": (2.0,),
+    **dict.fromkeys(("TableEncoder.transform", "gaps", "unseen"), (FRAME,)),
     "PosteriorFamily.at": ({"mu": 0.8},),
     "PosteriorFamily.path": ("mu", 2),
     "PosteriorFamily.choose": (2.0,),

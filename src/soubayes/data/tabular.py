@@ -163,13 +163,35 @@ def _survival_values(time: Any, event: Any) -> Any:
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Numbers with the median for missing values; categories as 0/1 columns.
+    """Encode a data frame as numbers: categories as 0/1 columns, gaps filled, dates as days.
 
-    A category's most frequent value is the reference, the 0 of all its columns; a missing one has
-    a column of its own. Values that were not there when fitting count as the reference. Columns
-    in ``dates`` are numbers: days since 1970-01-01.
+    Parameters
+    ----------
+    dates : sequence of str, default=()
+        Columns that hold dates. They become days since 1970-01-01.
 
+    Attributes
+    ----------
+    columns_ : list of str
+        The columns of the data frame that was fitted.
+    medians_ : dict of str to float
+        The median of every numeric column.
+    levels_ : dict of str to list
+        The values of every category, the most frequent first.
+    features_ : dict of str to tuple
+        For every encoded column the column it comes from, and its category or None.
+
+    Notes
+    -----
+    The most frequent value of a category is the reference: it is 0 in all columns of the category.
+    Missing numbers are replaced by the median of the fitted rows. Missing categories are a category
+    of their own, called "missing", if there were some in the fitted rows. Otherwise they count as
+    the reference, as do values that the fitted rows do not have.
+
+    Examples
+    --------
     >>> import pandas as pd
+    >>> from soubayes import TableEncoder
     >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "kind": ["a", "b", "a"]})
     >>> TableEncoder().fit_transform(frame)
        size  kind=b
@@ -182,7 +204,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.dates = dates
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the medians and the categories of a data frame."""
+        """Learn the medians and the categories of a data frame.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame
+            The rows.
+        y : object, default=None
+            Not used.
+
+        Returns
+        -------
+        self : TableEncoder
+            The fitted encoder.
+        """
         self.columns_ = list(X)
         self.medians_ = {}
         self.levels_ = {}
@@ -196,7 +231,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """A data frame of floats without gaps."""
+        """Encode rows.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame
+            The rows.
+
+        Returns
+        -------
+        encoded : pandas.DataFrame
+            Floats without gaps.
+        """
         refuse_absent(self.columns_, X)
         coded = {}
         for feature, (name, level) in self.features_.items():
@@ -207,7 +253,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return pd.DataFrame(coded, index=X.index)
 
     def groups(self) -> dict[str, list[str]]:
-        """Categories that have several columns, and these columns."""
+        """Categories that have several columns, for ``feature_groups`` of an estimator.
+
+        Returns
+        -------
+        groups : dict of str to list
+            The encoded columns of every such category.
+        """
         own: dict[str, list[str]] = {}
         for feature, (name, level) in self.features_.items():
             if level is not None:
@@ -215,13 +267,35 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return {name: features for name, features in own.items() if len(features) > 1}
 
     def gaps(self, X: Any) -> dict[str, tuple[int, str]]:
-        """Columns with missing values: how many, and what takes their place."""
+        """Columns with missing values.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame
+            The rows.
+
+        Returns
+        -------
+        gaps : dict of str to tuple
+            How many values are missing, and what takes their place, in words.
+        """
         refuse_absent(self.columns_, X)
         counts = {name: int(X[name].isna().sum()) for name in self.columns_}
         return {name: (n, self._replacement(name)) for name, n in counts.items() if n}
 
     def unseen(self, X: Any) -> dict[str, list[str]]:
-        """Values of categories that were not there when fitting."""
+        """Values of categories that the fitted rows did not have.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame
+            The rows.
+
+        Returns
+        -------
+        unseen : dict of str to list
+            The new values of every category that has some.
+        """
         refuse_absent(self.columns_, X)
         found = {
             name: sorted(set(_as_text(X[name][X[name].notna()])) - set(levels))

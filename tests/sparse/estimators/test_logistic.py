@@ -578,3 +578,18 @@ def test_probabilities_far_away_are_those_of_the_limit(labels):
             assert np.isfinite(sd).all()
             assert not np.isnan(model.decision_function(X * size)).any()
             np.testing.assert_array_equal(model.predict(X * size), model.predict(X * 1e12))
+
+
+def test_sd_of_several_classes_is_possible_and_that_of_draws():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 3))
+    y = np.digitize(X[:, 0] + 0.3 * rng.logistic(size=150), [-0.7, 0.7])
+    model = SoULogisticRegression(choice="path").fit(X, y)
+    _, sd = model.predict_proba(X, return_std=True)
+    draws = model.sample(4000, random_state=0)
+    odds = np.einsum("skp,np->snk", draws["coef"], X) + draws["intercept"][:, None]
+    each = expit(odds)
+    sampled = (each / each.sum(axis=2, keepdims=True)).std(axis=0)
+    assert np.median(np.abs(sd - sampled) / sampled) < 0.1
+    far, wide = model.predict_proba(np.array([[0.0, 1e3, 1e3], [0.0, -1e3, 1e3]]), return_std=True)
+    assert (wide <= np.sqrt(far * (1 - far)) + 1e-12).all()

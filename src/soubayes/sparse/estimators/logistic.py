@@ -325,8 +325,12 @@ class SoULogisticRegression(
         sd = self._probability_sd(X)
         if self._single:
             return p, np.column_stack([sd[:, 0], sd[:, 0]])
+        # delta method for p_k = a_k / sum_j a_j of independent a_j; of a row that no class claims
+        # (a small sum) it exceeds the largest sd that a number in [0, 1] of mean p_k can have
         total = expit(self._log_odds(X)).sum(axis=1, keepdims=True)
-        return p, sd / np.maximum(total, 1e-7)
+        square = (sd / np.maximum(total, 1e-7)) ** 2
+        others = square.sum(axis=1, keepdims=True) - square
+        return p, np.sqrt(np.minimum((1 - p) ** 2 * square + p**2 * others, p * (1 - p)))
 
     @block_by_block
     def predict_log_proba(self, X: Matrix) -> Array:
