@@ -60,7 +60,7 @@ def test_the_program_starts_without_the_libraries_that_its_commands_need():
 
 def test_help_names_every_command():
     shown = soubayes("--help").stdout
-    for name in ("fit", "predict", "explore", "paper"):
+    for name in ("fit", "predict", "paper"):
         assert re.search(rf"^\W*{name} ", shown, re.MULTILINE)
     inside = paper("--help").stdout
     for name in ("list", "reproduce", "report", "archive", "restore"):
@@ -226,10 +226,7 @@ def test_survival_times_of_a_table(tmp_path):
     assert done.exit_code == 0, done.stderr
     assert new.read_text().startswith("log risk,S(")
     assert "both --time COLUMN and --event" in one_line(soubayes("fit", file, "--time", "years"))
-    page = tmp_path / "page.html"
-    done = soubayes("explore", file, "--time", "years", "--event", "died", "--out", page)
-    assert done.exit_code == 0, done.stderr
-    assert "years: explorer of a sparse survival" in page.read_text()
-    assert "both --time COLUMN and --event" in one_line(soubayes("explore", file))
+    assert "years: sparse survival" in (tmp_path / "out" / "summary.html").read_text()
+    assert "both --time COLUMN and --event" in one_line(soubayes("fit", file))
     wrong = soubayes("fit", file, "--time", "died", "--event", "years")
     assert "event column of y holds" in one_line(wrong)

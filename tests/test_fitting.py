@@ -11,7 +11,7 @@ from rich.console import Console
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 
 import soubayes.cli as cli
-from soubayes import load_model
+from soubayes import SoUNegativeBinomialRegression, load_model
 from soubayes.data.tabular import pose_problem
 from soubayes.datasets import experiment1
 from soubayes.fitting import TableSource, fit_page, fit_table, summary_cells
@@ -196,14 +196,14 @@ def test_small_and_odd_tables_are_fitted(rows, said, tmp_path):
     assert result.stdout.startswith(f"{said}, since 'y'")
 
 
-def test_the_explorer_reads_the_file_in_the_same_way(tmp_path):
+def test_the_code_on_the_page_reads_the_file_in_the_same_way(tmp_path):
     file = tmp_path / "data.csv"
     file.write_text("a;y\n" + "".join(f"1,{k:03};{3 * k % 7}\n" for k in range(30)))
-    out = tmp_path / "page.html"
-    result = soubayes("explore", file, "--target", "y", "--decimal", ".", "--out", out)
+    result = soubayes("fit", file, "--target", "y", "--decimal", ".", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "separated thousands: 'a'" in result.stdout
-    assert "decimal='.')" in out.read_text().replace("\\u0027", "'")
+    text = (tmp_path / "summary.html").read_text()
+    assert "decimal='.')" in text.replace("\\u0027", "'")
 
 
 def test_the_words_over_credible_sets_hold_for_all_of_them():
@@ -241,3 +241,36 @@ def test_the_columns_of_a_category_are_a_group():
     assert found.selected_[own].all()
     assert found.supports_.groups[0] == "kind"
     assert "kind" in page_of(fit_table(problem), problem, "y")
+
+
+def test_counts_are_offered_and_fitted(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=150), "b": rng.normal(size=150)})
+    frame["visits"] = rng.poisson(np.exp(0.5 + 0.8 * frame["a"]))
+    file = tmp_path / "table.csv"
+    frame.to_csv(file, index=False)
+    offered = soubayes("fit", file, "--target", "visits", "--out", tmp_path / "numbers")
+    assert "--task counts if they count something" in offered.stdout
+    done = soubayes("fit", file, "--target", "visits", "--task", "counts", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "logarithm of the mean. Cross-validated share of the deviance" in done.stdout
+    model = load_model(tmp_path / "model.soubayes")
+    assert isinstance(model[-1], SoUNegativeBinomialRegression)
+    out = tmp_path / "predictions.csv"
+    assert soubayes("predict", tmp_path / "model.soubayes", file, "--out", out).exit_code == 0
+    found = pd.read_csv(out)
+    assert (found["lower"] >= 0).all()
+    assert np.mean((found["lower"] <= frame["visits"]) & (frame["visits"] <= found["upper"])) > 0.85
+    frame.assign(visits=frame["visits"] - 0.5).to_csv(file, index=False)
+    refused = soubayes("fit", file, "--target", "visits", "--task", "counts")
+    assert refused.exit_code == 2
+    assert "whole numbers from 0 on" in refused.stderr
+
+
+def test_many_rows_of_text_labels():
+    """From 10,000 rows on no rows are held out."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=10_000)})
+    frame["y"] = np.where(frame["a"] + rng.logistic(size=10_000) > 0, "yes", "no")
+    fitted = fit_table(pose_problem(frame, "y"))
+    assert fitted.score.startswith("Estimates are for the log odds of yes. 1 of 1 columns")

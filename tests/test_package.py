@@ -192,15 +192,13 @@ def core(there: Environment) -> None:
 
 
 def cli(there: Environment) -> None:
-    """`soubayes fit`, `predict` and `explore` of both kinds of files."""
+    """`soubayes fit` and `predict` of both kinds of files."""
     rows = pd.DataFrame({"a": range(30), "y": [3 * i % 7 for i in range(30)]})
     rows.to_csv(there.folder / "data.csv", index=False)
     rows.to_parquet(there.folder / "data.parquet")
     assert "summary.html" in there("soubayes", "fit", "data.parquet", "--target", "y")
     assert "30 predictions" in there("soubayes", "predict", "fit/model.soubayes", "data.csv")
     assert (there.folder / "fit" / "summary.html").stat().st_size > 10_000
-    assert "Wrote" in there("soubayes", "explore", "data.csv", "--target", "y")
-    assert (there.folder / "explorer.html").stat().st_size > 10_000
 
 
 def everything(there: Environment) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -45,7 +45,7 @@ Time = Annotated[str, typer.Option(help="The column of survival times, in place 
 Event = Annotated[
     str, typer.Option(help="With --time: 1 where the event happened, 0 where censored.")
 ]
-TaskOption = Annotated[str, typer.Option(help="auto, regression or classification.")]
+TaskOption = Annotated[str, typer.Option(help="auto, regression, classification or counts.")]
 Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.")]
 Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
 Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]
@@ -74,7 +74,11 @@ def program(
         ),
     ] = False,
 ) -> None:
-    """Bayesian inference with sources of uncertainty: your own data, and the paper's results."""
+    """Sparse regression of your own tables, and the results of the paper.
+
+    Three steps: `soubayes fit data.csv --target y` fits the column y of a table on all others. Open
+    fit/summary.html in a browser. `soubayes predict fit/model.soubayes new.csv` predicts new rows.
+    """
 
 
 @app.command()
@@ -92,18 +96,37 @@ def fit(
     level: LevelOption = LEVEL,
     out: Annotated[Path, typer.Option(help="The folder for the model and its page.")] = Path("fit"),
 ) -> None:
-    """Sparse regression of a table: which columns matter for a number, a class or survival.
+    """Find which columns of a table predict a number, a class, a count or survival.
 
-    Writes model.soubayes (for soubayes predict, or soubayes.load_model in Python), summary.csv
-    (all coefficients) and summary.html (the page to explore the fit).
+    Writes three files into a folder: summary.html (open it in a browser: coefficients, predictions
+    of rows that you enter, how well it predicts), summary.csv (all coefficients) and model.soubayes
+    (for `soubayes predict`, or load_model in Python).
     """
+    if bool(target) == bool(time) or bool(time) != bool(event):
+        fail("name what to predict: --target COLUMN, or both --time COLUMN and --event COLUMN.")
     settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
-    target = _asked(target, time, event, settings)
+    if time:
+        target, settings = time, {**settings, "event": event}
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
-        from soubayes.fitting import TableSource, caution, selection, summary_cells, write_fit
+        from soubayes.data.tabular import pose_problem, read_table
+        from soubayes.fitting import (
+            TableSource,
+            caution,
+            fit_table,
+            selection,
+            summary_cells,
+            write_fit,
+        )
 
-        problem, fitted = _fitted(file, target, reading, settings, level)
+        with one_line_errors(ValueError):
+            check_level("--level", level)
+        with step("reading"):
+            problem = pose_problem(read_table(file, **reading), target, **settings)
+        for note in problem.notes:
+            say(note)
+        with step(f"fitting {len(problem.y)} rows"):
+            fitted = fit_table(problem, level)
         columns, rows = summary_cells(fitted)
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows[:MOST_PRINTED]:
@@ -117,7 +140,7 @@ def fit(
     if len(rows) > MOST_PRINTED:
         say(f"... and {len(rows) - MOST_PRINTED} more in {written[-1]}")
     say(f"Wrote {', '.join(map(str, written[:-1]))} and {written[-1]}")
-    say(f"Predictions of new rows: soubayes predict {written[0]} NEW.csv")
+    say(f"Open {written[-1]} in a browser. New rows: soubayes predict {written[0]} NEW.csv")
 
 
 @app.command()
@@ -156,39 +179,6 @@ def predict(
     say(f"Wrote {len(predictions)} predictions to {out}")
 
 
-@app.command()
-def explore(
-    file: TableFile,
-    target: Target = "",
-    time: Time = "",
-    event: Event = "",
-    task: TaskOption = "auto",
-    missing: Missing = "impute",
-    drop: Drop = None,
-    date: Date = None,
-    decimal: Decimal = "auto",
-    separator: SeparatorOption = "auto",
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("explorer.html"),
-) -> None:
-    """Fit a table and write only its page: one file, no server, no network.
-
-    It is the page that `soubayes fit` writes: coefficients with intervals between dense and sparse,
-    predictions of rows that you enter, predictions of held-out rows, and the Python of it all.
-    """
-    settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
-    target = _asked(target, time, event, settings)
-    reading = {"decimal": decimal, "separator": separator}
-    with table_errors():
-        from soubayes.fitting import TableSource, selection, write_page
-
-        problem, fitted = _fitted(file, target, reading, settings, LEVEL)
-        say(selection(fitted))
-        with step("writing"):
-            source = TableSource(file, target, reading, settings)
-            written = write_page(fitted, problem, source, out)
-    say(f"Wrote {written}. Open it in a browser.")
-
-
 @app.command(
     "paper",
     add_help_option=False,
@@ -199,32 +189,6 @@ def paper(context: typer.Context) -> None:
     with one_line_errors(ImportError), explain_missing_extra("soubayes paper"):
         commands = import_module("soubayes.paper.commands")  # nothing else imports the experiments
     commands.paper_app(context.args, prog_name="soubayes paper")
-
-
-def _asked(target: str, time: str, event: str, settings: dict[str, Any]) -> str:
-    """The column to predict; the column of events goes into the settings."""
-    if bool(target) == bool(time) or bool(time) != bool(event):
-        fail("name what to predict: --target COLUMN, or both --time COLUMN and --event COLUMN.")
-    if time:
-        settings["event"] = event
-    return target or time
-
-
-def _fitted(
-    file: Path, target: str, reading: dict[str, str], settings: dict[str, Any], level: float
-) -> tuple[Any, Any]:
-    """The problem that a file and the options pose, and its fit; decisions are said."""
-    from soubayes.data.tabular import pose_problem, read_table
-    from soubayes.fitting import fit_table
-
-    with one_line_errors(ValueError):
-        check_level("--level", level)
-    with step("reading"):
-        problem = pose_problem(read_table(file, **reading), target, **settings)
-    for note in problem.notes:
-        say(note)
-    with step(f"fitting {len(problem.y)} rows"):
-        return problem, fit_table(problem, level)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`soubayes fit` and `explore`: a sparse regression or classification of a table, and its pages."""
+"""`soubayes fit`: the sparse model of a table, and the files that describe it."""
 
 import warnings
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import r2_score
+from sklearn.metrics import d2_tweedie_score, r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from soubayes._files import atomic_path
@@ -47,6 +47,7 @@ def estimator_for(problem: Problem) -> Any:
     names = {
         "regression": "SoULinearRegression",
         "classification": "SoULogisticRegression",
+        "counts": "SoUNegativeBinomialRegression",
         "survival": "SoUCoxRegression",
     }
     cells = len(problem.y) * problem.X.shape[1]
@@ -73,28 +74,35 @@ def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
 
 
 def _held_out_score(estimator: Any, problem: Problem) -> str:
-    """R² or accuracy of the held-out predictions, and what the selected columns alone would do."""
+    """How well held-out rows are predicted, and what the selected columns alone would do."""
     if not hasattr(estimator, "candidates_"):
         return "Too few rows for a cross-validated score."
     if problem.task == "survival":
         return _held_out_concordance(estimator)
-    if not hasattr(estimator, "out_of_fold_"):  # large tables: their rows were not kept
-        spread = float(np.std(np.asarray(problem.y, float)))
-        error = float(estimator.candidates_["mixture_error"][0])
-        return f"Cross-validated R²: {1.0 - (error / spread) ** 2:.3f}. {estimator.sparsity_}"
-    tables = estimator.out_of_fold_
+    said = {"counts": "Estimates are for the logarithm of the mean. "}.get(problem.task, "")
+    tables, sparsity = getattr(estimator, "out_of_fold_", None), estimator.sparsity_
+    if isinstance(sparsity, list):  # one for each class
+        sparsity = ""
+    if tables is None and problem.task == "regression":  # many rows, of which only moments are kept
+        error = float(estimator.candidates_["mixture_error"][0]) / float(np.std(problem.y))
+        return f"Cross-validated R²: {1.0 - error**2:.3f}. {sparsity}"
+    if tables is None:
+        return f"{said}{sparsity}".strip()
     several = isinstance(tables, list)
     fold = (tables[0] if several else tables)["fold"]
     held, folds = fold >= 0, f"{int(fold.max()) + 1} folds"
-    if problem.task == "regression":
-        score = float(r2_score(tables["y"][held], tables["mean"][held]))
-        return f"Cross-validated R² ({folds}): {score:.3f}. {estimator.sparsity_}"
     if several:
         chance, truth = (np.stack([t[k][held] for t in tables], axis=1) for k in ("mean", "y"))
-        score = float(np.mean(chance.argmax(axis=1) == truth.argmax(axis=1)))
-        return f"Cross-validated accuracy ({folds}): {score:.3f}."
-    score = float(np.mean((tables["mean"][held] > 0.5) == (tables["y"][held] > 0.5)))
-    return f"Cross-validated accuracy ({folds}): {score:.3f}. {estimator.sparsity_}"
+        measure, score = "accuracy", np.mean(chance.argmax(axis=1) == truth.argmax(axis=1))
+    else:
+        mean, truth = tables["mean"][held], tables["y"][held]
+        if problem.task == "regression":
+            measure, score = "R²", r2_score(truth, mean)
+        elif problem.task == "counts":
+            measure, score = "share of the deviance", d2_tweedie_score(truth, mean, power=1)
+        else:
+            measure, score = "accuracy", np.mean((mean > 0.5) == (truth > 0.5))
+    return f"{said}Cross-validated {measure} ({folds}): {score:.3f}. {sparsity}".strip()
 
 
 def _held_out_concordance(estimator: Any) -> str:
@@ -148,14 +156,9 @@ def write_fit(fitted: Fitted, problem: Problem, source: TableSource, out: Path) 
     save_model(fitted.pipeline, model)
     with atomic_path(table) as temporary:
         _all_coefficients(fitted.estimator, fitted.level).to_csv(temporary, index=False)
-    return [model, table, write_page(fitted, problem, source, page)]
-
-
-def write_page(fitted: Fitted, problem: Problem, source: TableSource, out: Path) -> Path:
-    """Write the page of a table's fit: all of it, in one file."""
-    with atomic_path(out) as temporary:
+    with atomic_path(page) as temporary:
         temporary.write_text(fit_page(fitted, problem, source), encoding="utf-8")
-    return out
+    return [model, table, page]
 
 
 def fit_page(fitted: Fitted, problem: Problem, source: TableSource) -> str:

@@ -41,7 +41,7 @@ def test_report(tmp_path, check_page):
     check_page(write_report(tmp_path))
 
 
-def test_fit_and_explore_write_one_page(tmp_path, monkeypatch, visit, check_page):
+def test_the_page_of_a_table(tmp_path, monkeypatch, visit, check_page):
     """The code on the page reads the same file, and gives the reported columns."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(rng.normal(size=(60, 5)), columns=["a", "b", "<i>c</i>", "d", "e"])
@@ -50,14 +50,12 @@ def test_fit_and_explore_write_one_page(tmp_path, monkeypatch, visit, check_page
     monkeypatch.chdir(tmp_path)
     frame.to_csv("table.csv", index=False)
     given = ("table.csv", "--target", "kind", "--drop", "e")
-    result = soubayes("explore", *given)
+    result = soubayes("fit", *given)
     assert result.exit_code == 0, result.output
-    assert "Wrote explorer.html" in result.stdout
-    assert soubayes("fit", *given).exit_code == 0
-    text = (tmp_path / "explorer.html").read_text()
-    assert (tmp_path / "fit" / "summary.html").read_text() == text
-    check_page(tmp_path / "explorer.html")
-    tab = visit(tmp_path / "explorer.html")
+    page = tmp_path / "fit" / "summary.html"
+    assert "Open fit/summary.html in a browser" in result.stdout
+    check_page(page)
+    tab = visit(page)
     assert "60 rows of table.csv. " in tab.inner_text("main")
     assert "Estimates are for the log odds of yes." in tab.inner_text("main")
     tab.check("input[value=sparse]")
@@ -71,4 +69,4 @@ def test_fit_and_explore_write_one_page(tmp_path, monkeypatch, visit, check_page
     shown = tab.locator("#prediction td[data-label=probability]").all_inner_texts()
     expected = model.predict_proba(frame.iloc[[2]])[0]
     assert [float(text) for text in shown] == pytest.approx(expected, abs=1e-6)
-    assert "there is no file" in soubayes("explore", "no.csv", "--target", "y").stderr
+    assert "there is no file" in soubayes("fit", "no.csv", "--target", "y").stderr

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from soubayes._optional import require
 from soubayes.data.text_tables import read_csv
 
-TASKS = ("auto", "regression", "classification")
+TASKS = ("auto", "regression", "classification", "counts")
 MISSING = ("impute", "drop")
 KINDS = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
 MOST_LEVELS = 50
@@ -361,15 +361,26 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     values = y.nunique()
     if _is_date(y):
         raise TableError(f"{y.name!r} holds dates: make them numbers to predict them.")
-    if task == "regression" and not numeric:
-        raise TableError(f"{y.name!r} holds text: regression needs numbers.")
+    if task in ("regression", "counts") and not numeric:
+        raise TableError(f"{y.name!r} holds text: --task {task} needs numbers.")
+    counts = numeric and _are_counts(y)
+    if task == "counts" and not counts:
+        raise TableError(
+            f"{y.name!r} holds numbers that are negative or not whole: --task counts needs whole "
+            "numbers from 0 on; --task regression takes any."
+        )
     if values < 2:
         (only,) = y[:1].tolist()
         raise TableError(f"{y.name!r} has one value only ({only!r}): nothing to predict.")
     if task != "auto":
         return task, "as asked"
     if numeric and (values > 2 or values == len(y)):
-        return "regression", f"since {y.name!r} holds numbers (--task classification to change)"
+        other = "--task classification to change"
+        if counts:
+            other = (
+                "--task counts if they count something, --task classification if they are labels"
+            )
+        return "regression", f"since {y.name!r} holds numbers ({other})"
     if _too_many(values, len(y)):
         raise TableError(
             f"{y.name!r} is text with {values} different values in {len(y)} rows, too many to be "
@@ -379,8 +390,14 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     return "classification", f"since {y.name!r} holds {kind} (--task to change)"
 
 
+def _are_counts(y: Any) -> bool:
+    """Whether all numbers of a column are whole and not negative."""
+    values = y.dropna().to_numpy(dtype=float)
+    return bool(np.isfinite(values).all() and (values >= 0).all() and (values % 1 == 0).all())
+
+
 def _target_values(y: Any, task: str) -> np.ndarray:
-    if task == "regression":
+    if task in ("regression", "counts"):
         values = y.to_numpy(dtype=float)
         if not np.isfinite(values).all():
             raise TableError(f"{y.name!r} holds infinite values: replace or leave them out.")
