@@ -141,6 +141,26 @@ def test_links_and_images_of_a_page_lead_somewhere(page):
     assert set(ROLE.findall(text)) <= set(soubayes.__all__)
 
 
+SITE = "https://soubayes.github.io/soubayes/"
+REPOSITORY = re.compile(
+    r"https://(?:raw\.githubusercontent|github)\.com/soubayes/soubayes/(?:blob/)?main/"
+)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_addresses_of_the_site_and_the_repository_lead_to_files(page):
+    """The README is shown where relative links lead nowhere, such as on PyPI."""
+    links = LINK.findall(FENCED.sub("", page.read_text()))
+    if page.name == "README.md":
+        assert all("://" in link for link in links)
+    for link in links:
+        if link.startswith(SITE):
+            path, _, anchor = link.removeprefix(SITE).partition("#")
+            assert leads_somewhere(DOCS / "index.md", f"{path.removesuffix('html')}md#{anchor}")
+        elif REPOSITORY.match(link):
+            assert (ROOT / REPOSITORY.sub("", link)).exists()
+
+
 def leads_somewhere(page: Path, link: str) -> bool:
     """Whether a relative link has a target: a file, a heading, or a page of the gallery."""
     path, _, anchor = link.partition("#")
