@@ -104,9 +104,9 @@ def fit(
     """
     if bool(target) == bool(time) or bool(time) != bool(event):
         fail("name what to predict: --target COLUMN, or both --time COLUMN and --event COLUMN.")
-    settings = {"task": task, "missing": missing, "drop": drop or [], "dates": date or []}
-    if time:
-        target, settings = time, {**settings, "event": event}
+    settings: dict[str, Any] = {"task": task, "missing": missing}
+    settings |= {"drop": drop or [], "dates": date or []} | ({"event": event} if time else {})
+    target = target or time
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
         from soubayes.data.tabular import pose_problem, read_table
