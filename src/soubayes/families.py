@@ -11,7 +11,7 @@ import pandas as pd
 
 from soubayes._files import atomic_path
 from soubayes.confidence import check_gamma, check_mapping
-from soubayes.results import coordinates
+from soubayes.results import Printable, Shown, coordinates
 
 FAMILY_POINTS = 9  # of a range, for tables and choices
 
@@ -26,11 +26,15 @@ class Look(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class ConfidenceFamily(ABC):
+class ConfidenceFamily(Printable, ABC):
     """What families of posteriors share."""
 
     ranges: dict[str, tuple[float, float]]
     confidence: dict[str, float]
+
+    def _shown(self) -> Shown:
+        words = ", ".join(f"{b} in [{low:g}, {high:g}]" for b, (low, high) in self.ranges.items())
+        return [f"{type(self).__name__}({words})"]
 
     @abstractmethod
     def _look(self, gammas: dict[str, float]) -> Look | None:

@@ -1,9 +1,11 @@
-"""What results share: labels, tables as text and the export to ArviZ."""
+"""What results share: labels, how they print, and the export to ArviZ."""
 
 import warnings
 from collections.abc import Mapping
+from html import escape
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -14,19 +16,94 @@ from soubayes._optional import require
 from soubayes._types import DataTree
 from soubayes.levels import LEVEL, check_level
 
-__all__ = ["LEVEL", "check_level", "coordinates", "printed", "to_inference_data"]
+__all__ = ["LEVEL", "check_level", "coordinates", "to_inference_data"]
 
 
-def printed(table: pd.DataFrame) -> str:
-    """All columns and rows of a table as text, whatever the width of the terminal.
+Shown = list[str | pd.DataFrame]  # sentences and tables, from top to bottom
 
-    >>> import pandas as pd
-    >>> print(printed(pd.DataFrame({"gamma": [1.0, 2.0], "value": [0.5, 0.123456789]})))
+
+class Printable:
+    """A result that shows itself: text on a terminal, tables in a notebook.
+
+    >>> class Found(Printable):
+    ...     def _shown(self):
+    ...         return ["Found(two points)", pd.DataFrame({"gamma": [1, 2], "value": [0.5, 1 / 9]})]
+    >>> Found()
+    Found(two points)
      gamma   value
          1     0.5
-         2 0.12346
+         2 0.11111
     """
-    return table.to_string(index=False, float_format="{:.5g}".format)
+
+    def _shown(self) -> Shown:
+        """What is to be seen, with all columns of the tables."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return shown_as_text(self._shown())
+
+    def _repr_html_(self) -> str:
+        return shown_as_html(self._shown())
+
+
+def shown_as_text(parts: Shown) -> str:
+    """Sentences and tables for a terminal."""
+    tables = {"index": False, "float_format": "{:.5g}".format}
+    return "\n".join(part if isinstance(part, str) else part.to_string(**tables) for part in parts)
+
+
+def shown_as_html(parts: Shown) -> str:
+    """The same for a notebook."""
+    tables = {"index": False, "float_format": "{:.5g}".format, "border": 0}
+    return "\n".join(
+        f"<p>{escape(part)}</p>" if isinstance(part, str) else part.to_html(**tables)
+        for part in parts
+        if not isinstance(part, str) or part
+    )
+
+
+class WholeTable(pd.DataFrame):
+    """A table that prints all of its columns, also on a narrow terminal.
+
+    >>> table = WholeTable({f"column {j}": [1.0] for j in range(30)})
+    >>> "..." in repr(table), "..." in table._repr_html_()
+    (False, False)
+    """
+
+    @property
+    def _constructor(self) -> type["WholeTable"]:
+        return WholeTable
+
+    def __repr__(self) -> str:
+        with pd.option_context("display.max_columns", None):
+            return super().__repr__()
+
+    def _repr_html_(self) -> str | None:
+        with pd.option_context("display.max_columns", None):
+            return super()._repr_html_()
+
+
+def in_words(thing: Any) -> str:
+    """A distribution or a function as one would write it, without its address in memory.
+
+    >>> from scipy import stats
+    >>> in_words(stats.norm(0, 10)), in_words(lambda mu: mu)
+    ('norm(0, 10)', 'function of mu')
+    """
+    if hasattr(thing, "dist") and hasattr(thing, "kwds"):  # a frozen distribution of scipy
+        given = [*map(str, thing.args), *(f"{name}={value}" for name, value in thing.kwds.items())]
+        return f"{thing.dist.name}({', '.join(given)})"
+    if isinstance(thing, tuple):
+        return f"({', '.join(map(in_words, thing))})"
+    if isinstance(thing, Mapping):
+        return f"{{{', '.join(f'{name}: {in_words(part)}' for name, part in thing.items())}}}"
+    plain = repr(thing)
+    if " at 0x" not in plain:
+        return plain
+    try:
+        return f"function of {', '.join(signature(thing).parameters)}"
+    except (TypeError, ValueError):
+        return type(thing).__name__
 
 
 def coordinates(name: str, shape: tuple[int, ...]) -> list[str]:

@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Splitter
+from soubayes.results import Printable, Shown
 from soubayes.sparse.choice.folds import check_folds, check_groups, make_folds
 from soubayes.sparse.choice.scoring import predictive_weights
 
@@ -156,8 +157,8 @@ def _mixed(
     return table.assign(weight=weights), best, MixturePosterior(weights[kept], fits)
 
 
-@dataclass(frozen=True)
-class Selection:
+@dataclass(frozen=True, repr=False)
+class Selection(Printable):
     """Scores along a grid of confidences, and the fit at the chosen point.
 
     Parameters
@@ -198,6 +199,10 @@ class Selection:
     best: dict[str, float]
     fitted: "SoUPosterior | MixturePosterior | Estimator | None"
     rule: str
+
+    def _shown(self) -> Shown:
+        best = ", ".join(f"{name} = {value:g}" for name, value in self.best.items())
+        return [f"Selection({best}; rule {self.rule!r})", self.table]
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the score with its standard error along the first confidence.

@@ -9,10 +9,10 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from soubayes._types import DataTree, Number, Seed
-from soubayes.results import coordinates, to_inference_data
+from soubayes.results import Printable, WholeTable, coordinates, to_inference_data
 
 
-class WeightedDraws(ABC):
+class WeightedDraws(Printable, ABC):
     """Draws of every quantity with weights that sum to 1."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ def table_of(
         labels = coordinates(name, shape)
         found = {title: np.ravel(column(name)) for title, column in columns.items()}
         parts.append(pd.DataFrame({label: labels, **_spread(found, len(labels))}))
-    return pd.concat(parts, ignore_index=True)
+    return WholeTable(pd.concat(parts, ignore_index=True))
 
 
 def _spread(columns: dict[str, np.ndarray], count: int) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from soubayes.blackbox.variational import fit
 from soubayes.blackbox.verdict import ROUGH, USELESS
 from soubayes.exact.posterior import ExactPosterior
 from soubayes.feedback import reduced
-from soubayes.results import pareto_smoothed
+from soubayes.results import Printable, Shown, pareto_smoothed
 
 MOST_NESTED = 10  # coordinates for which nested sampling takes about a minute with two blocks
 
@@ -121,8 +121,8 @@ def _stronger(posterior: SoUPosterior) -> str:
     return "no built-in guide is stronger; reparametrise the model, or write a guide"
 
 
-@dataclass(frozen=True)
-class Diagnosis:
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Printable):
     """What :func:`diagnose` found.
 
     Parameters
@@ -158,6 +158,11 @@ class Diagnosis:
     gap: float
     moments: pd.DataFrame | None
     notes: tuple[str, ...]
+
+    def _shown(self) -> Shown:
+        head = f"k-hat {self.khat:.3g}, flatness {self.flatness:.3g}, gap {self.gap:.3g}"
+        tables = [] if self.moments is None else [self.moments]
+        return [f"Diagnosis({head})", *self.notes, *tables]
 
 
 def simulation_based_calibration(

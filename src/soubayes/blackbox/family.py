@@ -36,7 +36,7 @@ from soubayes.families import (
     middle_of,
     range_points,
 )
-from soubayes.results import printed
+from soubayes.results import Shown
 from soubayes.sparse.choice.scoring import predictive_weights
 
 BEYOND = 0.1  # of a range, trained on beyond each end: a network is poor at the ends
@@ -273,9 +273,8 @@ class PosteriorFamily(ConfidenceFamily):
         mixture = MixturePosterior(weights[kept], tuple(posteriors[k] for k in kept))
         return ChosenConfidence(places[best], posteriors[best], mixture, table)
 
-    def __repr__(self) -> str:
-        words = ", ".join(f"{b} in [{low:g}, {high:g}]" for b, (low, high) in self.ranges.items())
-        return f"PosteriorFamily({words})\n{printed(self.at().summary())}"
+    def _shown(self) -> Shown:
+        return [*super()._shown(), self.at().summary()]
 
     def _look(self, gammas: dict[str, float]) -> Look:
         found = self.at({block: gammas[block] for block in self.ranges})

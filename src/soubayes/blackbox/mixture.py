@@ -8,7 +8,7 @@ import numpy as np
 
 from soubayes._types import Seed
 from soubayes.blackbox.posterior import SoUPosterior
-from soubayes.results import printed
+from soubayes.results import Shown
 from soubayes.weighted import WeightedDraws
 
 
@@ -92,10 +92,10 @@ class MixturePosterior(WeightedDraws):
             lambda each, m: each.predictive(*args, n=m, random_state=random_state, **kwargs),
         )
 
-    def __repr__(self) -> str:
+    def _shown(self) -> Shown:
         points = zip(self.weights, self.components, strict=True)
         head = ", ".join(f"{w:.2f} of {each.confidence}" for w, each in points)
-        return f"MixturePosterior({head})\n{printed(self.summary())}"
+        return [f"MixturePosterior({head})", self.summary()]
 
     def _weighted(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         parts = [each._values(name) for each in self.components]

@@ -26,7 +26,7 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.verdict import Quality, guide_log_weights, quality, unchecked
 from soubayes.feedback import check_minimises, reduced
-from soubayes.results import printed, to_inference_data
+from soubayes.results import Printable, Shown, to_inference_data
 from soubayes.weighted import interval, table_of
 
 LARGE_SPREAD = 0.2  # of a log weight: about where errors of sds reach a tenth
@@ -34,7 +34,7 @@ ABSURD = 1e100  # no objective in nats is as large: squares overflow soon after
 
 
 @dataclass(frozen=True, repr=False)
-class DrawnPosterior(ABC):
+class DrawnPosterior(Printable, ABC):
     """A posterior known by its draws: what `SoUPosterior` and `NestedPosterior` share."""
 
     value: float
@@ -192,12 +192,10 @@ class DrawnPosterior(ABC):
     def _log_likelihood(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The log density of each observation at every draw, by observed site."""
 
-    def __repr__(self) -> str:
+    def _shown(self) -> Shown:
         head = f"value {self.value:.6g} ± {self.value_se:.2g}, "
         head += f"expected loss {self.expected_loss:.6g}{reduced(self.eta)}{self._state()}"
-        return "\n".join(
-            [f"{type(self).__name__}({head})", *self._notes(), printed(self.summary())]
-        )
+        return [f"{type(self).__name__}({head})", *self._notes(), self.summary()]
 
     def _state(self) -> str:
         return ""

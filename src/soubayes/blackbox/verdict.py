@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
-from soubayes.results import pareto_smoothed
+from soubayes.results import Printable, Shown, pareto_smoothed
 
 TRUSTED, ROUGH, USELESS = "trusted", "rough", "not to be used"
 UNCHECKED = "not checked"
@@ -30,8 +31,8 @@ MOST_NATS = 600.0  # by which a weight may lie below the largest: e^-600 is a nu
 MOST_QUANTITIES = 2000  # more than these are not looked at one by one
 
 
-@dataclass(frozen=True)
-class Quality:
+@dataclass(frozen=True, repr=False)
+class Quality(Printable):
     """How far a fit is from the exact posterior, estimated from weights on fresh draws.
 
     Parameters
@@ -82,6 +83,10 @@ class Quality:
     effective: float
     spread: float
     tail: float
+
+    def _shown(self) -> Shown:
+        numbers = {name: [value] for name, value in vars(self).items() if isinstance(value, float)}
+        return [f"Quality({self.verdict}: {self.reason})", pd.DataFrame(numbers)]
 
 
 def guide_log_weights(

@@ -13,7 +13,7 @@ from soubayes.draws.ratios import Ratios, ratios
 from soubayes.draws.sensitivity import kl_of_block, known_draws, standard_error
 from soubayes.draws.weights import Weights, influence, log_weights, normalised_weights
 from soubayes.families import ConfidenceFamily, Look, check_ranges, middle_of
-from soubayes.results import pareto_smoothed, printed
+from soubayes.results import Shown, pareto_smoothed
 from soubayes.threads import SMALL, solver_threads
 from soubayes.weighted import WeightedDraws, interval, weighted_mean
 
@@ -229,10 +229,10 @@ class Reweighted(WeightedDraws):
     _parts: Weights
     _simpler: tuple[np.ndarray, ...]  # weights by simpler estimates of r and C
 
-    def __repr__(self) -> str:
+    def _shown(self) -> Shown:
         reach = f"{self.effective:.0f} of {len(self.weights)} draws effective"
         head = f"confidence {self.confidence}, {reach}, k-hat {self.khat:.2f}"
-        return f"Reweighted({head})\n{printed(self.summary())}"
+        return [f"Reweighted({head})", self.summary()]
 
     def mean_se(self, name: str) -> Number:
         """Standard error of the mean, from the draws and from the weights.
@@ -377,10 +377,6 @@ class ReweightedFamily(ConfidenceFamily):
         """
         with solver_threads(SMALL):
             return _reweighted(self._known, self._ratios, self._inside(confidence or {}))
-
-    def __repr__(self) -> str:
-        words = ", ".join(f"{b} in [{low:g}, {high:g}]" for b, (low, high) in self.ranges.items())
-        return f"ReweightedFamily({words})"
 
     def _look(self, gammas: dict[str, float]) -> Look | None:
         try:

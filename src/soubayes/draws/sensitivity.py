@@ -13,7 +13,7 @@ from soubayes._types import Axes, DrawsOf
 from soubayes.draws.frames import from_frames
 from soubayes.draws.known import NEEDED, Draws, from_arviz
 from soubayes.draws.ratios import Ratios, ratios
-from soubayes.results import coordinates, printed
+from soubayes.results import Printable, Shown, coordinates
 from soubayes.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
@@ -114,8 +114,8 @@ def sensitivity_from_draws(
         return Sensitivity(table, *_blocks(found, estimate, wanted, table))
 
 
-@dataclass(frozen=True)
-class Sensitivity:
+@dataclass(frozen=True, repr=False)
+class Sensitivity(Printable):
     """What :func:`sensitivity_from_draws` found.
 
     Parameters
@@ -155,8 +155,9 @@ class Sensitivity:
     blocks: pd.DataFrame
     notes: tuple[str, ...] = ()
 
-    def __repr__(self) -> str:
-        return "\n\n".join([printed(self.blocks), *self.notes, printed(self.derivatives)])
+    def _shown(self) -> Shown:
+        notes = [f"{note}\n" for note in self.notes]
+        return [self.blocks, "", *notes, self.derivatives]
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the derivative of every mean by every confidence, with two standard errors.

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from soubayes.confidence import check_gamma
+from soubayes.results import Shown, in_words, shown_as_html, shown_as_text
 
 
 class ConjugateUpdate(NamedTuple):
@@ -44,6 +45,17 @@ class ConjugateUpdate(NamedTuple):
     posterior: Any
     effective_size: float  # N_n = N_0 + n / gamma
     prior_weight: float  # alpha_n = gamma N_0 / (gamma N_0 + n)
+
+    def _shown(self) -> Shown:
+        size = f"effective size {self.effective_size:.5g}, prior weight {self.prior_weight:.5g}"
+        both = f"prior {in_words(self.prior)}, posterior {in_words(self.posterior)}"
+        return [f"ConjugateUpdate({both}, {size})"]
+
+    def __repr__(self) -> str:
+        return shown_as_text(self._shown())
+
+    def _repr_html_(self) -> str:
+        return shown_as_html(self._shown())
 
 
 def conjugate_update(

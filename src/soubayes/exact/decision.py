@@ -14,6 +14,7 @@ from soubayes.confidence import check_confidence, check_gamma
 from soubayes.exact.model import Block, Model
 from soubayes.exact.solve import solve_exact
 from soubayes.exact.tree import Level, Solution, solve_tree
+from soubayes.results import Shown, in_words, shown_as_html, shown_as_text
 
 Path = tuple[Hashable, ...]
 Act = Mapping[Path, float] | Callable[..., float]
@@ -46,6 +47,15 @@ class MultiplierValue(NamedTuple):
 
     value: float
     distribution: np.ndarray | Distribution | list[Distribution]
+
+    def _shown(self) -> Shown:
+        return [f"MultiplierValue({self.value:.6g}, distribution {in_words(self.distribution)})"]
+
+    def __repr__(self) -> str:
+        return shown_as_text(self._shown())
+
+    def _repr_html_(self) -> str:
+        return shown_as_html(self._shown())
 
 
 def multiplier_value(

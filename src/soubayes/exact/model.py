@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy import stats
+
+from soubayes.results import Printable, Shown, in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +60,8 @@ class Discrete:
         object.__setattr__(self, "weights", weights / weights.sum(axis=-1, keepdims=True))
 
 
-@dataclass(frozen=True)
-class Block:
+@dataclass(frozen=True, repr=False)
+class Block(Printable):
     r"""One source of uncertainty: a name, and its prior given the earlier blocks.
 
     Parameters
@@ -92,6 +95,9 @@ class Block:
     name: str
     prior: Any
 
+    def _shown(self) -> Shown:
+        return [f"Block({self.name!r}, {in_words(self.prior)})"]
+
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
             raise TypeError(f"a block's name must be a nonempty string, not {self.name!r}.")
@@ -109,8 +115,8 @@ class Block:
         return callable(self.prior) and not is_distribution(self.prior)
 
 
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, repr=False)
+class Model(Printable):
     r"""An ordered sequence of blocks and a loss.
 
     Parameters
@@ -154,6 +160,12 @@ class Model:
 
     blocks: Sequence[Block]
     loss: Callable[..., ArrayLike] | Mapping[str, Callable[..., ArrayLike]]
+
+    def _shown(self) -> Shown:
+        priors = [in_words(block.prior) for block in self.blocks]
+        table = pd.DataFrame({"block": self.names, "prior": priors})
+        loss = self.loss.modules if isinstance(self.loss, ModuleLoss) else self.loss
+        return [f"Model(loss: {in_words(loss)})", table]
 
     def __post_init__(self) -> None:
         blocks = tuple(self.blocks)

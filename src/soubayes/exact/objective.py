@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from soubayes.confidence import check_confidence
 from soubayes.exact.model import Block, Model
@@ -12,10 +13,11 @@ from soubayes.exact.nodes import Engine, Placed
 from soubayes.exact.posterior import NodePosterior
 from soubayes.exact.stages import FinitePrior, Stage, conditional, log_prior, make_stages
 from soubayes.exact.tree import expectation_terms, solve_tree
+from soubayes.results import Printable, Shown
 
 
-@dataclass(frozen=True)
-class Objective:
+@dataclass(frozen=True, repr=False)
+class Objective(Printable):
     r"""The objective J(q) and its parts, as returned by :func:`soubayes.objective`.
 
     Parameters
@@ -68,6 +70,14 @@ class Objective:
     expected_loss: float
     cross_entropy: dict[str, float]
     entropy: dict[str, float]
+
+    def _shown(self) -> Shown:
+        names = ("confidence", "cross_entropy", "entropy", "kl")
+        table = {"block": list(self.confidence)} | {
+            name: [getattr(self, name)[block] for block in self.confidence] for name in names
+        }
+        head = f"Objective(value {self.value:.6g}, expected loss {self.expected_loss:.6g})"
+        return [head, pd.DataFrame(table)]
 
     @property
     def kl(self) -> dict[str, float]:

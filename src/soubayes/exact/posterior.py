@@ -13,10 +13,10 @@ from soubayes.exact.nodes import Engine, Placed
 from soubayes.exact.stages import Stage, block_values
 from soubayes.exact.tree import Solution, soft_minimum
 from soubayes.feedback import check_minimises, reduced
-from soubayes.results import printed, to_inference_data
+from soubayes.results import Printable, Shown, WholeTable, to_inference_data
 
 
-class ExactPosterior(ABC):
+class ExactPosterior(Printable, ABC):
     r"""The SoU posterior of a small model, with its value and what each block cost.
 
     Attributes
@@ -190,7 +190,7 @@ class ExactPosterior(ABC):
                 gamma, kl = self.confidence[name], self.kl[name]
                 rows.append((label, gamma, mean[i], sd[i], interval[0, i], interval[1, i], kl))
         titles = ("block", "confidence", "mean", "sd", "lower", "upper", "kl")
-        return pd.DataFrame(rows, columns=list(titles))
+        return WholeTable(rows, columns=list(titles))
 
     def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).
@@ -214,9 +214,9 @@ class ExactPosterior(ABC):
             drawn, engine="exact", value=self.value, expected_loss=self.expected_loss, **attributes
         )
 
-    def __repr__(self) -> str:
+    def _shown(self) -> Shown:
         head = f"value {self.value:.6g}, expected loss {self.expected_loss:.6g}{reduced(self.eta)}"
-        return f"{type(self).__name__}({head})\n{printed(self.summary())}"
+        return [f"{type(self).__name__}({head})", self.summary()]
 
 
 class NodePosterior(ExactPosterior):

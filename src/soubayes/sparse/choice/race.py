@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
+from soubayes.results import Printable, Shown
 from soubayes.sparse.choice.folds import Splits
 from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring, first_column
 from soubayes.sparse.designs.standardise import as_dense, row_slices
@@ -147,8 +148,8 @@ class Choice(NamedTuple):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Sparsity:
+@dataclass(frozen=True, repr=False)
+class Sparsity(Printable):
     """What it costs to keep only the selected columns; its text is a sentence.
 
     >>> print(Sparsity(6, 10, 55.2, 54.1, "RMSE"))
@@ -163,7 +164,7 @@ class Sparsity:
     measure: str  # what the errors are
     rows: str = "held-out rows"  # whose errors they are
 
-    def __str__(self) -> str:
+    def _shown(self) -> Shown:
         both = f"({self.measure} {self.error:.3g} against {self.error_all:.3g})"
         low, high = sorted([self.error, self.error_all])
         how = f"{'worse' if self.error == high else 'better'} than all columns {both}"
@@ -172,7 +173,7 @@ class Sparsity:
         elif high <= FAR_APART * low:  # a ratio to a number near 0 says little
             how = f"{abs(self.error / self.error_all - 1.0):.0%} {how}"
         columns = f"{self.selected:,} of {self.columns:,} columns"
-        return f"{columns}; alone they predict {self.rows} {how}."
+        return [f"{columns}; alone they predict {self.rows} {how}."]
 
 
 def choose(

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
 from soubayes._warnings import warn
-from soubayes.results import LEVEL, check_level, to_inference_data
+from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
 from soubayes.sparse.blocks import GroupLabels, parse_groups
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.designs.standardise import as_dense, row_slices
@@ -167,9 +167,9 @@ class SparseEstimator(BaseEstimator, SparseParameters):
                 frame["inclusion"] = self.supports_.posteriors[t].probability
                 frame["set"] = self.supports_.posteriors[t].set_numbers()
             frames.append(frame)
-        table = frames[0]
+        table = WholeTable(frames[0])
         if not self._single:
-            table = pd.concat(frames, keys=self._target_names(), names=["target"])
+            table = WholeTable(pd.concat(frames, keys=self._target_names(), names=["target"]))
         chosen = "_sparse_point" in self.__dict__
         table.columns.name = "mixture, not recalibrated" if chosen else "sparse point"
         return table

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from soubayes.results import LEVEL, check_level
+from soubayes.results import LEVEL, Printable, Shown, WholeTable, check_level
 from soubayes.sparse.inclusion.supports import (
     PRESENCE,
     PURITY,
@@ -19,8 +19,8 @@ from soubayes.sparse.inclusion.supports import (
 Array = np.ndarray
 
 
-@dataclass(frozen=True)
-class Supports:
+@dataclass(frozen=True, repr=False)
+class Supports(Printable):
     r"""The posterior over supports of a fit with ``inclusion=True``.
 
     Parameters
@@ -217,8 +217,13 @@ class Supports:
 
     def _joined(self, frames: list[pd.DataFrame]) -> pd.DataFrame:
         if len(frames) == 1:
-            return frames[0]
-        return pd.concat(frames, keys=self.targets, names=["target"])
+            return WholeTable(frames[0])
+        return WholeTable(pd.concat(frames, keys=self.targets, names=["target"]))
+
+    def _shown(self) -> Shown:
+        sets = self.credible_sets().drop(columns="weights").reset_index()
+        count = f"{len(self.features)} columns, {len(sets)} credible sets"
+        return [f"Supports({count})", *([sets] if len(sets) else []), self.summary().reset_index()]
 
 
 _SET_COLUMNS = ("features", "weights", "probability", "purity", "effect", "lower", "upper")
