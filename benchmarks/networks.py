@@ -300,11 +300,12 @@ def _own_epoch(spec, X, y):
     schedule = state.Schedule(stages, len(X), BATCH, False, data_mesh(BATCH))
     weights = np.ones(len(X), np.float32)
     data = jax.device_put(Chunk(X, y, weights), placement(schedule.mesh))
-    run = state.start(spec, problem, seed=0)
-    box = [training._placed(run, schedule)]
+    run = training._placed(state.start(spec, problem, seed=0), schedule)
+    plan = state.TrainingPlan(spec, problem, schedule, run, lambda _: iter([data]))
+    box = [run]
 
     def go():
-        box[0] = training._block(spec, problem, schedule, box[0], 0, lambda _: iter([data]), None)
+        box[0] = training._block(plan, box[0])
 
     return go
 

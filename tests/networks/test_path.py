@@ -117,7 +117,8 @@ def test_confidence_rises_gradually_within_a_stage():
     schedule = state.Schedule(stages, 100, 25, True, None)
     problem = state.TrainingProblem(1.0, {"weights": 9.0}, None, 1.0, 1.0, 0.2)
     spec = Spec(((6, 1), Conv(3, 2, confidence=4.0), 2, 1))
-    first, later = (state.stage_problem(spec, problem, schedule, epoch) for epoch in (11, 12))
+    plan = state.TrainingPlan(spec, problem, schedule, None, None)
+    first, later = (state.stage_problem(plan, epoch) for epoch in (11, 12))
     assert first.confidence["conv_1"] == pytest.approx(0.4)
     assert later.confidence["conv_1"] == 4.0
     assert (first.confidence["weights"], first.rise, first.warmup) == (np.float32(0.1), 1.0, 0.2)
@@ -148,9 +149,10 @@ def test_a_stage_starts_afresh_when_the_network_before_memorises(net):
     for rows, constant, afresh in ((16, 29.0, True), (16, 31.0, False), (17, 29.0, False)):
         schedule = state.Schedule(stages, rows, 25, True, None, constant_loss=constant)
         run = state.Run({}, None, end.kept, 12, [row] * 12, [end])
-        assert state.starts_afresh(spec, problem, schedule, run) is afresh
-        assert not state.starts_afresh(spec, problem, schedule, run._replace(epoch=11))
-        later = state.stage_problem(spec, problem, schedule, 12, afresh=afresh)
+        plan = state.TrainingPlan(spec, problem, schedule, run, None)
+        assert state.starts_afresh(plan, run) is afresh
+        assert not state.starts_afresh(plan, run._replace(epoch=11))
+        later = state.stage_problem(plan, 12, afresh=afresh)
         assert (later.rise, later.warmup) == (
             (1.0, 0.2) if afresh else (pytest.approx(0.1), pytest.approx(0.0, abs=1e-6))
         )

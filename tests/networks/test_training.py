@@ -225,13 +225,14 @@ def half_dead_run():
     return run
 
 
-def schedule(free_scales=True):
+def plan(spec=DEEP, free_scales=True):
     stages = (state.PathStage(0, 10, 1.0),)
-    return state.Schedule(stages, 100, 100, True, data_mesh(100), free_scales=free_scales)
+    schedule = state.Schedule(stages, 100, 100, True, data_mesh(100), free_scales=free_scales)
+    return state.TrainingPlan(spec, problem(), schedule, None, None)
 
 
 def test_compaction_cuts_parameters_and_moments_alike():
-    run = training.compact(DEEP, half_dead_run(), schedule(), rows_left=0)
+    run = training.compact(plan(), half_dead_run(), rows_left=0)
     assert [units.tolist()[:4] for units in run.kept.units] == [[0, 2, 4, 5], [0]]
     shapes = jax.tree.map(np.shape, run.params)
     assert shapes["layers"][1]["mean"] == (5, 1)  # never empty
@@ -241,8 +242,8 @@ def test_compaction_cuts_parameters_and_moments_alike():
 
 def test_compaction_waits_until_it_pays():
     run = half_dead_run()
-    assert training.compact(DEEP, run, schedule(), rows_left=1000) is run
-    assert len(training.compact(DEEP, run, schedule(), rows_left=10**9).kept.units[0]) == 4
+    assert training.compact(plan(), run, rows_left=1000) is run
+    assert len(training.compact(plan(), run, rows_left=10**9).kept.units[0]) == 4
 
 
 @pytest.mark.parametrize("weight", [3.0, 0.0])
@@ -263,15 +264,15 @@ def test_a_unit_that_knows_little_stays_where_the_predictions_need_it(weight):
     )
     rows = Chunk(X, outputs, np.ones(100, np.float32))
     run = run._replace(epoch=1, rows=[{}])
-    handed = training.handed_over(spec, problem(), schedule(), run, 0, rows)
+    handed = training.handed_over(plan(spec), run, 0, rows)
     assert handed.kept.units[0].tolist() == ([0, 1] if weight else [0])
     assert run.ends[0].kept is handed.kept
 
 
 def test_scales_that_pay_for_their_place_die_only_by_the_papers_rule():
     run = half_dead_run()
-    assert training.compact(DEEP, run, schedule(free_scales=False), rows_left=0) is run
+    assert training.compact(plan(free_scales=False), run, rows_left=0) is run
     run.params["layers"][0]["local_mean"][2] = -15.0  # E[tau nu] = e^-7.5 < 1e-3
     run.params["layers"][0]["local_mean"][4] = -13.5  # e^-6.75 > 1e-3
-    cut = training.compact(DEEP, run, schedule(free_scales=False), rows_left=0)
+    cut = training.compact(plan(free_scales=False), run, rows_left=0)
     assert cut.kept.units[0].tolist() == [0, 1, 3, 4, 5]

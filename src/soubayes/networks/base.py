@@ -18,11 +18,11 @@ from soubayes.networks.feeding import ArraySource, Chunk
 from soubayes.networks.fitted import FittedNet
 from soubayes.networks.intake import Intake
 from soubayes.networks.layers import mean_weights
-from soubayes.networks.plan import Before, TrainingData, TrainingPlan, make_plan
+from soubayes.networks.plan import Before, TrainingData, make_plan
 from soubayes.networks.prediction import forward_weights
 from soubayes.networks.progress import Reporter, progress
 from soubayes.networks.settings import check_settings
-from soubayes.networks.state import Run, StageEnd, rescaled_noise
+from soubayes.networks.state import Run, StageEnd, TrainingPlan, rescaled_noise
 from soubayes.networks.structure import Conv, Spec
 from soubayes.networks.training import train
 
@@ -99,10 +99,7 @@ class BaseNet(FittedNet, Intake):
         with progress(self.verbose, plan.schedule.epochs) as show:
             report = Reporter(show, plan.folder, plan.info, plan.schedule.epochs)
             try:
-                run, self.finished_ = train(
-                    plan.spec, plan.problem, plan.schedule, plan.run, self._rng_seed, plan.chunks,
-                    plan.validator, report,
-                )  # fmt: skip
+                run, self.finished_ = train(plan, report)
             except KeyboardInterrupt:
                 if report.last is not None:
                     self.finished_ = False
@@ -196,7 +193,7 @@ class BaseNet(FittedNet, Intake):
     def _resolve(self, n: int, before: Before | None) -> None:
         """What "auto" is for these data; a network to go on from has decided it already."""
         if before is None:
-            self._hidden = SMALL_HIDDEN if n < path.SEPARATE_ROWS else HIDDEN
+            self._hidden: tuple[Any, ...] = SMALL_HIDDEN if n < path.SEPARATE_ROWS else HIDDEN
             first = (self.hidden or self._hidden)[0]
             dense = self.prior == "horseshoe" and not isinstance(first, Conv)
             self._skips = dense and self._x_scaler.shift.ndim == 1
@@ -282,7 +279,7 @@ class BaseNet(FittedNet, Intake):
         outputs = forward_weights(self._network, weights, self._x_scaler(rows.X))
         scores = self._score_outputs(outputs, self._encode_y(rows.y), rows.weight)
         named = {f"validation_{k}": value for k, value in scores.items()} | self._calibrate(rows)
-        return named, -self.log_density(rows.X, rows.y)
+        return named, self._losses(rows.X, rows.y)
 
     def _say_what_was_learnt(self, data: TrainingData) -> None:
         """Warn where a constant or a linear model would do as well."""

@@ -49,7 +49,7 @@ def _losses(net: Any, places: list[int], rows: Chunk) -> list[np.ndarray]:
     used, found = net._chosen, []
     for place in places:
         net._use(place)
-        losses = -net.log_density(rows.X, rows.y)
+        losses = net._losses(rows.X, rows.y)
         found.append(np.where(np.isfinite(losses), losses, 0.0))
     net._use(used)
     return found

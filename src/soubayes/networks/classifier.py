@@ -1,7 +1,7 @@
 """Classification: the softmax loss, class probabilities and their temperature."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,6 @@ from scipy.special import logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
 
-from soubayes._types import State
 from soubayes.confidence import check_choice
 from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Chunk
@@ -18,9 +17,9 @@ from soubayes.networks.learning import fitted_temperature, tempered_probability
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
 from soubayes.networks.state import StageEnd
 from soubayes.networks.storage import labels_from_json, labels_to_json
-from soubayes.networks.structure import Conv, Pool, Residual
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SoUNetClassifier(ClassifierMixin, BaseNet):
     r"""Classification with a Bayesian neural network that removes units it does not need.
 
@@ -147,67 +146,12 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     (2,)
     """
 
+    class_weight: Mapping[Any, float] | str | None = None
+
     _WARMUP = 0.2
     _CLASSES = True
     _MONITOR = "validation_loss"
     _noise_shape = None  # there is no noise
-
-    def __init__(
-        self,
-        hidden: tuple[int | Conv | Pool | Residual, ...] | None = None,
-        *,
-        prior: str = "horseshoe",
-        confidence_local: float = 1e-9,
-        confidence_global: float = 1.0,
-        confidence_weights: float | Sequence[float] | str = "auto",
-        local_scale: float = 1.0,
-        global_scale: float = 0.1,
-        output_scale: bool = True,
-        input_shape: tuple[int, ...] | None = None,
-        prune_inputs: bool | str = "auto",
-        skip: bool | str = "auto",
-        scale_inputs: str | None = "auto",
-        activation: str = "relu",
-        epochs: int | Sequence[int] | None = None,
-        batch_size: int = 100,
-        learning_rate: float | None = None,
-        scale_speed: float | None = None,
-        warmup: float | None = None,
-        compact: bool = True,
-        validation_fraction: float = 0.0,
-        early_stopping: bool = False,
-        warm_start: bool = False,
-        class_weight: Mapping[Any, float] | str | None = None,
-        random_state: State = 0,
-        verbose: int = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.hidden = hidden
-        self.prior = prior
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_weights = confidence_weights
-        self.local_scale = local_scale
-        self.global_scale = global_scale
-        self.output_scale = output_scale
-        self.input_shape = input_shape
-        self.prune_inputs = prune_inputs
-        self.skip = skip
-        self.scale_inputs = scale_inputs
-        self.activation = activation
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.scale_speed = scale_speed
-        self.warmup = warmup
-        self.compact = compact
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.warm_start = warm_start
-        self.class_weight = class_weight
-        self.random_state = random_state
-        self.verbose = verbose
-        self.checkpoint = checkpoint
 
     def predict_proba(
         self, X: ArrayLike, *, n_draws: int = 100, mode: str = "calibrated"
@@ -230,9 +174,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         probability : ndarray of shape (n, n_classes)
             The columns are in the order of ``classes_``.
         """
-        draws = self._outputs(X, self._n_draws(n_draws, mode))
-        p = np.concatenate([softmax(part).mean(axis=0, dtype=float) for part in draws])
-        return tempered_probability(p, self.temperature_) if mode == "calibrated" else p
+        return self._probabilities(self._rows(X), n_draws, mode)
 
     def predict(self, X: ArrayLike, *, n_draws: int = 100, mode: str = "calibrated") -> np.ndarray:
         """Predict the most probable class.
@@ -254,68 +196,30 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         probabilities = self.predict_proba(X, n_draws=n_draws, mode=mode)
         return self.classes_[probabilities.argmax(axis=1)]
 
-    def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
-        """Log predictive probability of labels.
+    def _predicted(self, outputs: np.ndarray) -> np.ndarray:
+        """Probabilities of the classes."""
+        return softmax(outputs)
 
-        Parameters
-        ----------
-        X : array-like
-            The rows.
-        y : array-like
-            Their labels.
-        n_draws : int, default=100
-            Posterior draws to average over.
+    def _probabilities(
+        self, rows: np.ndarray, n_draws: int = 100, mode: str = "calibrated"
+    ) -> np.ndarray:
+        draws = self._functions(rows, self._n_draws(n_draws, mode))
+        p = np.concatenate([part.mean(axis=0, dtype=float) for part in draws])
+        return tempered_probability(p, self.temperature_) if mode == "calibrated" else p
 
-        Returns
-        -------
-        log_density : ndarray of shape (n,)
-            The logarithm of p(y | x); ``-inf`` for a label that was not in the training rows.
-        """
-        codes = self._encode_y(np.asarray(y))
-        p = self.predict_proba(X, n_draws=n_draws)[np.arange(len(codes)), codes]
-        with np.errstate(divide="ignore"):
-            return np.log(np.where(codes < 0, 0.0, p))
-
-    def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
-        """Separate ambiguous rows from rows that the network does not know.
-
-        Parameters
-        ----------
-        X : array-like
-            The rows.
-        n_draws : int, default=100
-            Posterior draws.
-
-        Returns
-        -------
-        parts : Uncertainty
-            The mean entropy of the draws (``aleatoric``), the mutual information (``epistemic``)
-            and their sum (``total``), in nats.
-        """
+    def _uncertainty(self, rows: np.ndarray, n_draws: int) -> Uncertainty:
         aleatoric, total = [], []
-        for part in self._outputs(X, n_draws):
-            probabilities = softmax(part)
-            aleatoric.append(entropy(probabilities).mean(axis=0))
-            total.append(entropy(probabilities.mean(axis=0, dtype=float)))
+        for p in self._functions(rows, n_draws):
+            aleatoric.append(entropy(p).mean(axis=0))
+            total.append(entropy(p.mean(axis=0, dtype=float)))
         mean, whole = np.concatenate(aleatoric), np.concatenate(total)
         return Uncertainty(mean, np.maximum(whole - mean, 0.0), whole)
 
-    def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
-        """Draw class probabilities from the posterior.
-
-        Parameters
-        ----------
-        X : array-like
-            Where to evaluate them.
-        n : int, default=10
-            The number of draws.
-
-        Returns
-        -------
-        probabilities : ndarray of shape (n, rows, n_classes)
-            The probabilities of every draw.
-        """
-        return np.concatenate([softmax(part).astype(float) for part in self._outputs(X, n)], axis=1)
+    def _losses(self, rows: np.ndarray, y: np.ndarray, n_draws: int = 100) -> np.ndarray:
+        codes = self._encode_y(y)
+        p = self._probabilities(rows, n_draws)[np.arange(len(codes)), codes]
+        with np.errstate(divide="ignore"):
+            return -np.log(np.where(codes < 0, 0.0, p))
 
     def _survey_y(self, chunks: Any) -> None:
         total: dict[Any, float] = {}
@@ -364,13 +268,16 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         """Fit the temperature of the network in use on rows that it has not seen."""
         codes = self._encode_y(rows.y)
         seen = codes >= 0
-        p = self.predict_proba(rows.X[seen], mode="draws") if seen.any() else np.ones((0, 2))
+        p = self._probabilities(rows.X[seen], mode="draws") if seen.any() else np.ones((0, 2))
         self.temperature_ = fitted_temperature(p, codes[seen], rows.weight[seen])
         return {"temperature": self.temperature_}
 
     def _use_calibration(self, number: int) -> None:
         known = self.path_.get("temperature")
         self.temperature_ = 1.0 if known is None else float(known.iloc[number])
+
+    def _exported_temperature(self, mode: str) -> float:
+        return self.temperature_ if mode == "calibrated" else 1.0
 
     def _scales(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("_x_scaler", "classes_")}

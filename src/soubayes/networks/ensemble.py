@@ -21,13 +21,13 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from soubayes._optional import require
 from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
 from soubayes.data.streams import check_masks
-from soubayes.networks import files, stacking, storage
+from soubayes.networks import stacking
 from soubayes.networks.classifier import SoUNetClassifier
 from soubayes.networks.feeding import check_weight, minibatches
+from soubayes.networks.files import Parts, SavedModel, ensemble_parts, read_ensemble
 from soubayes.networks.learning import tempered_probability
 from soubayes.networks.mixtures import NormalMixture, interval_tails
 from soubayes.networks.path import DIAL_CONFIDENCES, ROUND
@@ -49,7 +49,7 @@ def _for_numbers(ensemble: Any) -> bool:
     return not _for_classes(ensemble)
 
 
-class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
+class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
     """Networks of several confidences, trained on folds and averaged; for numbers or classes.
 
     The rows are dealt into folds, and network j is trained without the folds j and j + 1. So every
@@ -391,58 +391,16 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
         measure = accuracy_score if self._CLASSES else r2_score
         return float(measure(y, self.predict(X), sample_weight=sample_weight))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted ensemble to one file, which ``load`` reads without running code.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file; ``.safetensors`` is the usual ending.
-        """
-        check_is_fitted(self)
-        storage.write(path, *files.ensemble_parts(self))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an ensemble that ``save`` wrote.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file.
-
-        Returns
-        -------
-        SoUNetEnsemble
-            The fitted ensemble.
-        """
-        tree, info = storage.read(path)
-        storage.check_class(path, info, cls.__name__)
-        with storage.crafted(path):
-            kind = SoUNetClassifier if info["classes"] else SoUNetRegressor
-            return files.read_ensemble(cls, kind, tree, info)
-
-    def export_onnx(
-        self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
-    ) -> None:
-        """Write the ensemble as one ONNX file (extra ``onnx``): its mean or its probabilities.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file.
-        mode : {"mean", "draws"}, default="mean"
-            The mean weights of every network, or the average of its posterior draws, which is what
-            ``predict`` uses.
-        n_draws : int, default=100
-            Draws of each network; ``predict`` uses 100.
-        """
-        check_is_fitted(self)
-        export = require("soubayes.networks.export", "export_onnx")
-        export.export_ensemble(self, Path(path), self.networks_[0][0]._n_draws(n_draws, mode))
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "path_")
+
+    def _parts(self) -> Parts:
+        return ensemble_parts(self)
+
+    @classmethod
+    def _of_parts(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
+        kind = SoUNetClassifier if info["classes"] else SoUNetRegressor
+        return read_ensemble(cls, kind, tree, info)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -454,6 +412,19 @@ class SoUNetEnsemble(MetaEstimatorMixin, BaseEstimator):
             tags.regressor_tags = RegressorTags()
             tags.target_tags.multi_output = True
         return tags
+
+    def _members(self) -> list[tuple[Any, float]]:
+        """Networks and their weights in a prediction."""
+        weights = self.path_["weight"] / len(self.networks_)
+        return [
+            (net, w)
+            for nets in self.networks_
+            for net, w in zip(nets, weights, strict=True)
+            if w > 0
+        ]
+
+    def _exported_temperature(self, mode: str) -> float:
+        return self.temperature_ if self._CLASSES else 1.0
 
     @property
     def _row_shape(self) -> tuple[int, ...]:

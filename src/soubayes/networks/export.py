@@ -38,34 +38,24 @@ class Graph:
         return name
 
 
-def export_onnx(net: Any, path: Path, n_draws: int | None, temperature: float) -> None:
-    """Write the mean-weight network (n_draws=None) or the average of posterior draws."""
-    graph = Graph()
-    write_graph(path, net, graph, predicted(net, graph, n_draws, temperature))
-
-
-def export_ensemble(ensemble: Any, path: Path, n_draws: int | None) -> None:
-    """Write the weighted average of an ensemble's networks."""
+def export_onnx(model: Any, path: Path, mode: str, n_draws: int) -> None:
+    """Write the weighted average of a model's networks; a single network has the weight 1."""
     graph, parts = Graph(), []
-    for nets, weight in zip(
-        zip(*ensemble.networks_, strict=True), ensemble.path_["weight"], strict=True
-    ):
-        for net in nets if weight > 0 else ():
-            value = predicted(net, graph, n_draws)
-            parts.append(graph.add("Mul", value, graph.hold(np.array(weight / len(nets)))))
+    for net, weight in model._members():
+        value = predicted(net, graph, net._n_draws(n_draws, mode))
+        parts.append(graph.add("Mul", value, graph.hold(np.array(weight))) if weight < 1 else value)
     value = graph.add("Sum", *parts)
-    if ensemble._CLASSES:
-        value = tempered_node(graph, value, ensemble.temperature_)
-    write_graph(path, ensemble, graph, value)
+    if (temperature := model._exported_temperature(mode)) != 1:
+        value = tempered_node(graph, value, temperature)
+    write_graph(path, model, graph, value)
 
 
-def predicted(net: Any, graph: Graph, n_draws: int | None, temperature: float = 1.0) -> str:
+def predicted(net: Any, graph: Graph, n_draws: int | None) -> str:
     """Nodes from X to probabilities, or to the mean of y, (rows, outputs)."""
     value = _outputs(net, graph, network_weights(net, n_draws))
     if net._CLASSES:
         value = graph.add("Softmax", value, axis=-1)
-    value = graph.add("ReduceMean", value, graph.hold(np.array([0])), keepdims=0)
-    return value if temperature == 1 else tempered_node(graph, value, temperature)
+    return graph.add("ReduceMean", value, graph.hold(np.array([0])), keepdims=0)
 
 
 def tempered_node(graph: Graph, value: str, temperature: float) -> str:

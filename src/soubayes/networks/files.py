@@ -3,12 +3,17 @@
 A file may come from anybody: everything is checked before it is used.
 """
 
-from typing import Any
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
+from soubayes._optional import require
 from soubayes.networks import storage, structure
 from soubayes.networks.feeding import Scaler
 from soubayes.networks.settings import check_seed, check_settings
@@ -17,6 +22,88 @@ from soubayes.networks.stacking import FACTORS
 NOT_SAVED = ("random_state", "verbose", "checkpoint", "class_weight")
 
 Parts = tuple[dict[str, Any], dict[str, Any]]  # arrays, and fields of JSON
+
+
+class SavedModel:
+    """Files of a fitted network or of an ensemble; a subclass brings what they hold."""
+
+    def _parts(self) -> Parts:
+        """What the file holds."""
+        raise NotImplementedError
+
+    @classmethod
+    def _of_parts(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
+        """The estimator of a file's fields, which may be anything."""
+        raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file, which ``load`` reads without running code.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file; ``.safetensors`` is the usual ending.
+        """
+        check_is_fitted(self)
+        storage.write(path, *self._parts())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read an estimator that ``save`` wrote.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+
+        Returns
+        -------
+        model : estimator
+            The fitted estimator.
+        """
+        tree, info = storage.read(path)
+        found = info.get("class")
+        if found != cls.__name__:
+            raise ValueError(f"{str(path)!r} holds a {found}; use {found}.load.")
+        with _naming(path):
+            return cls._of_parts(tree, info)
+
+    def export_onnx(
+        self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
+    ) -> None:
+        """Write the predictions as an ONNX graph (extra ``onnx``).
+
+        The graph scales its input itself. The input is float32 in the shape that ``fit`` took:
+        (rows, features), or images. It returns the mean of a regression, or class probabilities
+        and labels. An ensemble is one file.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file.
+        mode : {"mean", "draws", "calibrated"}, default="mean"
+            Export the mean weights, or the average of posterior draws; of a classifier also with
+            its temperature, which an ensemble of classifiers always has.
+        n_draws : int, default=100
+            Posterior draws of each network.
+        """
+        check_is_fitted(self)
+        export = require("soubayes.networks.export", "export_onnx")
+        export.export_onnx(self, Path(path), mode, n_draws)
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in any error that its fields cause.
+
+    Fields of a crafted file can be anything, so the functions that read them can raise anything.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(
+            f"{str(path)!r} does not hold a network that soubayes saved: {error}"
+        ) from error
 
 
 def network_parts(net: Any) -> Parts:
@@ -30,10 +117,9 @@ def network_parts(net: Any) -> Parts:
         "x_scale": net._x_scaler.scale,
         **arrays,
     }
-    settings = {k: v for k, v in net.get_params().items() if k not in NOT_SAVED}
     info |= {
         "class": type(net).__name__,
-        "settings": settings | {"hidden": structure.to_json(net.hidden or ())},
+        "settings": _settings(net),
         "hidden": structure.to_json(net._hidden),
         "seed": net._rng_seed,
         "n_features_in": net.n_features_in_,
@@ -50,10 +136,7 @@ def network_parts(net: Any) -> Parts:
 
 def read_network(cls: Any, tree: dict[str, Any], info: dict[str, Any]) -> Any:
     """The fitted network of a file's fields, which may be anything."""
-    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in info["settings"].items()}
-    settings["hidden"] = structure.from_json(info["settings"]["hidden"]) or None
-    check_settings(settings)
-    net = cls(**settings)
+    net = _with_settings(cls, info["settings"])
     net._hidden = structure.from_json(info["hidden"])
     check_settings({"hidden": net._hidden})
     net._restore(tree, info)
@@ -94,7 +177,7 @@ def ensemble_parts(ensemble: Any) -> Parts:
     info: dict[str, Any] = {
         "class": type(ensemble).__name__,
         "networks": [[info for _, info in group] for group in parts],
-        "default": ensemble.estimator is None,
+        "estimator": None if ensemble.estimator is None else _settings(ensemble.estimator),
         "classes": classes,
         "hidden": None if hidden is None else list(map(structure.to_json, hidden)),
         "confidences": [float(c) for c in ensemble.confidences],
@@ -116,9 +199,9 @@ def read_ensemble(cls: Any, kind: Any, tree: dict[str, Any], info: dict[str, Any
         [read_network(kind, *parts) for parts in zip(*group, strict=True)]
         for group in zip(tree["networks"], info["networks"], strict=True)
     ]
-    hidden = info["hidden"]
+    hidden, estimator = info["hidden"], info["estimator"]
     ensemble = cls(
-        None if info["default"] else clone(nets[0][0]),
+        None if estimator is None else _with_settings(kind, estimator),
         hidden=None if hidden is None else tuple(map(structure.from_json, hidden)),
         confidences=tuple(info["confidences"]),
         folds=info["folds"],
@@ -144,6 +227,18 @@ def read_ensemble(cls: Any, kind: Any, tree: dict[str, Any], info: dict[str, Any
         raise ValueError("its weights do not fit its networks")
     ensemble._report(weights)
     return ensemble
+
+
+def _settings(net: Any) -> dict[str, Any]:
+    kept = {k: v for k, v in net.get_params(deep=False).items() if k not in NOT_SAVED}
+    return kept | {"hidden": structure.to_json(net.hidden or ())}
+
+
+def _with_settings(cls: Any, fields: dict[str, Any]) -> Any:
+    settings = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    settings["hidden"] = structure.from_json(fields["hidden"]) or None
+    check_settings(settings)
+    return cls(**settings)
 
 
 def _names(estimator: Any) -> list[str]:

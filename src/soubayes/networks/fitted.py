@@ -1,33 +1,37 @@
 """What a fitted network tells: its sizes, its outputs, files and drawings."""
 
 import copy
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
-from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._optional import require
 from soubayes._types import Axes
 from soubayes.confidence import check_choice
-from soubayes.networks import files, storage
 from soubayes.networks.compaction import network_size
+from soubayes.networks.files import Parts, SavedModel, network_parts, read_network
 from soubayes.networks.layers import active_counts, weight_counts
-from soubayes.networks.prediction import Arrays, Network, draw_groups, outputs_by_chunk
+from soubayes.networks.prediction import (
+    Arrays,
+    Network,
+    Uncertainty,
+    draw_groups,
+    outputs_by_chunk,
+)
+from soubayes.networks.settings import NetSettings
 from soubayes.networks.state import StageEnd
 from soubayes.networks.structure import Architecture, Spec
 
 KEPT_BYTES = 2**27  # of posterior draws that are kept between calls
 
 
-class FittedNet(SelectorMixin, BaseEstimator):
+class FittedNet(SelectorMixin, SavedModel, NetSettings):
     """The part of an estimator that needs no data; `fit` of a subclass brings the networks."""
 
     path_: pd.DataFrame
@@ -76,59 +80,61 @@ class FittedNet(SelectorMixin, BaseEstimator):
         counts = np.array(weight_counts(self._network.layers, threshold))
         return 1 - counts / self._network.spec.n_weights
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file, which ``load`` reads without running code.
+    def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
+        """Log predictive density of targets, or log probability of labels.
 
         Parameters
         ----------
-        path : str or path-like
-            The file; ``.safetensors`` is the usual ending.
-        """
-        check_is_fitted(self)
-        storage.write(path, *files.network_parts(self))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read an estimator that ``save`` wrote.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file.
+        X : array-like
+            The rows.
+        y : array-like
+            Their targets or labels.
+        n_draws : int, default=100
+            Posterior draws to average over.
 
         Returns
         -------
-        network : estimator
-            The fitted estimator.
+        log_density : ndarray of shape (n,)
+            The logarithm of p(y | x), summed over outputs; ``-inf`` for a label that was not in the
+            training rows.
         """
-        tree, info = storage.read(path)
-        storage.check_class(path, info, cls.__name__)
-        with storage.crafted(path):
-            return files.read_network(cls, tree, info)
+        return -self._losses(self._rows(X), np.asarray(y), n_draws)
 
-    def export_onnx(
-        self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
-    ) -> None:
-        """Write the compact network as ONNX (extra ``onnx``).
-
-        The graph scales its input itself. The input is float32 in the shape that ``fit`` took:
-        (rows, features), or images.
+    def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
+        """Separate the noise of the data from what the network does not know.
 
         Parameters
         ----------
-        path : str or path-like
-            The file.
-        mode : {"mean", "draws", "calibrated"}, default="mean"
-            Export the mean weights, or the average of posterior draws; of a classifier also with
-            its temperature.
+        X : array-like
+            The rows.
         n_draws : int, default=100
-            Draws of the ensemble.
+            Posterior draws.
+
+        Returns
+        -------
+        parts : Uncertainty
+            Of a regression, standard deviations of the noise (``aleatoric``), of the function
+            (``epistemic``) and of both (``total``). Of classes, the mean entropy of the draws, the
+            mutual information and their sum, in nats.
         """
-        check_is_fitted(self)
-        export = require("soubayes.networks.export", "export_onnx")
-        draws = self._n_draws(n_draws, mode)
-        temperature = self.temperature_ if mode == "calibrated" else 1.0
-        export.export_onnx(self, Path(path), draws, temperature)
+        return self._uncertainty(self._rows(X), n_draws)
+
+    def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
+        """Draw functions from the posterior: means of y, or class probabilities.
+
+        Parameters
+        ----------
+        X : array-like
+            Where to evaluate them.
+        n : int, default=10
+            The number of draws.
+
+        Returns
+        -------
+        functions : ndarray of shape (n, rows), (n, rows, outputs) or (n, rows, n_classes)
+            The values of every draw.
+        """
+        return np.concatenate(list(self._functions(self._rows(X), n)), axis=1, dtype=float)
 
     def plot_path(self, ax: Axes | None = None) -> Axes:
         """Draw the held-out loss or error against the multiply-adds of each network of the path.
@@ -214,6 +220,17 @@ class FittedNet(SelectorMixin, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_ends")
 
+    def _parts(self) -> Parts:
+        return network_parts(self)
+
+    @classmethod
+    def _of_parts(cls, tree: dict[str, Any], info: dict[str, Any]) -> Self:
+        return read_network(cls, tree, info)
+
+    def _members(self) -> list[tuple[Any, float]]:
+        """Networks and their weights in a prediction."""
+        return [(self, 1.0)]
+
     def _get_support_mask(self) -> np.ndarray:
         check_is_fitted(self)
         mask = np.zeros(self.n_features_in_, bool)
@@ -242,11 +259,15 @@ class FittedNet(SelectorMixin, BaseEstimator):
         self.value_, self.expected_loss_ = (last.get(k, np.nan) for k in ("objective", "loss"))
         self.kl_ = {k.removeprefix("kl_"): v for k, v in last.items() if k.startswith("kl_")}
 
-    def _outputs(self, X: ArrayLike, n_draws: int | None) -> Iterator[np.ndarray]:
+    def _rows(self, X: ArrayLike) -> np.ndarray:
+        """The rows of X, checked against those of `fit`."""
         check_is_fitted(self)
-        checked = validate_data(self, self._flattened(X, reset=False), reset=False, dtype="numeric")
+        return validate_data(self, self._flattened(X, reset=False), reset=False, dtype="numeric")
+
+    def _functions(self, rows: np.ndarray, n_draws: int | None) -> Iterator[np.ndarray]:
+        """Predictions of every draw (None: of the mean weights) for chunks of checked rows."""
         groups = partial(self._draw_groups, n_draws)
-        return outputs_by_chunk(self._network, checked, self._x_scaler, groups)
+        return map(self._predicted, outputs_by_chunk(self._network, rows, self._x_scaler, groups))
 
     def _draw_groups(self, n_draws: int | None) -> Iterable[Arrays]:
         """Posterior draws, kept for the next call where they are small."""

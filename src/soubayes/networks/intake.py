@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
@@ -24,9 +23,10 @@ from soubayes.networks.feeding import (
     check_weight,
     flat,
 )
+from soubayes.networks.settings import NetSettings
 
 
-class Intake(BaseEstimator):
+class Intake(NetSettings):
     """The part of an estimator that takes in data; a subclass brings what it asks of y."""
 
     _CLASSES: bool  # whether y holds labels

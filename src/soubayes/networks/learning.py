@@ -69,7 +69,7 @@ def complaints(net: Any, data: Any) -> list[str]:
     rows = type(data.held_out)(*(part[seen] for part in data.held_out))
     if len(rows.X) < FEWEST_ROWS:
         return said
-    own = -net.log_density(rows.X, rows.y)
+    own = net._losses(rows.X, rows.y)
     for name, losses in (
         ("a constant", net._constant_losses(rows)),
         ("a linear model", linear_losses(net, data, rows)),

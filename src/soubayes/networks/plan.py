@@ -30,6 +30,7 @@ from soubayes.networks.state import (
     Run,
     Schedule,
     StageEnd,
+    TrainingPlan,
     TrainingProblem,
     epochs_a_call,
     from_network,
@@ -67,19 +68,6 @@ class Before(NamedTuple):
     confidence: float
     noise_shape: float | None  # of the precision's posterior, which follows the number of rows
     calibration: dict[str, float]  # a classifier's temperature, if it was fitted
-
-
-class TrainingPlan(NamedTuple):
-    """What a call of `fit` is to train, on what, and how."""
-
-    spec: Spec
-    problem: TrainingProblem
-    schedule: Schedule
-    run: Run
-    chunks: Callable[[int], Iterator[Chunk]]
-    validator: Validator | None
-    folder: Any  # of checkpoints, or None
-    info: dict[str, Any]
 
 
 def make_plan(
@@ -121,7 +109,7 @@ def make_plan(
     if found is not None and (before is None or found[1].get("before") == info["before"]):
         run = _resumed(net, *found, info)
     chunks = _prepared(net, data, placement(schedule.mesh))
-    return TrainingPlan(spec, problem, schedule, run, chunks, validator, folder, info)
+    return TrainingPlan(spec, problem, schedule, run, chunks, data.seed, validator, folder, info)
 
 
 def _stages(

@@ -1,7 +1,6 @@
 """Regression: the normal loss with its noise, predictions in units of y."""
 
-import os
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,16 +8,15 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 from sklearn.base import RegressorMixin
 
-from soubayes._types import State
 from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Chunk, ColumnMoments, Scaler
 from soubayes.networks.likelihoods import noise_prior
 from soubayes.networks.mixtures import NormalMixture, interval_tails
 from soubayes.networks.prediction import Uncertainty
 from soubayes.networks.state import StageEnd
-from soubayes.networks.structure import Conv, Pool, Residual
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class SoUNetRegressor(RegressorMixin, BaseNet):
     r"""Regression with a Bayesian neural network that removes units it does not need.
 
@@ -163,68 +161,12 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
     True
     """
 
+    confidence_noise: float = 1.0
+    noise_prior: tuple[float, float] | None = None
+
     _WARMUP = 0.05
     _CLASSES = False
     _MONITOR = "validation_rmse"
-
-    def __init__(
-        self,
-        hidden: tuple[int | Conv | Pool | Residual, ...] | None = None,
-        *,
-        prior: str = "horseshoe",
-        confidence_local: float = 1e-9,
-        confidence_global: float = 1.0,
-        confidence_weights: float | Sequence[float] | str = "auto",
-        confidence_noise: float = 1.0,
-        local_scale: float = 1.0,
-        global_scale: float = 0.1,
-        noise_prior: tuple[float, float] | None = None,
-        output_scale: bool = True,
-        input_shape: tuple[int, ...] | None = None,
-        prune_inputs: bool | str = "auto",
-        skip: bool | str = "auto",
-        scale_inputs: str | None = "auto",
-        activation: str = "relu",
-        epochs: int | Sequence[int] | None = None,
-        batch_size: int = 100,
-        learning_rate: float | None = None,
-        scale_speed: float | None = None,
-        warmup: float | None = None,
-        compact: bool = True,
-        validation_fraction: float = 0.0,
-        early_stopping: bool = False,
-        warm_start: bool = False,
-        random_state: State = 0,
-        verbose: int = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.hidden = hidden
-        self.prior = prior
-        self.confidence_local = confidence_local
-        self.confidence_global = confidence_global
-        self.confidence_weights = confidence_weights
-        self.confidence_noise = confidence_noise
-        self.local_scale = local_scale
-        self.global_scale = global_scale
-        self.noise_prior = noise_prior
-        self.output_scale = output_scale
-        self.input_shape = input_shape
-        self.prune_inputs = prune_inputs
-        self.skip = skip
-        self.scale_inputs = scale_inputs
-        self.activation = activation
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.scale_speed = scale_speed
-        self.warmup = warmup
-        self.compact = compact
-        self.validation_fraction = validation_fraction
-        self.early_stopping = early_stopping
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
-        self.checkpoint = checkpoint
 
     def predict(
         self, X: ArrayLike, *, return_std: bool = False, n_draws: int = 100, mode: str = "draws"
@@ -249,58 +191,10 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         sd : ndarray of the same shape
             Only with ``return_std=True``.
         """
-        mean, epistemic = self._moments(X, n_draws, mode)
+        mean, epistemic = self._moments(self._rows(X), n_draws, mode)
         if not return_std:
             return mean
         return mean, np.sqrt(self._noise_variance() + epistemic**2)
-
-    def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
-        """Separate the noise from what the network does not know.
-
-        Parameters
-        ----------
-        X : array-like
-            The rows.
-        n_draws : int, default=100
-            Posterior draws.
-
-        Returns
-        -------
-        parts : Uncertainty
-            Standard deviations of the noise (``aleatoric``), of the function (``epistemic``) and of
-            both (``total``).
-        """
-        _, epistemic = self._moments(X, n_draws, "draws")
-        variance = np.broadcast_to(self._noise_variance(), epistemic.shape)
-        return Uncertainty(np.sqrt(variance), epistemic, np.sqrt(variance + epistemic**2))
-
-    def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
-        """Log predictive density of observations.
-
-        Parameters
-        ----------
-        X : array-like
-            The rows.
-        y : array-like
-            Their targets.
-        n_draws : int, default=100
-            Posterior draws to average over.
-
-        Returns
-        -------
-        log_density : ndarray of shape (n,)
-            The logarithm of p(y | x), summed over outputs.
-        """
-        y = np.asarray(y, float).reshape(len(np.asarray(y)), -1)
-        variance = np.atleast_1d(self._noise_variance())
-        parts, start = [], 0
-        for outputs in self._outputs(X, n_draws):
-            mean = self._y_scaler.undo(outputs)
-            squares = (y[start : start + mean.shape[1]] - mean) ** 2 / variance
-            start += mean.shape[1]
-            logs = -(squares + np.log(2 * np.pi * variance)).sum(axis=-1) / 2
-            parts.append(logsumexp(logs, axis=0) - np.log(n_draws))
-        return np.concatenate(parts)
 
     def predict_interval(
         self, X: ArrayLike, coverage: float = 0.9, *, n_draws: int = 100
@@ -324,9 +218,8 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
             Upper ends.
         """
         tails = interval_tails(coverage)
-        parts = [self._to_y(draws) for draws in self._outputs(X, n_draws)]
         found = []
-        for draws in parts:  # a mixture of one normal a draw
+        for draws in self._functions(self._rows(X), n_draws):  # a mixture of one normal a draw
             variance = np.broadcast_to(self._noise_variance(), draws.shape)
             weight = np.full(len(draws), 1 / len(draws))
             means, variances = (part.reshape(len(draws), -1) for part in (draws, variance))
@@ -335,32 +228,32 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
         low, high = (np.concatenate(ends) for ends in zip(*found, strict=True))
         return low, high
 
-    def sample_functions(self, X: ArrayLike, n: int = 10) -> np.ndarray:
-        """Draw functions from the posterior.
+    def _predicted(self, outputs: np.ndarray) -> np.ndarray:
+        """Means of y, in its units."""
+        y = self._y_scaler.undo(outputs)
+        return y[..., 0] if self._flat_y else y
 
-        Parameters
-        ----------
-        X : array-like
-            Where to evaluate them.
-        n : int, default=10
-            The number of draws.
-
-        Returns
-        -------
-        functions : ndarray of shape (n, rows) or (n, rows, outputs)
-            The values of every draw.
-        """
-        parts = [self._to_y(draws) for draws in self._outputs(X, n)]
-        return np.concatenate(parts, axis=1)
-
-    def _moments(self, X: ArrayLike, n_draws: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
-        parts = [self._to_y(draws) for draws in self._outputs(X, self._n_draws(n_draws, mode))]
+    def _moments(self, rows: np.ndarray, n_draws: int, mode: str) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation of the function."""
+        parts = list(self._functions(rows, self._n_draws(n_draws, mode)))
         mean = np.concatenate([part.mean(axis=0) for part in parts])
         return mean, np.concatenate([part.std(axis=0) for part in parts])
 
-    def _to_y(self, outputs: np.ndarray) -> np.ndarray:
-        y = self._y_scaler.undo(outputs)
-        return y[..., 0] if self._flat_y else y
+    def _uncertainty(self, rows: np.ndarray, n_draws: int) -> Uncertainty:
+        _, epistemic = self._moments(rows, n_draws, "draws")
+        variance = np.broadcast_to(self._noise_variance(), epistemic.shape)
+        return Uncertainty(np.sqrt(variance), epistemic, np.sqrt(variance + epistemic**2))
+
+    def _losses(self, rows: np.ndarray, y: np.ndarray, n_draws: int = 100) -> np.ndarray:
+        y, variance = y.astype(float).reshape(len(y), -1), np.atleast_1d(self._noise_variance())
+        parts, start = [], 0
+        for draws in self._functions(rows, n_draws):
+            mean = draws.reshape(*draws.shape[:2], -1)
+            squares = (y[start : start + mean.shape[1]] - mean) ** 2 / variance
+            start += mean.shape[1]
+            logs = -(squares + np.log(2 * np.pi * variance)).sum(axis=-1) / 2
+            parts.append(np.log(n_draws) - logsumexp(logs, axis=0))
+        return np.concatenate(parts)
 
     def _noise_variance(self) -> Any:
         """E[1/phi] = b / (a - 1) in units of y^2."""
@@ -416,6 +309,9 @@ class SoUNetRegressor(RegressorMixin, BaseNet):
 
     def _use_calibration(self, number: int) -> None:
         """A regression has none."""
+
+    def _exported_temperature(self, mode: str) -> float:
+        return 1.0
 
     def _scales(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("_x_scaler", "_y_scaler")}

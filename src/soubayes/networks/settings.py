@@ -1,15 +1,50 @@
-"""Checks of the estimators' settings: what was given, what is allowed."""
+"""The settings that both estimators have, and what is allowed for each."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
+from soubayes._types import State
 from soubayes.confidence import check_choice, check_gamma
 from soubayes.networks.layers import ACTIVATIONS
 from soubayes.networks.path import confidences
 from soubayes.networks.structure import Conv, Pool, Residual
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class NetSettings(BaseEstimator):
+    """What a user sets: fields are the parameters of an estimator, in scikit-learn's sense."""
+
+    hidden: tuple[int | Conv | Pool | Residual, ...] | None = field(default=None, kw_only=False)
+    prior: str = "horseshoe"
+    confidence_local: float = 1e-9
+    confidence_global: float = 1.0
+    confidence_weights: float | Sequence[float] | str = "auto"
+    local_scale: float = 1.0
+    global_scale: float = 0.1
+    output_scale: bool = True
+    input_shape: tuple[int, ...] | None = None
+    prune_inputs: bool | str = "auto"
+    skip: bool | str = "auto"
+    scale_inputs: str | None = "auto"
+    activation: str = "relu"
+    epochs: int | Sequence[int] | None = None
+    batch_size: int = 100
+    learning_rate: float | None = None
+    scale_speed: float | None = None
+    warmup: float | None = None
+    compact: bool = True
+    validation_fraction: float = 0.0
+    early_stopping: bool = False
+    warm_start: bool = False
+    random_state: State = 0
+    verbose: int = 0
+    checkpoint: str | os.PathLike[str] | None = None
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

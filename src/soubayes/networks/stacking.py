@@ -36,7 +36,7 @@ def average(nets: Sequence[Any], X: np.ndarray) -> Average:
 
 def probabilities(nets: Sequence[Any], X: np.ndarray) -> np.ndarray:
     """The average of the networks' class probabilities by draws."""
-    return np.mean([net.predict_proba(X, mode="draws") for net in nets], axis=0)
+    return np.mean([net._probabilities(X, mode="draws") for net in nets], axis=0)
 
 
 def held_out(

@@ -1,5 +1,6 @@
 """The state of a training: numbers of its objective, its stages, and what a checkpoint holds."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import gcd, inf
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import numpy as np
 import optax
 
 from soubayes.networks.compaction import Kept, all_kept, network_size, remove
-from soubayes.networks.feeding import minibatches
+from soubayes.networks.feeding import Chunk, minibatches
 from soubayes.networks.layers import init_layers
 from soubayes.networks.likelihoods import PrecisionPrior, init_noise
 from soubayes.networks.structure import Spec
@@ -26,9 +27,8 @@ class TrainingProblem(NamedTuple):
     learning_rate: np.ndarray
     scale_speed: np.ndarray
     warmup: np.ndarray
-    rise: np.ndarray = np.ones(
-        (), np.float32
-    )  # what confidence["weights"] begins a stage at, over itself
+    # what confidence["weights"] begins a stage at, over itself
+    rise: np.ndarray = np.ones((), np.float32)
 
 
 class StageEnd(NamedTuple):
@@ -87,6 +87,20 @@ class Schedule:
         return next(i for i, stage in enumerate(self.stages) if epoch < stage.stop)
 
 
+class TrainingPlan(NamedTuple):
+    """What a call of `fit` is to train, on what, and how."""
+
+    spec: Spec
+    problem: TrainingProblem
+    schedule: Schedule
+    run: Run  # where it begins
+    chunks: Callable[[int], Iterator[Chunk]]  # of an epoch
+    seed: int = 0  # epoch e draws its randomness from (seed, e)
+    validator: Callable[[dict[str, Any], Kept], dict[str, float]] | None = None
+    folder: Any = None  # of checkpoints
+    info: Any = None  # what a checkpoint must have to be of this training
+
+
 def start(spec: Spec, problem: TrainingProblem, seed: int) -> Run:
     """A run before its first epoch."""
     params: dict[str, Any] = {"layers": init_layers(spec, np.random.default_rng(seed))}
@@ -113,25 +127,23 @@ def rescaled_noise(end: StageEnd, before: float | None, now: float | None) -> St
     return end._replace(params={**end.params, "noise": {"log_rate": rate}})
 
 
-def stage_problem(
-    spec: Spec, problem: TrainingProblem, schedule: Schedule, epoch: int, *, afresh: bool = False
-) -> TrainingProblem:
+def stage_problem(plan: TrainingPlan, epoch: int, *, afresh: bool = False) -> TrainingProblem:
     """The numbers of the objective in the stage that an epoch belongs to.
 
     The confidence of a later stage moves from that of the one before, and its KL terms do not warm
     up, unless it starts afresh.
     """
-    number = schedule.stage(epoch)
-    now = schedule.stages[number].confidence
-    weights = {k: np.asarray(v, np.float32) for k, v in spec.weight_confidences(now).items()}
-    problem = problem._replace(confidence={**problem.confidence, **weights})
-    if not number or afresh or schedule.separate:
+    number = plan.schedule.stage(epoch)
+    now = plan.schedule.stages[number].confidence
+    weights = {k: np.asarray(v, np.float32) for k, v in plan.spec.weight_confidences(now).items()}
+    problem = plan.problem._replace(confidence={**plan.problem.confidence, **weights})
+    if not number or afresh or plan.schedule.separate:
         return problem
-    rise = np.asarray(schedule.stages[number - 1].confidence / now, np.float32)
+    rise = np.asarray(plan.schedule.stages[number - 1].confidence / now, np.float32)
     return problem._replace(warmup=np.asarray(1e-9, np.float32), rise=rise)
 
 
-def starts_afresh(spec: Spec, problem: TrainingProblem, schedule: Schedule, run: Run) -> bool:
+def starts_afresh(plan: TrainingPlan, run: Run) -> bool:
     """Whether the stage of the run's next epoch starts from new weights.
 
     A later stage does so when the network of the stage before memorises the rows: it has more
@@ -139,22 +151,23 @@ def starts_afresh(spec: Spec, problem: TrainingProblem, schedule: Schedule, run:
     constant prediction. A training that starts from such a network spreads what is left over all
     units, and ends far above the objective of a training of its own.
     """
+    spec, schedule = plan.spec, plan.schedule
     stage = schedule.stages[number := schedule.stage(run.epoch)]
     if not number:
         return False
     _, parameters = spec.cost(*network_size(spec, run.ends[number - 1].kept))
     last = run.rows[stage.start - 1]
-    confidence = problem.confidence | spec.weight_confidences(stage.confidence)
+    confidence = plan.problem.confidence | spec.weight_confidences(stage.confidence)
     penalty = sum(float(value) * last[f"kl_{name}"] for name, value in confidence.items())
     return parameters > schedule.rows and last["loss"] + penalty > schedule.constant_loss
 
 
-def afresh(spec: Spec, problem: TrainingProblem, run: Run, seed: int) -> Run:
+def afresh(plan: TrainingPlan, run: Run, seed: int) -> Run:
     """The run with new weights of the units and inputs that are left."""
-    new = start(spec, problem, seed)
+    new = start(plan.spec, plan.problem, seed)
 
     def cut(tree: Any) -> Any:
-        return {**tree, "layers": remove(spec, tree["layers"], *run.kept)}
+        return {**tree, "layers": remove(plan.spec, tree["layers"], *run.kept)}
 
     moments = new.moments._replace(mu=cut(new.moments.mu), nu=cut(new.moments.nu))
     return run._replace(params=cut(new.params), moments=moments)

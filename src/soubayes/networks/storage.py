@@ -6,8 +6,6 @@ Reading runs no code, and every file is replaced as a whole, so that a kill leav
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +86,7 @@ def write_together(
     tree = {
         "params": params,
         "moments": {"count": moments.count, "mu": moments.mu, "nu": moments.nu},
-        "history": [[columns(own) for own in group] for group in rows],
+        "history": [[columns(own[: info["epoch"]]) for own in group] for group in rows],
     }
     write(_checkpoint_file(folder), tree, info)
 
@@ -125,24 +123,6 @@ def ends_tree(ends: list[StageEnd]) -> list[dict[str, Any]]:
 def read_ends(tree: dict[str, Any]) -> list[StageEnd]:
     """The networks of a tree that was read."""
     return [StageEnd(end["params"], Kept(**end["kept"]), int(end["epoch"])) for end in tree["ends"]]
-
-
-def check_class(path: str | os.PathLike[str], info: dict[str, Any], wanted: str) -> None:
-    """Raise unless the file holds an estimator of the wanted class."""
-    found = info.get("class")
-    if found != wanted:
-        raise ValueError(f"{str(path)!r} holds a {found}; use {found}.load.")
-
-
-@contextmanager
-def crafted(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Errors of whatever kind fields that do not fit provoke, as one that names the file."""
-    try:
-        yield
-    except Exception as error:
-        raise ValueError(
-            f"{str(path)!r} does not hold a network that soubayes saved: {error}"
-        ) from error
 
 
 def check_ends(spec: Spec, ends: list[StageEnd], epochs: int) -> None:

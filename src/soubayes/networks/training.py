@@ -1,7 +1,7 @@
 """The loop around the compiled epochs: history, stages, and the removal of dead units."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -38,6 +38,7 @@ from soubayes.networks.state import (
     Run,
     Schedule,
     StageEnd,
+    TrainingPlan,
     TrainingProblem,
     afresh,
     stage_problem,
@@ -56,25 +57,16 @@ CHECKED_ROWS = 10_000  # whose loss is compared before and after the removal
 DEAD_LINEAR = 1.0  # likewise a skipped column: one weight with |mean| = 2.5 sd knows as much
 
 
-def train(
-    spec: Spec,
-    problem: TrainingProblem,
-    schedule: Schedule,
-    run: Run,
-    seed: int,
-    chunks: Callable[[int], Iterator[Chunk]],
-    validate: Callable[[dict[str, Any], Kept], dict[str, float]] | None,
-    report: Callable[[Run], None],
-) -> tuple[Run, bool]:
+def train(plan: TrainingPlan, report: Callable[[Run], None]) -> tuple[Run, bool]:
     """Train to the end of the schedule; (the run, whether it got there).
 
     Epoch e draws its randomness from (seed, e), so a run resumed from any epoch ends the same.
     A non-finite objective stops at the last good epoch with a warning.
     """
-    run = _placed(run, schedule)
+    schedule, run = plan.schedule, _placed(plan.run, plan.schedule)
     best = None
     while run.epoch < schedule.epochs:
-        following = _block(spec, problem, schedule, run, seed, chunks, validate)
+        following = _block(plan, run)
         if not np.isfinite(following.rows[-1]["objective"]):
             warn(
                 f"the objective is not finite in epoch {following.epoch}; training stopped at "
@@ -89,8 +81,8 @@ def train(
             if run.epoch - best.epoch >= PATIENCE * schedule.epochs:
                 break
     if best is not None and best.epoch < run.epoch:
-        rows = next(iter(chunks(best.epoch)))
-        run = handed_over(spec, problem, schedule, best._replace(ends=[]), 0, rows)
+        rows = next(iter(plan.chunks(best.epoch)))
+        run = handed_over(plan, best._replace(ends=[]), 0, rows)
     return run, True
 
 
@@ -99,26 +91,19 @@ def _score(run: Run, schedule: Schedule) -> float:
     return float(run.rows[run.epoch - 1][schedule.monitor])
 
 
-def _block(
-    spec: Spec,
-    problem: TrainingProblem,
-    schedule: Schedule,
-    run: Run,
-    seed: int,
-    chunks: Callable[[int], Iterator[Chunk]],
-    validate: Callable[[dict[str, Any], Kept], dict[str, float]] | None,
-) -> Run:
+def _block(plan: TrainingPlan, run: Run) -> Run:
     """The next epochs: one, or on small data a few in one compiled call."""
     began = time.perf_counter()
-    epochs = run.epoch + np.arange(schedule.block)
-    rngs = epoch_rngs(seed, epochs)
-    stage = schedule.stages[schedule.stage(run.epoch)]
-    fresh = not schedule.separate and starts_afresh(spec, problem, schedule, run)
-    problem = stage_problem(spec, problem, schedule, run.epoch, afresh=fresh)
+    spec, schedule, last = plan.spec, plan.schedule, run.epoch
+    epochs = last + np.arange(schedule.block)
+    rngs = epoch_rngs(plan.seed, epochs)
+    stage = schedule.stages[schedule.stage(last)]
+    fresh = not schedule.separate and starts_afresh(plan, run)
+    problem = stage_problem(plan, last, afresh=fresh)
     inputs = columns_read(spec, run.kept)
     params, moments = run.params, run.moments
     seen, losses, summary = 0, [], None
-    for chunk in chunks(run.epoch):
+    for chunk in plan.chunks(last):
         rows = len(chunk.X)
         order, keys = order_and_keys(schedule, rngs, rows)
         steps = order.shape[1]
@@ -134,80 +119,65 @@ def _block(
         jax.block_until_ready(losses[-2:-1])
     losses, summaries = jax.device_get((losses, summary))
     loss = float(problem.weight) * sum(rows * part.astype(float) for rows, part in losses) / seen
-    score = {} if validate is None else validate(params, run.kept)
+    score = {} if plan.validator is None else plan.validator(params, run.kept)
     seconds = (time.perf_counter() - began) / schedule.block
-    run.rows[run.epoch :] = [
+    run.rows[last:] = [
         {**history_row(spec, problem, epoch + 1, *parts), **score, "seconds": seconds}
         for epoch, *parts in zip(epochs.tolist(), loss.tolist(), summaries, strict=True)
     ]
-    last = run.epoch
     run = run._replace(params=params, moments=moments, epoch=last + schedule.block)
     if run.epoch == stage.stop:
-        handed = handed_over(spec, problem, schedule, run, schedule.stage(last), chunk)
+        handed = handed_over(plan, run, schedule.stage(last), chunk)
         if run.epoch == schedule.epochs:
             return handed
         if schedule.separate:
-            new = start(spec, problem, seed)
+            new = start(spec, problem, plan.seed)
             new = new._replace(epoch=run.epoch, rows=run.rows, ends=run.ends)
             return _placed(new, schedule)
-        if starts_afresh(spec, problem, schedule, run):
-            new_seed = int(np.random.default_rng([seed, run.epoch]).integers(2**31))
-            return _placed(afresh(spec, problem, handed, new_seed), schedule)
+        if starts_afresh(plan, run):
+            new_seed = int(np.random.default_rng([plan.seed, run.epoch]).integers(2**31))
+            return _placed(afresh(plan, handed, new_seed), schedule)
         if schedule.stages[schedule.stage(run.epoch)].confidence < stage.confidence:
             return _placed(handed, schedule)  # a lower confidence would bring dead units back
     if _may_compact(last - stage.start, run.epoch - stage.start, stage.stop - stage.start):
         rows_left = seen * (schedule.epochs - run.epoch)
-        run = _placed(compact(spec, run, schedule, rows_left), schedule)
+        run = _placed(compact(plan, run, rows_left), schedule)
     return run
 
 
-def handed_over(
-    spec: Spec,
-    problem: TrainingProblem,
-    schedule: Schedule,
-    run: Run,
-    number: int,
-    rows: Chunk,
-) -> Run:
+def handed_over(plan: TrainingPlan, run: Run, number: int, rows: Chunk) -> Run:
     """The run at the end of a stage, all dead units gone; written into its `rows` and `ends`."""
-    handed = compact(spec, run, schedule, rows_left=0)
-    if schedule.free_scales and handed.kept is not run.kept:
-        handed = _checked(spec, problem, schedule, run, handed, rows)
+    handed = compact(plan, run, rows_left=0)
+    if plan.schedule.free_scales and handed.kept is not run.kept:
+        handed = _checked(plan, run, handed, rows)
     layers = jax.device_get(handed.params["layers"])
     counts = active_counts(layers), weight_counts(layers, WEIGHT_THRESHOLD)
-    run.rows[run.epoch - 1] |= _count_columns(spec, *counts)
+    run.rows[run.epoch - 1] |= _count_columns(plan.spec, *counts)
     run.ends[number:] = [StageEnd(jax.device_get(handed.params), handed.kept, run.epoch)]
     return handed
 
 
-def _checked(
-    spec: Spec,
-    problem: TrainingProblem,
-    schedule: Schedule,
-    run: Run,
-    handed: Run,
-    rows: Chunk,
-) -> Run:
+def _checked(plan: TrainingPlan, run: Run, handed: Run, rows: Chunk) -> Run:
     """The run after a removal, or after a smaller one where that changed the predictions.
 
     A unit that reads two others may know 2 nats and still divide the classes. So the loss of some
     rows is compared: it may rise by as much as what is gone knew, and by DEAD_NATS.
     """
     rows = jax.device_get(Chunk(*(part[:CHECKED_ROWS] for part in rows)))
-    before, dead = _mean_loss(spec, problem, run, rows), DEAD_NATS
+    before, dead = _mean_loss(plan, run, rows), DEAD_NATS
     while dead > LEAST_NATS and handed.kept is not run.kept:
-        rise = _mean_loss(spec, problem, handed, rows) - before
-        if rise <= DEAD_NATS + _lost(spec, run, handed.kept):
+        rise = _mean_loss(plan, handed, rows) - before
+        if rise <= DEAD_NATS + _lost(plan.spec, run, handed.kept):
             break
         dead /= 2
-        handed = compact(spec, run, schedule, rows_left=0, dead=dead)
+        handed = compact(plan, run, rows_left=0, dead=dead)
     return handed
 
 
-def _mean_loss(spec: Spec, problem: TrainingProblem, run: Run, rows: Chunk) -> float:
+def _mean_loss(plan: TrainingPlan, run: Run, rows: Chunk) -> float:
     """The loss of all rows in nats, by mean weights and from a part of the rows."""
-    params = jax.device_get(run.params)
-    network = Network(spec, params["layers"], run.kept)
+    params, problem = jax.device_get(run.params), plan.problem
+    network = Network(plan.spec, params["layers"], run.kept)
     outputs = jnp.asarray(forward_weights(network, mean_weights(network.layers), rows.X))
     if problem.noise is None:
         losses = categorical_loss(outputs, rows.y)
@@ -243,15 +213,14 @@ def epoch_rngs(seed: int, epochs: np.ndarray) -> list[np.random.Generator]:
     return [np.random.default_rng([seed, int(epoch)]) for epoch in epochs]
 
 
-def compact(
-    spec: Spec, run: Run, schedule: Schedule, rows_left: int, dead: float = DEAD_NATS
-) -> Run:
+def compact(plan: TrainingPlan, run: Run, rows_left: int, dead: float = DEAD_NATS) -> Run:
     """Remove the dead units and inputs, if that pays for the rows still to be trained on.
 
     With free scales a unit is dead that knows less than `dead` nats; when tau pays for its place,
     units share what they know and only the paper's rule, E[tau nu] < 1e-3, tells. At the end of a
     stage every dead unit goes.
     """
+    spec, schedule = plan.spec, plan.schedule
     layers = jax.device_get(run.params["layers"])
     if not schedule.compact or "local_mean" not in layers[0]:
         return run  # without scales nothing dies
