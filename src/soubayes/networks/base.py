@@ -79,6 +79,8 @@ class BaseNet(FittedNet, Intake):
         values = path.confidences(self.confidence_weights)
         if before is not None:
             values = (before.confidence,)
+        elif isinstance(self.confidence_weights, str) and data.held_out is None:
+            values = (max(values),)  # of too few rows to choose by
         plan = make_plan(self, data, values, before=before, folder=self.checkpoint)
         run = self._train(plan)
         self._set_run(plan.spec, run, values, data.held_out, before)
@@ -177,7 +179,8 @@ class BaseNet(FittedNet, Intake):
         self._survey_rows = n
         if X_val is not None or y_val is not None:
             held_out = self._given_to_score(X_val, y_val)
-        chooses = isinstance(self.confidence_weights, str) and before is None
+        chooses = isinstance(self.confidence_weights, str) and n >= path.FEWEST_ROWS
+        chooses = chooses and before is None
         own = held_out is None and (chooses or bool(self.early_stopping))
         if own:
             source, held_out = self._hold_out(whole, path.held_out_part(n), seed)

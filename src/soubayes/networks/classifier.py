@@ -235,7 +235,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self._n_outputs = len(self.classes_)
         if self._n_outputs < 2:
             raise ValueError(
-                f"y has one class, {self.classes_[0]!r}, but a classifier needs at least 2."
+                f"y has one class, {labels.tolist()[0]!r}, but a classifier needs at least 2."
             )
         if self.checkpoint is not None:
             labels_to_json(labels)  # what a file cannot hold is an error before the training

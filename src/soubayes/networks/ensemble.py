@@ -28,6 +28,7 @@ from soubayes.networks import stacking
 from soubayes.networks.classifier import SoUNetClassifier
 from soubayes.networks.feeding import check_weight, minibatches
 from soubayes.networks.files import Parts, SavedModel, ensemble_parts, read_ensemble
+from soubayes.networks.intake import check_numbers
 from soubayes.networks.learning import tempered_probability
 from soubayes.networks.mixtures import NormalMixture, interval_tails
 from soubayes.networks.path import DIAL_CONFIDENCES, ROUND
@@ -170,6 +171,7 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
         """
         kinds = self._kinds()
         check_masks(X=X, y=y, sample_weight=sample_weight)
+        check_numbers(X)
         X, y = validate_data(
             self, X, y, dtype="numeric", multi_output=True, y_numeric=not self._CLASSES,
             ensure_min_samples=6,

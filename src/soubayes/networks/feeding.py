@@ -44,7 +44,8 @@ class Scaler:
 
     def rounded(self, values: np.ndarray) -> np.ndarray:
         """The same in float32 throughout where that loses at most a digit, which is faster."""
-        if (np.abs(self.shift) > 10 * self.scale).any():
+        far = np.abs(self.shift) > 10 * self.scale
+        if (far | (self.scale < 1e-30) | (self.scale > 1e30)).any():  # float32 ends near 1e38
             return self(values)
         shift, factor = self.shift.astype(np.float32), (1 / self.scale).astype(np.float32)
         return (values.astype(np.float32, copy=False) - shift) * factor
@@ -64,10 +65,12 @@ class ColumnMoments:
     """Mean, variance and range of every column, merged chunk by chunk (Chan et al.'s update).
 
     Rows count by their weights, which are positive and are added up in units of the first one.
+    Squares are added up in units of the first chunk's largest value, so that columns of any unit
+    neither overflow nor vanish.
     """
 
     def __init__(self) -> None:
-        self.rows, self._total, self._unit = 0, 0.0, 1.0
+        self.rows, self._total, self._unit, self._size = 0, 0.0, 1.0, 1.0
         self.mean, self._squares = np.zeros(()), np.zeros(())
         self.low, self.high = np.array(np.inf), np.array(-np.inf)
 
@@ -76,12 +79,14 @@ class ColumnMoments:
         values = np.asarray(values, float)
         if not self.rows:
             self._unit = weight[0]
+            exponent = np.frexp(np.abs(values).max())[1]
+            self._size = float(np.exp2(exponent - 1))  # a power of 2: dividing rounds nothing
         share = weight / self._unit
         here, total = share.sum(), self._total + share.sum()
         mean = share @ values / here
         gap = mean - self.mean
-        self._squares = self._squares + share @ (values - mean) ** 2
-        self._squares = self._squares + gap**2 * (self._total * here / total)
+        self._squares = self._squares + share @ ((values - mean) / self._size) ** 2
+        self._squares = self._squares + (gap / self._size) ** 2 * (self._total * here / total)
         self.mean = self.mean + gap * (here / total)
         self.rows, self._total = self.rows + len(values), total
         self.low = np.minimum(self.low, values.min(axis=0))
@@ -102,7 +107,7 @@ class ColumnMoments:
     @property
     def sd(self) -> np.ndarray:
         """Standard deviations, 1 where a column is constant."""
-        sd = np.sqrt(self._squares / self._total)
+        sd = self._size * np.sqrt(self._squares / self._total)
         # a constant column can leave rounding of its mean behind
         return np.where(sd > 1e-12 * np.abs(self.mean), sd, 1.0)
 

@@ -18,11 +18,10 @@ from soubayes.networks.structure import Spec
 DIAL_CONFIDENCES = (0.03, 0.1, 0.3, 1.0)  # of confidence_weights="auto"
 LATER, ALL_LATER = 0.5, 1.5  # epochs of a later stage, and of all of them, over the first one's
 AUTO_LATER, REFIT = 1.0, 0.5  # of all later stages of "auto", and of the training on all rows after
-SEPARATE_ROWS, SEPARATE = (
-    4000,
-    0.5,
-)  # with fewer rows "auto" trains each confidence by itself: epochs
+# with fewer rows "auto" trains each confidence by itself, for this part of the epochs
+SEPARATE_ROWS, SEPARATE = 4000, 0.5
 HELD_OUT, FEW_HELD_OUT, HELD_OUT_ROWS = 0.1, 0.3, 100  # part of the rows that "auto" scores on
+FEWEST_ROWS = 10  # with fewer "auto" has nothing to choose by and is confidence 1
 PAIRED = 1.0  # standard errors that a held-out loss may lie above the lowest: see the measurements
 ROUND = 20  # default numbers of epochs are multiples of it, so that several fit into one call
 
