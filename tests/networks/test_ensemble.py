@@ -9,8 +9,7 @@ from sklearn.linear_model import LinearRegression
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks import state, together
 from soubayes.networks.learning import fitted_temperature, tempered_probability
-from soubayes.networks.mixtures import NormalMixture, stacking_weights
-from soubayes.networks.stacking import FACTORS
+from soubayes.networks.mixtures import FACTORS, NormalMixture, stacking_weights
 from soubayes.networks.storage import read, write
 from soubayes.networks.together import fit_together
 
@@ -256,8 +255,9 @@ def test_files_of_an_ensemble(ensemble, classes, tmp_path):
             SoUNetEnsemble.load(tmp_path / "odd")
 
 
-def test_progress_and_checkpoints_of_an_ensemble(ensemble, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(together, "CHECKPOINT_SECONDS", 0.0)
+@pytest.mark.parametrize("seconds", [0.0, 1e9])  # after every call, or on Ctrl-C alone
+def test_progress_and_checkpoints_of_an_ensemble(ensemble, tmp_path, monkeypatch, capsys, seconds):
+    monkeypatch.setattr(together, "CHECKPOINT_SECONDS", seconds)
     monkeypatch.setattr(state, "BLOCK_STEPS", 6)  # three epochs a call
     settings = {"confidences": (0.1, 1.0), "folds": 4, "random_state": 0}
     net = SoUNetRegressor(**SETTINGS, checkpoint=tmp_path)

@@ -65,5 +65,7 @@ def test_an_ensemble_of_classes_after_an_encoder(tmp_path):
 
 
 def test_one_class_is_named():
-    with pytest.raises(ValueError, match="y has one class, 'a', but"):
-        SoUNetClassifier(**SHORT).fit(X, ["a"] * 60)
+    net = SoUNetClassifier(**SHORT)
+    for model in (net, SoUNetEnsemble(net)):
+        with pytest.raises(ValueError, match="y has one class, 'a', but"):
+            model.fit(X, ["a"] * 60)

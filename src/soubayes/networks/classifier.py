@@ -1,7 +1,6 @@
 """Classification: the softmax loss, class probabilities and their temperature."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,111 +14,27 @@ from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Chunk
 from soubayes.networks.learning import fitted_temperature, tempered_probability
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
+from soubayes.networks.settings import estimator
 from soubayes.networks.state import StageEnd
 from soubayes.networks.storage import labels_from_json, labels_to_json
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@estimator
 class SoUNetClassifier(ClassifierMixin, BaseNet):
     r"""Classification with a Bayesian neural network that removes units it does not need.
 
     Parameters
     ----------
-    hidden : tuple of int, Conv, Pool or Residual, or None, default=None
-        Units of every hidden layer before training. Convolutions and pooling may come before the
-        first dense layer, ``Residual()`` after a dense layer. None is (200, 200), or (50, 50) with
-        fewer than 4,000 rows.
-    prior : {"horseshoe", "normal"}, default="horseshoe"
-        As in :class:`SoUNetRegressor`.
-    confidence_local : float, default=1e-9
-        Confidence in the prior of the units' scales (paper: :math:`\gamma_\tau`). 1 gives the
-        horseshoe network, which removes no units.
-    confidence_global : float, default=1.0
-        Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
-    confidence_weights : float, sequence of float, "auto" or "smallest", default="auto"
-        Confidence in the prior of the weights: the dial between an accurate (low) and a small
-        (high) network, chosen by held-out loss by default, as in :class:`SoUNetRegressor`.
-    local_scale : float, default=1.0
-        Scale of the half-Cauchy prior of the units' scales.
-    global_scale : float, default=0.1
-        Scale of the half-Cauchy prior of the layers' scales.
-    output_scale : bool, default=True
-        Give the weights of the output layer a common half-Cauchy scale. The paper has none.
-    input_shape : tuple of int, optional
-        Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
-        X.
-    prune_inputs : bool or "auto", default="auto"
-        Give every column of X a scale too, so that inputs are removed. ``"auto"`` does so where
-        columns are at least a quarter as many as rows and are scaled one by one.
-    skip : bool or "auto", default="auto"
-        Let the outputs read the columns of X beside the last hidden layer, so that the network
-        contains the linear model. ``"auto"`` does so where columns are scaled one by one.
-    scale_inputs : {"auto", "columns", "common"} or None, default="auto"
-        As in :class:`SoUNetRegressor`.
-    activation : {"relu", "tanh", "elu"}, default="relu"
-        Activation of the hidden units.
-    epochs : int, sequence of int or None, default=None
-        Passes over the data. None is 100, but at least 4,000 steps, and at most 20,000 where that
-        leaves 20 epochs. Along a path, one number is that of the first confidence and later ones
-        have at most half of it; several numbers are those of every confidence.
-    batch_size : int, default=100
-        Rows of a minibatch.
-    learning_rate : float or None, default=None
-        Learning rate of Adam. It is held for half of the run and then decays. None is 20 over the
-        number of steps, between 0.002 and 0.01.
-    scale_speed : float or None, default=None
-        Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
-    warmup : float or None, default=None
-        Part of the run over which the KL terms grow to their full weight. None chooses by the model
-        and the number of rows.
-    compact : bool, default=True
-        Remove units that hold no information about the data while training.
-    validation_fraction : float, default=0.0
-        Part of the rows that is held out and scored every epoch. With 0, ``"auto"`` holds out a
-        tenth, up to three tenths of few rows, and trains on them at the end.
-    early_stopping : bool, default=False
-        Stop when the held-out score has not improved for a tenth of the epochs, and keep the best
-        network. For one confidence only.
-    warm_start : bool, default=False
-        Let ``fit`` go on from the network that the last call ended with, at its confidence and with
-        its scaling, for ``epochs`` more. In a new process it is the network of ``checkpoint``.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the weights of the rows of every class, as in scikit-learn.
-    random_state : int, RandomState or None, default=0
-        The seed.
-    verbose : int, default=0
-        1 shows a progress bar.
-    checkpoint : str or path-like, optional
-        A folder. A training that was killed continues from it to the same result. With
-        ``warm_start=True`` a finished one is trained further.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         The labels, in the order of the columns of :meth:`predict_proba`.
-    history_ : pandas.DataFrame
-        One row for each epoch.
-    active_units_ : ndarray of int
-        Units of every hidden layer whose scale is at least 1e-3.
-    architecture_ : Architecture
-        Sizes of all layers, multiply-adds of a row and parameters, before and after training.
-    selected_inputs_ : ndarray of int
-        Columns of X that the network reads.
-    path_ : pandas.DataFrame
-        One row for each confidence, as in :class:`SoUNetRegressor`.
     temperature_ : float
         What probabilities by draws are calibrated with: p^(1/T), fitted on held-out rows; 1 without
         them.
-    value_ : float
-        J after training.
-    expected_loss_ : float
-        The expected loss after training.
-    kl_ : dict of str to float
-        What it cost each block to leave its prior, in nats.
-    n_iter_ : int
-        Epochs done.
-    finished_ : bool
-        Whether all epochs were done.
 
     See Also
     --------
@@ -129,11 +44,6 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
     -----
     The model is that of :class:`SoUNetRegressor` with the loss
     :math:`-\log \mathrm{softmax}(f(W; x))_y` (section 4.4 of [1]_).
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -160,10 +70,6 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
         Parameters
         ----------
-        X : array-like
-            The rows.
-        n_draws : int, default=100
-            Posterior draws to average over.
         mode : {"calibrated", "draws", "mean"}, default="calibrated"
             ``"draws"`` averages the probabilities of posterior draws; ``"calibrated"`` raises this
             average to the power 1 / ``temperature_``. ``"mean"`` uses the mean weights instead of
@@ -181,10 +87,6 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
         Parameters
         ----------
-        X : array-like
-            The rows.
-        n_draws : int, default=100
-            Posterior draws to average over.
         mode : {"calibrated", "draws", "mean"}, default="calibrated"
             ``"mean"`` uses the mean weights instead of draws, which is faster.
 
@@ -233,10 +135,7 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self._class_shares = np.array([total[label] for label in labels])
         self._class_shares /= self._class_shares.sum()
         self._n_outputs = len(self.classes_)
-        if self._n_outputs < 2:
-            raise ValueError(
-                f"y has one class, {labels.tolist()[0]!r}, but a classifier needs at least 2."
-            )
+        check_classes(labels)
         if self.checkpoint is not None:
             labels_to_json(labels)  # what a file cannot hold is an error before the training
 
@@ -309,3 +208,11 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     def _check_params(self, ends: list[StageEnd]) -> None:
         """A classifier has nothing but its layers."""
+
+
+def check_classes(labels: np.ndarray) -> None:
+    """Raise unless there are two classes."""
+    if len(labels) < 2:
+        raise ValueError(
+            f"y has one class, {labels.tolist()[0]!r}, but a classifier needs at least 2."
+        )

@@ -52,19 +52,13 @@ def columns_read(spec: Spec, kept: Kept) -> np.ndarray:
 
 def information(layer: Layer, axis: int = 0) -> np.ndarray:
     """KL_k in nats of every unit of a layer (axis 0), or of every input (axis 1)."""
-    mean, log_sd = np.asarray(layer["mean"], float), np.asarray(layer["log_sd"], float)
-    if axis == 1:  # the bias is no input
-        mean, log_sd = mean[:-1], log_sd[:-1]
-    second = (mean**2 + np.exp(2 * log_sd)).mean(axis=axis)
-    return log_sd.shape[axis] * np.log(second) / 2 - log_sd.sum(axis=axis)
+    rows = slice(-1) if axis == 1 else slice(None)  # the bias is no input
+    return _information(layer["mean"][rows], layer["log_sd"][rows], axis)
 
 
 def information_skipped(layer: Layer, units: int) -> np.ndarray:
     """KL in nats, at the best scale, of what outputs that read so many units know of columns."""
-    rows = slice(units, -1)
-    mean, log_sd = (np.asarray(layer[name], float)[rows] for name in ("mean", "log_sd"))
-    second = (mean**2 + np.exp(2 * log_sd)).mean(axis=1)
-    return log_sd.shape[1] * np.log(second) / 2 - log_sd.sum(axis=1)
+    return _information(layer["mean"][units:-1], layer["log_sd"][units:-1], 1)
 
 
 def information_read(layer: Layer, channels: int) -> np.ndarray:
@@ -73,12 +67,16 @@ def information_read(layer: Layer, channels: int) -> np.ndarray:
     An unused channel may keep informative weights for many epochs: its scale falls,
     and with it the gradient.
     """
-    mean, log_sd = (
-        np.asarray(layer[name], float)[:-1].reshape(-1, channels, np.shape(layer[name])[1])
-        for name in ("mean", "log_sd")
-    )
-    second = (mean**2 + np.exp(2 * log_sd)).mean(axis=(0, 2))
-    return log_sd[:, 0].size * np.log(second) / 2 - log_sd.sum(axis=(0, 2))
+    shape = (-1, channels, layer["mean"].shape[1])
+    mean, log_sd = (layer[name][:-1].reshape(shape) for name in ("mean", "log_sd"))
+    return _information(mean, log_sd, (0, 2))
+
+
+def _information(mean: Any, log_sd: Any, axes: int | tuple[int, ...]) -> np.ndarray:
+    """KL_k of the module's formula, where weights along the axes share a scale."""
+    mean, log_sd = np.asarray(mean, float), np.asarray(log_sd, float)
+    second = (mean**2 + np.exp(2 * log_sd)).mean(axis=axes)
+    return log_sd.size / max(1, second.size) * np.log(second) / 2 - log_sd.sum(axis=axes)
 
 
 def survivors(

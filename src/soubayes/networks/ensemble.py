@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import field
 from itertools import product
 from math import ceil
 from pathlib import Path
@@ -12,11 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import (
-    ClassifierTags,
-    RegressorTags,
-    check_random_state,
-)
+from sklearn.utils import ClassifierTags, RegressorTags, check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -24,16 +21,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
 from soubayes.data.streams import check_masks
-from soubayes.networks import stacking
-from soubayes.networks.classifier import SoUNetClassifier
+from soubayes.networks import mixtures
+from soubayes.networks.classifier import SoUNetClassifier, check_classes
 from soubayes.networks.feeding import check_weight, minibatches
 from soubayes.networks.files import Parts, SavedModel, ensemble_parts, read_ensemble
 from soubayes.networks.intake import check_numbers
 from soubayes.networks.learning import tempered_probability
-from soubayes.networks.mixtures import NormalMixture, interval_tails
+from soubayes.networks.mixtures import FACTORS, UNSEEN, NormalMixture, interval_tails
 from soubayes.networks.path import DIAL_CONFIDENCES, ROUND
 from soubayes.networks.regressor import SoUNetRegressor
-from soubayes.networks.stacking import FACTORS, UNSEEN
+from soubayes.networks.settings import estimator
 from soubayes.networks.together import fit_together
 
 ENSEMBLE_BATCH = 100  # of the default network
@@ -50,6 +47,7 @@ def _for_numbers(ensemble: Any) -> bool:
     return not _for_classes(ensemble)
 
 
+@estimator
 class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
     """Networks of several confidences, trained on folds and averaged; for numbers or classes.
 
@@ -133,24 +131,13 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        estimator: Estimator | None = None,
-        *,
-        hidden: Sequence[tuple[Any, ...]] | None = None,
-        confidences: Sequence[float] = DIAL_CONFIDENCES,
-        folds: int = 8,
-        random_state: State = 0,
-        verbose: int = 0,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.hidden = hidden
-        self.confidences = confidences
-        self.folds = folds
-        self.random_state = random_state
-        self.verbose = verbose
-        self.checkpoint = checkpoint
+    estimator: Estimator | None = field(default=None, kw_only=False)
+    hidden: Sequence[tuple[Any, ...]] | None = None
+    confidences: Sequence[float] = DIAL_CONFIDENCES
+    folds: int = 8
+    random_state: State = 0
+    verbose: int = 0
+    checkpoint: str | os.PathLike[str] | None = None
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Train without two folds each, at each confidence; weigh by the rows left out.
@@ -181,6 +168,7 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
         if self._CLASSES:
             check_classification_targets(y)
             self.classes_, y = np.unique(column_or_1d(y), return_inverse=True)
+            check_classes(self.classes_)
         if not UNSEEN < self.folds <= len(X) // 2:
             raise ValueError(
                 f"folds is {self.folds}, but it must be between 3 and half of the {len(X)} rows."
@@ -214,11 +202,11 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
         self._n_outputs = len(self.classes_) if self._CLASSES else int(np.prod(y.shape[1:]))
         rows = parts.ravel()
         if self._CLASSES:
-            scored = stacking.held_out(self.networks_, X, parts, stacking.probabilities)
-            weights, self.temperature_ = stacking.stacked_weights(scored, y[rows], weight[rows])
+            scored = mixtures.held_out(self.networks_, X, parts, mixtures.probabilities)
+            weights, self.temperature_ = mixtures.stacked_weights(scored, y[rows], weight[rows])
         else:
-            scored = stacking.held_out(self.networks_, X, parts, stacking.average)
-            weights = stacking.noise_weights(scored, y[rows], weight[rows])
+            scored = mixtures.held_out(self.networks_, X, parts, mixtures.average)
+            weights = mixtures.noise_weights(scored, y[rows], weight[rows])
         self._report(weights)
         return self
 
@@ -276,8 +264,6 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (rows, columns)
-            Rows to predict.
         return_std : bool
             Whether to return the standard deviation too; of a regression only.
 
@@ -304,8 +290,8 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (rows, columns)
-            Rows to predict.
+        X : array-like
+            The rows.
 
         Returns
         -------
@@ -315,7 +301,7 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
         check_is_fitted(self)
         rows = validate_data(self, X, reset=False, dtype="numeric")
         p = sum(
-            weight * stacking.probabilities(members, rows)
+            weight * mixtures.probabilities(members, rows)
             for members, weight in zip(
                 zip(*self.networks_, strict=True), self.path_["weight"], strict=True
             )
@@ -331,8 +317,8 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (rows, columns)
-            Rows to predict.
+        X : array-like
+            The rows.
         coverage : float
             The probability, between 0 and 1.
 
@@ -351,13 +337,6 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> np.ndarray:
         """log p(y | x) of every row.
-
-        Parameters
-        ----------
-        X : array-like of shape (rows, columns)
-            Rows to predict.
-        y : array-like of shape (rows,) or (rows, outputs)
-            Their targets or labels.
 
         Returns
         -------
@@ -378,10 +357,6 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (rows, columns)
-            Rows to predict.
-        y : array-like of shape (rows,) or (rows, outputs)
-            Their targets or labels.
         sample_weight : array-like of shape (rows,) or None
             Weights of the rows.
 
@@ -466,7 +441,7 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
         X = validate_data(self, X, reset=False, dtype="numeric")
         return np.concatenate(
             [
-                of(stacking.mixture(self.networks_, self.noise_weights_, part))
+                of(mixtures.mixture(self.networks_, self.noise_weights_, part))
                 for part in np.array_split(X, _pieces(len(X)))
             ]
         )

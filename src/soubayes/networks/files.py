@@ -13,17 +13,19 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._optional import require
 from soubayes.networks import storage, structure
 from soubayes.networks.feeding import Scaler
-from soubayes.networks.settings import check_seed, check_settings
-from soubayes.networks.stacking import FACTORS
+from soubayes.networks.mixtures import FACTORS
+from soubayes.networks.settings import TABLE, check_seed, check_settings
 
 NOT_SAVED = ("random_state", "verbose", "checkpoint", "class_weight")
 
 Parts = tuple[dict[str, Any], dict[str, Any]]  # arrays, and fields of JSON
 
 
+@fill_docstrings(TABLE)
 class SavedModel:
     """Files of a fitted network or of an ensemble; a subclass brings what they hold."""
 
@@ -37,13 +39,7 @@ class SavedModel:
         raise NotImplementedError
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted estimator to one file, which ``load`` reads without running code.
-
-        Parameters
-        ----------
-        path : str or path-like
-            The file; ``.safetensors`` is the usual ending.
-        """
+        """Write the fitted estimator to one file, which ``load`` reads without running code."""
         check_is_fitted(self)
         storage.write(path, *self._parts())
 
@@ -79,8 +75,6 @@ class SavedModel:
 
         Parameters
         ----------
-        path : str or path-like
-            The file.
         mode : {"mean", "draws", "calibrated"}, default="mean"
             Export the mean weights, or the average of posterior draws; of a classifier also with
             its temperature, which an ensemble of classifiers always has.

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._optional import require
 from soubayes._types import Axes
 from soubayes.confidence import check_choice
@@ -24,15 +25,41 @@ from soubayes.networks.prediction import (
     draw_groups,
     outputs_by_chunk,
 )
-from soubayes.networks.settings import NetSettings
+from soubayes.networks.settings import TABLE, NetSettings
 from soubayes.networks.state import StageEnd
 from soubayes.networks.structure import Architecture, Spec
 
 KEPT_BYTES = 2**27  # of posterior draws that are kept between calls
 
 
+@fill_docstrings(TABLE)
 class FittedNet(SelectorMixin, SavedModel, NetSettings):
-    """The part of an estimator that needs no data; `fit` of a subclass brings the networks."""
+    """The part of an estimator that needs no data; `fit` of a subclass brings the networks.
+
+    Attributes
+    ----------
+    history_ : pandas.DataFrame
+        One row for each epoch.
+    active_units_ : ndarray of int
+        Units of every hidden layer whose scale is at least 1e-3.
+    architecture_ : Architecture
+        Sizes of all layers, multiply-adds of a row and parameters, before and after training.
+    selected_inputs_ : ndarray of int
+        Columns of X that the network reads.
+    path_ : pandas.DataFrame
+        One row for each confidence: units, multiply-adds, parameters, J (``value``) and held-out
+        scores.
+    value_ : float
+        J after training.
+    expected_loss_ : float
+        The expected loss after training.
+    kl_ : dict of str to float
+        What it cost each block to leave its prior, in nats.
+    n_iter_ : int
+        Epochs done.
+    finished_ : bool
+        Whether all epochs were done.
+    """
 
     path_: pd.DataFrame
     finished_: bool
@@ -83,15 +110,6 @@ class FittedNet(SelectorMixin, SavedModel, NetSettings):
     def log_density(self, X: ArrayLike, y: ArrayLike, *, n_draws: int = 100) -> np.ndarray:
         """Log predictive density of targets, or log probability of labels.
 
-        Parameters
-        ----------
-        X : array-like
-            The rows.
-        y : array-like
-            Their targets or labels.
-        n_draws : int, default=100
-            Posterior draws to average over.
-
         Returns
         -------
         log_density : ndarray of shape (n,)
@@ -102,13 +120,6 @@ class FittedNet(SelectorMixin, SavedModel, NetSettings):
 
     def uncertainty(self, X: ArrayLike, *, n_draws: int = 100) -> Uncertainty:
         """Separate the noise of the data from what the network does not know.
-
-        Parameters
-        ----------
-        X : array-like
-            The rows.
-        n_draws : int, default=100
-            Posterior draws.
 
         Returns
         -------
@@ -139,11 +150,6 @@ class FittedNet(SelectorMixin, SavedModel, NetSettings):
     def plot_path(self, ax: Axes | None = None) -> Axes:
         """Draw the held-out loss or error against the multiply-adds of each network of the path.
 
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
-
         Returns
         -------
         ax : matplotlib.axes.Axes
@@ -153,11 +159,6 @@ class FittedNet(SelectorMixin, SavedModel, NetSettings):
 
     def plot_inputs(self, ax: Axes | None = None) -> Axes:
         """Draw the inputs that are read, by the size of their weights.
-
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
 
         Returns
         -------
@@ -184,11 +185,6 @@ class FittedNet(SelectorMixin, SavedModel, NetSettings):
     def plot_architecture(self, ax: Axes | None = None) -> Axes:
         """Draw the layers before and after training, with the weights between units.
 
-        Parameters
-        ----------
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
-
         Returns
         -------
         ax : matplotlib.axes.Axes
@@ -207,8 +203,6 @@ class FittedNet(SelectorMixin, SavedModel, NetSettings):
             Where to predict; one column.
         y : array-like, optional
             Observations to draw as points.
-        ax : matplotlib.axes.Axes, optional
-            Where to draw; a new figure by default.
 
         Returns
         -------

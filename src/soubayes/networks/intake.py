@@ -90,7 +90,7 @@ class Intake(NetSettings):
         if isinstance(source, BatchSource):
             batches = replace(source, every=max(2, round(1 / fraction)))
             X, y, weight = batches.held_out()
-            return batches, Chunk(flat(X), y, weight)
+            return batches, Chunk(check_array(flat(X), dtype="numeric", input_name="X"), y, weight)
         rows = np.arange(len(source.X)) if source.rows is None else source.rows
         n = len(rows)
         count = min(round(fraction * n), HELD_OUT_MOST)

@@ -1,24 +1,129 @@
-"""The settings that both estimators have, and what is allowed for each."""
+"""The settings that both estimators have: defaults, descriptions, and what is allowed."""
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import State
 from soubayes.confidence import check_choice, check_gamma
 from soubayes.networks.layers import ACTIVATIONS
 from soubayes.networks.path import confidences
 from soubayes.networks.structure import Conv, Pool, Residual
 
+Made = TypeVar("Made")
 
-@dataclass(eq=False, repr=False, kw_only=True)
+# parameters of methods
+TABLE = """
+X : array-like
+    The rows.
+y : array-like
+    Their targets or labels.
+n_draws : int, default=100
+    Posterior draws to average over.
+path : str or path-like
+    The file; ``.safetensors`` is the usual ending.
+ax : matplotlib.axes.Axes, optional
+    Where to draw; a new figure by default.
+"""
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
+def estimator(cls: type[Made]) -> type[Made]:
+    """Make ``__init__`` from the annotations, as a dataclass does, and complete the docstrings."""
+    return fill_docstrings(TABLE)(dataclass(kw_only=True, eq=False, repr=False)(cls))
+
+
+@estimator
 class NetSettings(BaseEstimator):
-    """What a user sets: fields are the parameters of an estimator, in scikit-learn's sense."""
+    r"""What a user sets: the fields are the parameters of both estimators.
+
+    Parameters
+    ----------
+    hidden : tuple of int, Conv, Pool or Residual, or None, default=None
+        Units of every hidden layer before training. Convolutions and pooling may come before the
+        first dense layer, ``Residual()`` after a dense layer. None is (200, 200), or (50, 50) with
+        fewer than 4,000 rows.
+    prior : {"horseshoe", "normal"}, default="horseshoe"
+        ``"horseshoe"`` gives every unit a scale. ``"normal"`` is the standard Bayesian network,
+        with standard deviation 1 / sqrt(inputs of the unit).
+    confidence_local : float, default=1e-9
+        Confidence in the prior of the units' scales (paper: :math:`\gamma_\tau`). 1 gives the
+        horseshoe network, which removes no units.
+    confidence_global : float, default=1.0
+        Confidence in the prior of the layers' scales (:math:`\gamma_\nu`).
+    confidence_weights : float, sequence of float, "auto" or "smallest", default="auto"
+        Confidence in the prior of the weights: the dial between an accurate (low) and a small
+        (high) network. A number fixes it; 1 is Bayes' rule. ``"auto"`` trains the path 0.03, 0.1,
+        0.3, 1 with some rows held out, takes the network with the lowest loss there and trains it
+        further on all rows. ``"smallest"`` takes the smallest network within one standard error
+        of the lowest loss. A sequence is a path of your own, in the order given: with held-out rows
+        the one of the lowest loss is used, otherwise the last. Units that a stage removes stay
+        removed: a low value after a high one makes a small network more accurate.
+    local_scale : float, default=1.0
+        Scale :math:`b_0` of the half-Cauchy prior of the units' scales.
+    global_scale : float, default=0.1
+        Scale :math:`b_g` of the half-Cauchy prior of the layers' scales.
+    output_scale : bool, default=True
+        Give the weights of the output layer a common half-Cauchy scale. The paper has none.
+    input_shape : tuple of int, optional
+        Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
+        X.
+    prune_inputs : bool or "auto", default="auto"
+        Give every column of X a scale too, so that inputs are removed. ``"auto"`` does so where
+        columns are at least a quarter as many as rows and are scaled one by one.
+    skip : bool or "auto", default="auto"
+        Let the outputs read the columns of X beside the last hidden layer, so that the network
+        contains the linear model. ``"auto"`` does so where columns are scaled one by one.
+    scale_inputs : {"auto", "columns", "common"} or None, default="auto"
+        ``"columns"`` standardises every column. ``"common"`` maps all of X to [0, 1] together,
+        which is right for pixels. None leaves X as it is. ``"auto"`` decides between the first two.
+    activation : {"relu", "tanh", "elu"}, default="relu"
+        Activation of the hidden units.
+    epochs : int, sequence of int or None, default=None
+        Passes over the data. None is 100, but at least 4,000 steps, and at most 20,000 where that
+        leaves 20 epochs. Along a path, one number is that of the first confidence and later ones
+        have at most half of it; several numbers are those of every confidence.
+    batch_size : int, default=100
+        Rows of a minibatch.
+    learning_rate : float or None, default=None
+        Learning rate of Adam. It is held for half of the run and then decays. None is 20 over the
+        number of steps, between 0.002 and 0.01.
+    scale_speed : float or None, default=None
+        Multiplies the learning rate of the scales. None is 10, or 2 with fewer than 300 rows.
+    warmup : float or None, default=None
+        Part of the run over which the KL terms grow to their full weight. None chooses by the model
+        and the number of rows.
+    compact : bool, default=True
+        Remove units that hold no information about the data while training, so that the rest of the
+        run costs less.
+    validation_fraction : float, default=0.0
+        Part of the rows that is held out and scored every epoch. With 0, ``"auto"`` holds out a
+        tenth, up to three tenths of few rows, and trains on them at the end.
+    early_stopping : bool, default=False
+        Stop when the held-out score has not improved for a tenth of the epochs, and keep the best
+        network. For one confidence only.
+    warm_start : bool, default=False
+        Let ``fit`` go on from the network that the last call ended with, at its confidence and with
+        its scaling, for ``epochs`` more. In a new process it is the network of ``checkpoint``.
+    random_state : int, RandomState or None, default=0
+        The seed.
+    verbose : int, default=0
+        1 shows a progress bar.
+    checkpoint : str or path-like, optional
+        A folder. A training that was killed continues from it to the same result. With
+        ``warm_start=True`` a finished one is trained further.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+    """
 
     hidden: tuple[int | Conv | Pool | Residual, ...] | None = field(default=None, kw_only=False)
     prior: str = "horseshoe"
