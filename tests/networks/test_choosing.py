@@ -290,3 +290,18 @@ def test_an_interval_holds_its_share_of_the_predictive_draws():
     new = functions[:, None] + noise * rng.normal(size=(100, 400, 5, 2))
     inside = ((new >= low) & (new <= high)).mean(axis=(0, 1))
     np.testing.assert_allclose(inside, 0.8, atol=0.02)
+
+
+def test_in_a_wide_table_the_linear_part_must_show_that_it_predicts():
+    """As many columns as rows fit any targets; there the skip connection is kept out."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(80, 60))
+    bent, straight = X[:, 0] * X[:, 1], X @ rng.normal(size=60)
+    for confidence in ("auto", 1.0):  # with rows held out to choose by, and without
+        net = SoUNetRegressor((5,), epochs=2, confidence_weights=confidence)
+        for y, skips in ((bent, False), (straight, True)):
+            net._take_in(X, y, None, None, None, None)
+            assert net._skips is skips
+            assert net._prunes
+    net._take_in(X[:, :10], bent, None, None, None, None)  # not wide
+    assert net._skips

@@ -29,7 +29,7 @@ from soubayes.networks.training import train
 HIDDEN, SMALL_HIDDEN = (200, 200), (50, 50)  # hidden=None, from path.SEPARATE_ROWS rows and below
 FREE_CONFIDENCE = 1e-2  # below it tau costs nothing, and what a unit knows is free of its scale
 FITTED = "fitted.safetensors"  # in the folder of a checkpoint: the estimator after `fit`
-WIDE = 4  # prune_inputs="auto" is True where columns times this are at least the rows
+WIDE = 4  # a table is wide, for prune_inputs and skip, if columns times this reach the rows
 
 
 class BaseNet(FittedNet, Intake):
@@ -190,17 +190,24 @@ class BaseNet(FittedNet, Intake):
             else:
                 n -= len(held_out.X)
         self._go_on_with(scales)
-        self._resolve(n, before)
-        return TrainingData(source, whole, held_out, own, n, weight, seed)
+        data = TrainingData(source, whole, held_out, own, n, weight, seed)
+        self._resolve(data, before)
+        return data
 
-    def _resolve(self, n: int, before: Before | None) -> None:
+    def _resolve(self, data: TrainingData, before: Before | None) -> None:
         """What "auto" is for these data; a network to go on from has decided it already."""
         if before is None:
-            self._hidden: tuple[Any, ...] = SMALL_HIDDEN if n < path.SEPARATE_ROWS else HIDDEN
+            few = data.rows < path.SEPARATE_ROWS
+            self._hidden: tuple[Any, ...] = SMALL_HIDDEN if few else HIDDEN
             first = (self.hidden or self._hidden)[0]
             dense = self.prior == "horseshoe" and not isinstance(first, Conv)
-            self._skips = dense and self._x_scaler.shift.ndim == 1
-            self._prunes = self._skips and WIDE * self.n_features_in_ >= n
+            dense = dense and self._x_scaler.shift.ndim == 1
+            wide = WIDE * self.n_features_in_ >= data.rows
+            self._prunes = dense and wide
+            # many columns fit any targets, so there the linear part must show that it predicts
+            self._skips = dense and (
+                not wide or (self.skip == "auto" and learning.linear_predicts(self, data))
+            )
         self._hidden = tuple(self.hidden or self._hidden)
         self._prunes = self._prunes if self.prune_inputs == "auto" else bool(self.prune_inputs)
         self._skips = self._skips if self.skip == "auto" else bool(self.skip)

@@ -9,13 +9,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from soubayes.networks.feeding import ArraySource
-from soubayes.networks.path import mean_and_error
+from soubayes.networks.path import PAIRED, mean_and_error
 
 TEMPERATURE_SD = 0.3  # prior standard deviation of log T: a few dozen rows should not move it far
 WIDEST_LOG_TEMPERATURE = 2.0
 CLEAR = 2.0  # standard errors that the loss of a network lies above that of a linear model
 FEWEST_ROWS = 20  # held-out rows that can tell whether anything was learnt
-LINEAR_NUMBERS = 2e6  # rows times columns times outputs up to which a linear model is fitted beside
+LINEAR_HELD_OUT = 0.3  # part of the rows that a linear model is tried on where none is held out
+LINEAR_NUMBERS = 5e6  # rows times columns times outputs up to which a linear model is fitted beside
 
 
 def tempered_probability(probability: np.ndarray, temperature: float) -> np.ndarray:
@@ -65,8 +66,7 @@ def complaints(net: Any, data: Any) -> list[str]:
         )
     if data.held_out is None or len(data.held_out.X) < FEWEST_ROWS:
         return said
-    seen = net._encode_y(data.held_out.y) >= 0 if net._CLASSES else slice(None)
-    rows = type(data.held_out)(*(part[seen] for part in data.held_out))
+    rows = _known(net, data.held_out)
     if len(rows.X) < FEWEST_ROWS:
         return said
     own = net._losses(rows.X, rows.y)
@@ -89,8 +89,36 @@ def complaints(net: Any, data: Any) -> list[str]:
     return said
 
 
-def linear_losses(net: Any, data: Any, rows: Any) -> np.ndarray | None:
-    """Losses of a linear model of the same training rows; None where it would take long."""
+def linear_predicts(net: Any, data: Any) -> bool:
+    """Whether a linear model of the training rows beats a constant on rows that are held out.
+
+    Where no rows are held out, a part of the rows takes their place for this one question.
+    """
+    if data.held_out is None:
+        if not isinstance(data.source, ArraySource) or data.rows < FEWEST_ROWS:
+            return False
+        rest, rows = net._hold_out(data.source, LINEAR_HELD_OUT, data.seed)
+        data = data._replace(source=rest, held_out=rows)
+    rows = _known(net, data.held_out)
+    losses = linear_losses(net, data, rows, calibrated=True) if len(rows.X) else None
+    if losses is None:
+        return False
+    (gap,), (error,) = mean_and_error([losses - net._constant_losses(rows)], rows.weight)
+    return bool(gap < -PAIRED * error)
+
+
+def _known(net: Any, rows: Any) -> Any:
+    """The rows without labels that were never seen."""
+    seen = net._encode_y(rows.y) >= 0 if net._CLASSES else slice(None)
+    return type(rows)(*(part[seen] for part in rows))
+
+
+def linear_losses(net: Any, data: Any, rows: Any, *, calibrated: bool = False) -> np.ndarray | None:
+    """Losses of a linear model of the same training rows; None where it would take long.
+
+    The variance of a regression is that of the training rows, as in a network, or `calibrated`:
+    with many columns the residuals of the training rows say nothing about other rows.
+    """
     source = data.source
     if not isinstance(source, ArraySource) or source.streamed or not len(net._x_scaler.shift.shape):
         return None
@@ -108,6 +136,7 @@ def linear_losses(net: Any, data: Any, rows: Any) -> np.ndarray | None:
         return -np.log(p[np.arange(len(new)), net._encode_y(rows.y)])
     ridge = Ridge().fit(X, target, weight)
     fitted, predicted = (ridge.predict(x).reshape(len(x), -1) for x in (X, new))
-    variance = np.maximum(np.average((fitted - target) ** 2, 0, weight), 1e-12)
-    squares = (predicted - net._encode_y(rows.y)) ** 2 / variance
-    return net._log_scale() + (squares + np.log(2 * np.pi * variance)).sum(axis=1) / 2
+    squares = (predicted - net._encode_y(rows.y)) ** 2
+    errors = (squares, rows.weight) if calibrated else ((fitted - target) ** 2, weight)
+    variance = np.maximum(np.average(errors[0], axis=0, weights=errors[1]), 1e-12)
+    return net._log_scale() + (squares / variance + np.log(2 * np.pi * variance)).sum(axis=1) / 2

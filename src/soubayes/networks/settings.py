@@ -61,10 +61,11 @@ class NetSettings(BaseEstimator):
         Confidence in the prior of the weights: the dial between an accurate (low) and a small
         (high) network. A number fixes it; 1 is Bayes' rule. ``"auto"`` trains the path 0.03, 0.1,
         0.3, 1 with some rows held out, takes the network with the lowest loss there and trains it
-        further on all rows. ``"smallest"`` takes the smallest network within one standard error
-        of the lowest loss. A sequence is a path of your own, in the order given: with held-out rows
-        the one of the lowest loss is used, otherwise the last. Units that a stage removes stay
-        removed: a low value after a high one makes a small network more accurate.
+        further on all rows; with fewer than 10 rows it is 1. ``"smallest"`` takes the smallest
+        network within one standard error of the lowest loss. A sequence is a path of your own, in
+        the order given: with held-out rows the one of the lowest loss is used, otherwise the last.
+        Units that a stage removes stay removed: a low value after a high one makes a small network
+        more accurate.
     local_scale : float, default=1.0
         Scale :math:`b_0` of the half-Cauchy prior of the units' scales.
     global_scale : float, default=0.1
@@ -79,7 +80,9 @@ class NetSettings(BaseEstimator):
         columns are at least a quarter as many as rows and are scaled one by one.
     skip : bool or "auto", default="auto"
         Let the outputs read the columns of X beside the last hidden layer, so that the network
-        contains the linear model. ``"auto"`` does so where columns are scaled one by one.
+        contains the linear model. ``"auto"`` does so where columns are scaled one by one. If there
+        are at least a quarter as many columns as rows, a linear model must also predict held-out
+        rows clearly better than a constant.
     scale_inputs : {"auto", "columns", "common"} or None, default="auto"
         ``"columns"`` standardises every column. ``"common"`` maps all of X to [0, 1] together,
         which is right for pixels. None leaves X as it is. ``"auto"`` decides between the first two.
