@@ -179,7 +179,7 @@ class BaseNet(FittedNet, Intake):
         self._survey_rows = n
         if X_val is not None or y_val is not None:
             held_out = self._given_to_score(X_val, y_val)
-        chooses = isinstance(self.confidence_weights, str) and n >= path.FEWEST_ROWS
+        chooses = isinstance(self.confidence_weights, str) and n >= path.FEWEST_TO_CHOOSE
         chooses = chooses and before is None
         own = held_out is None and (chooses or bool(self.early_stopping))
         if own:

@@ -14,12 +14,12 @@ from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Chunk
 from soubayes.networks.learning import fitted_temperature, tempered_probability
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
-from soubayes.networks.settings import estimator
+from soubayes.networks.settings import network_estimator
 from soubayes.networks.state import StageEnd
 from soubayes.networks.storage import labels_from_json, labels_to_json
 
 
-@estimator
+@network_estimator
 class SoUNetClassifier(ClassifierMixin, BaseNet):
     r"""Classification with a Bayesian neural network that removes units it does not need.
 

@@ -30,7 +30,7 @@ from soubayes.networks.learning import tempered_probability
 from soubayes.networks.mixtures import FACTORS, UNSEEN, NormalMixture, interval_tails
 from soubayes.networks.path import DIAL_CONFIDENCES, ROUND
 from soubayes.networks.regressor import SoUNetRegressor
-from soubayes.networks.settings import estimator
+from soubayes.networks.settings import network_estimator
 from soubayes.networks.together import fit_together
 
 ENSEMBLE_BATCH = 100  # of the default network
@@ -47,7 +47,7 @@ def _for_numbers(ensemble: Any) -> bool:
     return not _for_classes(ensemble)
 
 
-@estimator
+@network_estimator
 class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
     """Networks of several confidences, trained on folds and averaged; for numbers or classes.
 

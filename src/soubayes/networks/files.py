@@ -18,14 +18,14 @@ from soubayes._optional import require
 from soubayes.networks import storage, structure
 from soubayes.networks.feeding import Scaler
 from soubayes.networks.mixtures import FACTORS
-from soubayes.networks.settings import TABLE, check_seed, check_settings
+from soubayes.networks.settings import NET_ARGUMENTS, check_seed, check_settings
 
 NOT_SAVED = ("random_state", "verbose", "checkpoint", "class_weight")
 
 Parts = tuple[dict[str, Any], dict[str, Any]]  # arrays, and fields of JSON
 
 
-@fill_docstrings(TABLE)
+@fill_docstrings(NET_ARGUMENTS)
 class SavedModel:
     """Files of a fitted network or of an ensemble; a subclass brings what they hold."""
 

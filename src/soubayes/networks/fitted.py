@@ -25,14 +25,14 @@ from soubayes.networks.prediction import (
     draw_groups,
     outputs_by_chunk,
 )
-from soubayes.networks.settings import TABLE, NetSettings
+from soubayes.networks.settings import NET_ARGUMENTS, NetSettings
 from soubayes.networks.state import StageEnd
 from soubayes.networks.structure import Architecture, Spec
 
 KEPT_BYTES = 2**27  # of posterior draws that are kept between calls
 
 
-@fill_docstrings(TABLE)
+@fill_docstrings(NET_ARGUMENTS)
 class FittedNet(SelectorMixin, SavedModel, NetSettings):
     """The part of an estimator that needs no data; `fit` of a subclass brings the networks.
 

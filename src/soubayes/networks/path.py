@@ -21,7 +21,7 @@ AUTO_LATER, REFIT = 1.0, 0.5  # of all later stages of "auto", and of the traini
 # with fewer rows "auto" trains each confidence by itself, for this part of the epochs
 SEPARATE_ROWS, SEPARATE = 4000, 0.5
 HELD_OUT, FEW_HELD_OUT, HELD_OUT_ROWS = 0.1, 0.3, 100  # part of the rows that "auto" scores on
-FEWEST_ROWS = 10  # with fewer "auto" has nothing to choose by and is confidence 1
+FEWEST_TO_CHOOSE = 10  # with fewer "auto" has nothing to choose by and is confidence 1
 PAIRED = 1.0  # standard errors that a held-out loss may lie above the lowest: see the measurements
 ROUND = 20  # default numbers of epochs are multiples of it, so that several fit into one call
 

@@ -12,11 +12,11 @@ from soubayes.networks.feeding import Chunk, ColumnMoments, Scaler
 from soubayes.networks.likelihoods import noise_prior
 from soubayes.networks.mixtures import NormalMixture, interval_tails
 from soubayes.networks.prediction import Uncertainty
-from soubayes.networks.settings import estimator
+from soubayes.networks.settings import network_estimator
 from soubayes.networks.state import StageEnd
 
 
-@estimator
+@network_estimator
 class SoUNetRegressor(RegressorMixin, BaseNet):
     r"""Regression with a Bayesian neural network that removes units it does not need.
 

@@ -19,7 +19,7 @@ from soubayes.networks.structure import Conv, Pool, Residual
 Made = TypeVar("Made")
 
 # parameters of methods
-TABLE = """
+NET_ARGUMENTS = """
 X : array-like
     The rows.
 y : array-like
@@ -34,12 +34,12 @@ ax : matplotlib.axes.Axes, optional
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
-def estimator(cls: type[Made]) -> type[Made]:
+def network_estimator(cls: type[Made]) -> type[Made]:
     """Make ``__init__`` from the annotations, as a dataclass does, and complete the docstrings."""
-    return fill_docstrings(TABLE)(dataclass(kw_only=True, eq=False, repr=False)(cls))
+    return fill_docstrings(NET_ARGUMENTS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
 
 
-@estimator
+@network_estimator
 class NetSettings(BaseEstimator):
     r"""What a user sets: the fields are the parameters of both estimators.
 
