@@ -41,9 +41,8 @@ from soubayes.sparse.glm.bernoulli import (
     probability_sd,
 )
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily
-from soubayes.sparse.glm.labels import survey, weigh_block
 from soubayes.sparse.glm.likelihood import RowLikelihood
-from soubayes.sparse.glm.rows import StreamedTarget
+from soubayes.sparse.glm.streams import StreamedTarget, survey, weigh_block
 from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
 from soubayes.sparse.multinomial.mixture import ClassMixture, fit_class_point
 from soubayes.sparse.posterior import Mixture, centred

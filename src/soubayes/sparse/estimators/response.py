@@ -38,10 +38,9 @@ from soubayes.sparse.estimators.parameters import (
     intercept_prior,
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, constant_weights
+from soubayes.sparse.glm.fitting import RowCandidates, RowFamily
 from soubayes.sparse.glm.likelihood import CoupledLikelihood, Likelihood, RowLikelihood
 from soubayes.sparse.glm.predictive import Predictive
-from soubayes.sparse.glm.rows import StreamedTarget
 from soubayes.sparse.glm.shifted import (
     about,
     beside,
@@ -51,6 +50,7 @@ from soubayes.sparse.glm.shifted import (
     shifted,
     with_exposure,
 )
+from soubayes.sparse.glm.streams import StreamedTarget, weigh_block
 from soubayes.sparse.posterior import SparsePoint
 
 Array = np.ndarray
@@ -165,7 +165,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         own = family.settings.intercept is not None
         family = RowFamily(about(likelihood, whole.n, whole.y_mean, own), family.settings)
         target = StreamedTarget(encode, float(whole.n * whole.y_mean[0]))
-        return self._fit_streamed(family, rows, found, [target], constant_weights)
+        return self._fit_streamed(family, rows, found, [target], partial(weigh_block, None))
 
     def _read(self, values: Array) -> Array:
         """The targets as the numbers that the likelihood reads."""

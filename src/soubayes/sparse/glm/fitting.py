@@ -39,9 +39,10 @@ from soubayes.sparse.glm.path import (
 )
 from soubayes.sparse.glm.predictive import Predictive
 from soubayes.sparse.glm.report import row_sparse_point
-from soubayes.sparse.glm.rows import StreamedRows, rows_in_memory
+from soubayes.sparse.glm.rows import rows_in_memory
 from soubayes.sparse.glm.shifted import offset_apart, plain
 from soubayes.sparse.glm.state import RowModel
+from soubayes.sparse.glm.streams import StreamedRows
 from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.model import FitSettings
@@ -332,8 +333,3 @@ def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
             first.effective,
         ),
     ]
-
-
-def constant_weights(block: RowBlock) -> Array:
-    """The weights that a block came with."""
-    return np.ones(len(block.y)) if block.weight is None else block.weight

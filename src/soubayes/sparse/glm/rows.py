@@ -8,7 +8,6 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import blas, lapack
 
-from soubayes.data.streams import RowBlock, RowSource
 from soubayes.sparse.choice.folds import SPARSE_BYTES
 from soubayes.sparse.designs.columns import StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
@@ -163,84 +162,6 @@ def add_up(parts: Iterable[tuple[Any, ...]]) -> Any:
         for i, term in enumerate(part):
             total[i] += term
     return tuple(total)
-
-
-class StreamedTarget(NamedTuple):
-    """What y means in every block, and what the first pass found it to sum to."""
-
-    encode: Callable[[Array], Array]
-    total: float  # of the weighted numbers
-
-
-class StreamedRows(NamedTuple):
-    """A `RowDesign` whose passes are reductions of a source; its y is a `StreamedTarget`."""
-
-    source: RowSource | None  # None where the work is done
-    columns: Array  # of the source, in the order of the design
-    mean: Array
-    divisor: Array
-    intercept: bool
-    dtype: np.dtype
-    n_rows: int
-    weigh: Callable[[RowBlock], Array]  # the weights of a block's rows
-
-    @property
-    def n_columns(self) -> int:
-        return len(self.columns) + self.intercept
-
-    def take(self, columns: Array) -> "StreamedRows":
-        data = columns[columns < len(self.columns)]
-        return self._replace(
-            columns=self.columns[data],
-            mean=self.mean[data],
-            divisor=self.divisor[data],
-            intercept=bool(self.intercept and len(data) < len(columns)),
-        )
-
-    def by_products(self) -> None:
-        return None
-
-    def by_columns(self) -> None:
-        return None
-
-    def total(
-        self, work: Callable[..., tuple[Any, ...]], y: StreamedTarget, weight: None = None
-    ) -> Any:
-        """One pass over the blocks, wherever they are; the source knows the weights."""
-        assert self.source is not None
-        here = self._replace(source=None)
-        *total, found, n = self.source.reduce(partial(_block_total, here, work, y.encode), _add)
-        if n != self.n_rows or abs(found - y.total) > 1e-9 * max(1.0, abs(y.total)):
-            raise RuntimeError(
-                f"a pass found {n} rows whose weighted y sum to {found}, where the first found "
-                f"{self.n_rows} and {y.total}: the blocks must be the same every time they are "
-                "walked."
-            )
-        return total
-
-
-def _block_total(
-    here: StreamedRows,
-    work: Callable[..., tuple[Any, ...]],
-    encode: Callable[[Array], Array],
-    block: RowBlock,
-) -> tuple[Any, ...]:
-    y, weight = encode(block.y), here.weigh(block)
-
-    def parts() -> Any:
-        for rows in row_blocks(len(y)):
-            X = block.X[rows][:, here.columns]
-            Z = standardise_block(X, here.mean, here.divisor, ones=here.intercept, dtype=here.dtype)
-            yield work(Z, y[rows], weight[rows])
-
-    counted = int(np.count_nonzero(weight))
-    found = y if y.ndim == 1 else y[:, 0]  # an offset stands beside it
-    return (*add_up(parts()), float(weight @ found), counted)
-
-
-def _add(a: tuple[Any, ...], b: tuple[Any, ...]) -> Any:
-    # a new tuple: Dask may ask for the parts again
-    return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
 class Pass(NamedTuple):
