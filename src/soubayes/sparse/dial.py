@@ -162,6 +162,7 @@ class Prior(NamedTuple):
         scales, rho = self.scales, 0.1 if top is None else float(top.ratio)
         a_nu = np.asarray(max(0.5 * scales.weight.sum() / scales.global_confidence, 2.0))
         shape = np.maximum(scales.weight / (2.0 * scales.local_confidence), 2.0)
+        # shapes near weight/(2 gamma), where small confidences end; tau^2 nu^2 = gamma_b P
         held = Scale(shape, self.confidence * P / rho), Scale(a_nu, np.asarray(rho))
         precision = 1.0 / (self.confidence * P)
         for _ in range(6 if top is None else 2):
@@ -246,11 +247,13 @@ def _step(prior: Prior, at: Variances[E], reach: float, common: bool) -> tuple[A
     h = prior.groups.total(found.explained)
     energy = prior.groups.total(found.mean**2) / found.noise
     b = 0.5 * prior.confidence * h + gamma * two / P
+    # the positive root of b P^2 - ge P - energy/2 = 0, the minimum of the majoriser (see above)
     new = np.clip((ge + np.sqrt(ge * ge + 2.0 * b * energy)) / (2.0 * b), 1e-14, 1e12)
     step = np.log(new / P)
     held = at.local.at(prior.confidence * new / rho), at.top
     move = float(np.log(scales.balance(1.0 / (prior.confidence * new), held)[1].ratio / rho))
     if common:
+        # columns count by what they explain: a Newton step replaces the common part of the step
         weight = P * h + 1e-12
         middle, newton = float(weight @ step / weight.sum()), _common_step(prior, at)
         if abs(newton) > abs(middle):

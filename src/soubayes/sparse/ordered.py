@@ -84,6 +84,7 @@ def covariance(model: ColumnModel, inverse: Callable[[Array], Array]) -> Array:
 
 def log_determinants(model: ColumnModel, parts: list[Nested[Part]]) -> Array:
     """log|conditional precision| of every source, 0 for one without columns, sigma apart."""
+    # the Schur complement of a source in A has the determinant |A from k on| / |A from k + 1 on|
     values = [each.part.log_det for each in parts] + [0.0]
     found = iter(np.subtract(values[:-1], values[1:]))
     return np.array([next(found) if len(own) else 0.0 for _, own in model.sources])

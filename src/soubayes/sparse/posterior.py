@@ -96,6 +96,7 @@ class Posterior:
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Draws of shape (n, p)."""
         draws = rng.standard_normal((n, len(self.mean)))
+        # at the size of rounding: copies of columns make the covariance singular
         jitter = 1e-14 * np.diag(np.diag(self.covariance))
         inside = draws[:, self.active] @ np.linalg.cholesky(self.covariance + jitter).T
         draws *= self.sd
@@ -243,6 +244,7 @@ class Mixture:
         total = np.zeros((len(mean), len(mean)))
         for part in self.components:
             off = part.posterior.mean - mean
+            # law of total variance: within plus between components
             total += part.weight * (part.posterior.full() + np.outer(off, off))
         return total
 

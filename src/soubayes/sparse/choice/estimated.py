@@ -49,6 +49,7 @@ def degrees_of_freedom(shrinkage: Array, threshold: float = 1.0) -> float:
 
 def mix_ends(ends: list[End], n: float) -> Choice:
     """The mixture of the ends; ``n`` is the sum of the weights."""
+    # the loss of as many new rows exceeds that of the fitted ones by the degrees of freedom
     cost = np.array([end.loss + end.degrees for end in ends])
     weights = predictive_weights(-cost[None], CLASSES_POWER)
     parts = tuple(

@@ -236,6 +236,7 @@ class _Race:
         """The scores of a target by those who are still in."""
         rows, left, weight = self.seen, self.left[t], self.task.weight
         said = self.said.take(rows, t).take(slice(None), left)
+        # one part was held out: the scores of all rows would be so many times as large
         more = float(weight.sum() / weight[rows].sum())
         return self.scoring.score(self.task.targets[t][rows], said, weight[rows], more)
 
@@ -245,6 +246,7 @@ class _Race:
         for t, left in enumerate(self.left):
             scores = self.scored(t).scores
             behind = scores - scores[:, [int(np.argmax(scores.sum(axis=0)))]]
+            # the sum of n differences has the standard error sqrt(n) sd, which is granted
             granted = behind.sum(axis=0) + np.sqrt(len(behind)) * behind.std(axis=0)
             hopeless = self.scoring.power * more * granted < -BEHIND
             left[np.flatnonzero(left)[hopeless & ~early[left]]] = False
@@ -276,6 +278,7 @@ class _Race:
             return whole
 
         totals = scored.scores.sum(axis=0)
+        # standard errors are those of differences to the best: what rows have in common cancels
         off = scored.scores - scored.scores[:, [int(np.argmax(totals))]]
         weights, factor = placed(scored.weights, 0.0), placed(scored.inflation)
         parts = [

@@ -46,6 +46,7 @@ def robust_scale(z: Array, weight: Array, degrees: float) -> Array:
     share = weight / weight.sum()
     scale = np.maximum(share @ square, 1e-300)
     for _ in range(200):
+        # E step: the weight of a row under t; M step: the weighted mean square
         new = share @ (square * (degrees + 1.0) / (degrees + square / scale))
         new = np.maximum(new, 1e-300)
         moved = np.max(np.abs(np.log(new / scale)))
@@ -213,6 +214,7 @@ def score_student(
     level = share * pooled_variance(variance, noise, weight)
     factor = np.maximum(robust_scale(off / np.sqrt(level), weight, degrees), 1.0)
     square = off**2 / level
+    # what a row adds to the estimate of the scale: bounded, however far out the row is
     weighted = (degrees + 1.0) * square / (degrees + square)
     settled = relative_error(weighted, weight) <= SETTLED_ERROR
     wide = variance * factor
@@ -235,6 +237,7 @@ def score_moments(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> 
 def score_classes(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
     """Bernoulli log scores; the mixture's probability, its odds raised to the best power."""
     log_odds = said.middle
+    # minus log(1 + exp(-s)) with the sign of the class: no probability near 0 or 1 is ever formed
     signed = np.where(y[:, None] > 0.5, log_odds, -log_odds)
     scores = -weight[:, None] * np.logaddexp(0.0, -signed)
     w = predictive_weights(scores, more * CLASSES_POWER)
@@ -268,6 +271,7 @@ def score_shares(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> S
     rows, y = np.arange(len(y)), y.astype(int)
     scores = weight[:, None] * said.middle[rows, :, y]
     w = predictive_weights(scores, more * CLASSES_POWER)
+    # probabilities are averaged, not their logarithms: this is the mixture that predicts
     mixed = logsumexp(said.middle, b=w[:, None], axis=1)
     power = temperature(mixed, y, weight)
     point = power * mixed - logsumexp(power * mixed, axis=1, keepdims=True)

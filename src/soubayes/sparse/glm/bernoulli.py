@@ -108,6 +108,7 @@ class Bernoulli(RowLikelihood):
         density = np.exp(-0.5 * at * at) * _ROOT
         below = ndtr(at)
         p = below @ PROBIT_WEIGHTS
+        # the formula of the class; p - y and the curvature are its derivatives in m
         loss = mean * (p - y) + (density / a) @ PROBIT_WEIGHTS
         curvature = (density * a) @ PROBIT_WEIGHTS
         return RowTerms(loss, y - p, curvature, curvature)

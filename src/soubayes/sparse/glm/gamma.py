@@ -54,6 +54,7 @@ class Gamma(RowLikelihood):
 
     def _terms(self, mean: Array, ratio: Array, y: Array) -> tuple[Array, Array, Array]:
         k, rest = self.shape.moment(1.0), self.shape.nodes[1] @ _rest(self.shape.nodes[0])
+        # y^(k-1) dy = y^k dlog y: the term log y makes it a density of log y, free of units
         loss = k * (mean + ratio - np.log(y)) + rest
         return loss, k * (1.0 - ratio), k * ratio
 

@@ -72,10 +72,12 @@ class LogNormal:
 
         q, (value, values) = self, at(self)
         for _ in range(UPDATE_STEPS):
+            # dJ/dmean and d2J/dmean2 by Stein's identities, the prior's pull included
             slope = float((weights * nodes) @ values) / q.sd + pull * (q.mean - q.prior_mean)
             bend = float((weights * (nodes**2 - 1.0)) @ values) / q.sd**2 + pull
             move = -slope / max(bend, 0.1 * confidence / q.sd**2)
             move = float(np.clip(move, -2.0 * q.sd, 2.0 * q.sd))
+            # the stationary variance is confidence/bend; the step is in its logarithm
             narrow = 0.5 * np.log(confidence / max(bend, 1e-300) / q.sd**2)
             narrow = float(np.clip(narrow, -1.0, 1.0))
             for part in (1.0, 0.5, 0.25, 0.125):

@@ -74,6 +74,7 @@ def fit_held_by_products(problem: RowProblem, model: RowModel, point: DialPoint)
         if nuisance and turn < NUISANCE_ROUNDS - 1:
             eta = X.times(found.mean)
             problem = problem.updated_at(eta, np.zeros(len(eta)))
+    # diagonal of the Hessian: off-diagonal terms would need X'BX, which is never formed
     s = X.norms(np.maximum(found.terms.information, 0.0))
     none = np.zeros(0, int)
     posterior = Posterior(found.mean, 1.0 / (s + w), none, np.zeros((0, 0)))
@@ -89,6 +90,7 @@ def screened_start(problem: RowProblem, model: RowModel, precision: Array, room:
     information = np.maximum(found.terms.information, 0.0)
     s = X.norms(information)
     stay, sparse = ~model.selects, model.sparse
+    # z_j^2 = s_j mean_j^2 of a column alone ranks the columns; the path tests them properly
     gain = model.groups.sum((s * found.mean**2)[sparse])
     if model.copies is not None:
         gain = np.where(model.copies[sparse], 0.0, gain)

@@ -283,6 +283,7 @@ def _posterior(
     information = (1.0 - part) * before.information + part * rows.information
     curve = rows.information if majorise else rows.curvature
     k = len(active) - model.intercept
+    # the covariance follows from the information, the mean from the curvature (Newton's step)
     spread = source_spread(model.take(active[:k]), X.take(np.arange(k)), w[:k], information)
     variance, rows_variance, log_variance = spread
     if model.intercept:
