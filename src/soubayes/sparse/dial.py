@@ -4,9 +4,8 @@ A point is a prior of the local scales, gamma_tau and gamma_b. A large gamma_tau
 regression, a small one lets every tau_j follow the data, and gamma_b is the threshold of z^2. All
 points have a half-Cauchy global scale. Neighbours on the dial predict alike: a handful is enough.
 
-Where a path in the confidence of the coefficients stops.
-
-J at fixed confidences, minimised over the prior variances: the points between dense and sparse.
+`confidence_grid` is where a path in gamma_b stops. `minimise` finds the minimum of J at a point of
+the dial over the prior variances.
 
 The path and Newton solvers expect precisions that run off to infinity. Here every column stays.
 With P_j = 1/w_j the prior variance of a column in units of the noise, q(beta) profiled out and

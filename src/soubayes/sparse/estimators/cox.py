@@ -142,8 +142,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     >>> np.flatnonzero(model.selected_)
     array([0, 1])
     >>> model.predict_survival_function(X[:2], times=[0.5, 1.0]).round(1).to_numpy()
-    array([[0.5, 0.9],
-           [0.2, 0.7]])
+    array([[0.5, 0.8],
+           [0.3, 0.7]])
     """
 
     fit_intercept = False

@@ -1,9 +1,8 @@
-"""The share of rows that a likelihood reads in J at given prior variances, for `majorise.minimise`.
+"""The dial of row-wise models: its points, and the fit at one of them.
 
+`RowEvidence` is the rows' share of J at given prior variances, for `minimise` of `sparse/dial.py`.
 All columns have one confidence gamma_b. w are prior precisions times gamma_b, A = X'BX + diag(w)
 and K = I + B^1/2 X W^-1 X' B^1/2, with B the information of the rows.
-
-The dial of row-wise models: its points, and the fit at one of them.
 """
 
 from collections.abc import Callable

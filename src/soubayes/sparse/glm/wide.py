@@ -1,7 +1,7 @@
 """Row-wise models with more columns than a k x k matrix can hold, through n x n systems.
 
 With P = 1/(gamma d) and B the information of the rows, A^-1 = P - P X' B^1/2 K^-1 B^1/2 X P for the
-n x n matrix K = I + B^1/2 X P X' B^1/2 (`designs/woodbury.py`). Each step moves every log d to its
+n x n matrix K = I + B^1/2 X P X' B^1/2 (`designs/linalg.py`). Each step moves every log d to its
 own stationary point with the others held (at most 3, less where it overshoots), so columns without
 signal leave within a few steps; J is evaluated after each one and never rises.
 """

@@ -3,7 +3,7 @@
 Every coordinate has its minimum of J in closed form (docs/development/solver.md); all go there at
 once, with steps that are halved where they overshoot. Columns whose precision runs off leave, and
 come back when the others make their z^2 exceed gamma_b. Of columns that look alike one moves at a
-time (`look_alikes.py`).
+time (`leaders`, `merge`, `swap`).
 """
 
 import math

@@ -1,9 +1,8 @@
-"""The share of least squares in J at given prior variances, for `majorise.minimise`.
+"""The dial of least squares: its points, and their fits from one design.
 
-All columns have one confidence gamma_b. w are prior precisions times gamma_b in units of the noise,
-A = X'X + diag(w) and K = I + X W^-1 X'.
-
-The dial of least squares: its points, and their fits from one design.
+`LeastSquaresEvidence` is the data's share of J at given prior variances, for `minimise` of
+`sparse/dial.py`. All columns have one confidence gamma_b. w are prior precisions times gamma_b in
+units of the noise, A = X'X + diag(w) and K = I + X W^-1 X'.
 """
 
 from collections.abc import Callable
@@ -106,7 +105,7 @@ class LeastSquaresDial:
 
     The noise is that of the dense end, which is ridge regression with its scale and noise fitted,
     and is held: at p > n a small gamma_tau would drive it to 0, and its joint minimiser at
-    gamma_b > 1 is inflated (`solvers/path.py`).
+    gamma_b > 1 is inflated (`path.py`).
     """
 
     def __init__(self, design: LeastSquares, model: LeastSquaresModel) -> None:
