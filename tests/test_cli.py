@@ -16,6 +16,7 @@ import small_experiment
 import soubayes.cli as cli
 import soubayes.paper.commands as commands
 from soubayes import __version__ as version
+from soubayes.data.tabular import pose_problem, read_table
 from soubayes.paper import experiments, storage
 from soubayes.paper.storage import FILE, Store, this_version
 
@@ -228,5 +229,7 @@ def test_survival_times_of_a_table(tmp_path):
     assert "both --time COLUMN and --event" in one_line(soubayes("fit", file, "--time", "years"))
     assert "years: sparse survival" in (tmp_path / "out" / "summary.html").read_text()
     assert "both --time COLUMN and --event" in one_line(soubayes("fit", file))
+    posed = pose_problem(read_table(file), "years", task="survival", event="died")
+    assert posed.y["event"].sum() > 10
     wrong = soubayes("fit", file, "--time", "died", "--event", "years")
     assert "event column of y holds" in one_line(wrong)

@@ -108,7 +108,8 @@ def pose_problem(
     >>> problem.notes[-1]
     "missing values replaced: 'size' 1 (by the median)."
     """
-    for option, value, allowed in [("task", task, TASKS), ("missing", missing, MISSING)]:
+    tasks = TASKS if event is None else ("auto", "survival")
+    for option, value, allowed in [("task", task, tasks), ("missing", missing, MISSING)]:
         if value not in allowed:
             raise TableError(f"{option} is {value!r}, but it must be one of {', '.join(allowed)}.")
     notes = list(frame.attrs.get("notes", ()))  # of how the file was read
