@@ -114,7 +114,9 @@ class Outputs(NamedTuple):
 def network(hidden: Any, out: Any, context: Any, size: int) -> Outputs:
     """One hidden layer."""
     inside = jnp.tanh(hidden @ jnp.concatenate([context, jnp.ones(1)]))
-    shift, log_scale, further, spline = jnp.split(out @ inside, [size, 2 * size, 3 * size])
+    made = out @ inside
+    ends = [size, 2 * size, min(3 * size, made.size)]  # JAX refuses ends beyond the end
+    shift, log_scale, further, spline = jnp.split(made, ends)
     log_scale = MOST_LOG_SCALE * jnp.tanh(log_scale / MOST_LOG_SCALE)
     return Outputs(shift, log_scale, further, jnp.reshape(spline, (-1, 3 * SPLINE_BINS - 1)))
 
