@@ -257,7 +257,7 @@ def first_in_columns(X: StandardColumns) -> Array:
 
 def _are_copies(X: StandardColumns, one: Array, two: Array, root: Array) -> Array:
     """Whether pairs of columns are copies, from their entries."""
-    found, step = np.zeros(len(one), bool), max(1, CHUNK_BYTES // (8 * len(X.root)))
+    found, step = np.zeros(len(one), bool), max(1, CHUNK_BYTES // (64 * len(X.root)))
     for some in (slice(begin, begin + step) for begin in range(0, len(one), step)):
         both = np.union1d(one[some], two[some])
         Z = X.take(both).dense()
