@@ -10,15 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -199,19 +191,6 @@ def step(name: str) -> Iterator[None]:
     with Progress(*columns, console=console, disable=not terminal, transient=True) as progress:
         progress.add_task(name, total=None)
         yield
-
-
-def progress_bar() -> Progress:
-    """A bar with the time left, on a terminal only."""
-    columns = [
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    ]
-    return Progress(*columns, console=console, disable=not console.is_terminal)
 
 
 @contextmanager

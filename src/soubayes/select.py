@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Splitter
+from soubayes.progress import progress_line
 from soubayes.results import Printable, Shown
 from soubayes.sparse.choice.folds import check_folds, check_groups, make_folds
 from soubayes.sparse.choice.scoring import predictive_weights
@@ -66,7 +67,7 @@ def select_confidence(
     random_state : int, default=0
         Seed of the folds and fits.
     progress : bool, default=False
-        Whether to show a progress bar.
+        Whether to show how far it is.
     **settings : object
         Passed on to :func:`fit`.
 
@@ -124,15 +125,15 @@ def select_confidence(
     labels = check_groups(groups, target)
     folds = make_folds(cv, target, labels, engine.stratified, 0)
     points = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
-    scores, errors, by_row = [], [], []
-    for point in points:
-        parts = [np.atleast_1d(np.asarray(engine.held_out(point, *fold), float)) for fold in folds]
-        rows = np.concatenate(parts) if len(parts[0]) > 1 else np.array([p.mean() for p in parts])
-        by_row.append(rows)
-        scores.append(float(rows.mean()))
-        errors.append(float(rows.std(ddof=1) / np.sqrt(len(rows))))
-        if progress:
-            print(f"{point}: {scores[-1]:.4f} ± {errors[-1]:.4f}")
+    by_row: list[np.ndarray] = []
+    with progress_line("select_confidence: point", len(points), progress) as line:
+        for point in points:
+            parts = [np.ravel(np.asarray(engine.held_out(point, *fold), float)) for fold in folds]
+            several = len(parts[0]) > 1
+            by_row.append(np.concatenate(parts) if several else np.array([p.mean() for p in parts]))
+            line(len(by_row), f"score {by_row[-1].mean():.4f} at {point}")
+    scores = [float(rows.mean()) for rows in by_row]
+    errors = [float(rows.std(ddof=1) / np.sqrt(len(rows))) for rows in by_row]
     if not np.any(np.isfinite(scores)):
         raise ValueError("no point of the grid has a finite score. Check the data and the score.")
     columns = {name: [point[name] for point in points] for name in grid}

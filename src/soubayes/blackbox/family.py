@@ -84,7 +84,7 @@ def fit_family(
     num_draws : int, default=4096
         Draws of a posterior of the family.
     progress : bool, default=False
-        Whether to show a progress bar.
+        Whether to show how far it is.
     random_state : int or jax.Array, default=0
         The seed.
     **kwargs : object

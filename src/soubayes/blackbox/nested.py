@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jax import random
-from tqdm.auto import tqdm
 
 from soubayes._types import Key, Seed
 from soubayes.blackbox.blocks import is_scanned
@@ -17,6 +16,7 @@ from soubayes.blackbox.modules import check_modules
 from soubayes.blackbox.outer import Outer, check_budget
 from soubayes.blackbox.posterior import DrawnPosterior, as_key, pointwise
 from soubayes.blackbox.program import abstract_trace, checked_confidence, double_precision
+from soubayes.progress import progress_line
 
 
 def sample_sou(
@@ -79,7 +79,7 @@ def sample_sou(
         Seconds that the sampling may take. The cost is estimated before it begins, and a run that
         would take longer is refused.
     progress : bool, default=False
-        Whether to show a progress bar.
+        Whether to show how far it is.
     random_state : int or jax.Array, default=0
         The seed.
     **kwargs : object
@@ -135,8 +135,7 @@ def sample_sou(
         rng = np.random.default_rng(np.asarray(random.key_data(as_key(random_state))))
         outer = Outer(levels, replicates, rng)
         check_budget(outer, budget)
-        with tqdm(total=outer.looks, desc="sample_sou", disable=not progress) as bar:
-            outer.bar = bar
+        with progress_line("sample_sou: look", outer.looks, progress) as outer.line:
             found = outer.run(num_draws)
     return NestedPosterior(
         confidence=gammas,

@@ -11,6 +11,7 @@ from jax import random
 from numpyro.diagnostics import effective_sample_size, gelman_rubin
 
 from soubayes.blackbox.levels import Levels, proposal_root
+from soubayes.progress import ShowProgress
 
 KEPT = 8  # states kept of every outer chain
 THIN = 2  # moves between two of them
@@ -30,6 +31,10 @@ class Sampled(NamedTuple):
     error: pd.DataFrame
 
 
+def _silent(done: float) -> None:
+    """Nobody is shown how far the sampler is."""
+
+
 class Outer:
     """The outer SMC and its chains, on the host: one compiled program, `look`, does the work."""
 
@@ -39,7 +44,8 @@ class Outer:
         self.look = jax.jit(jax.vmap(self._look))
         self.accepted: list[float] = []
         self.looks = 1 + len(levels.schedule) * levels.moves + KEPT * THIN + OUTER_REPEATS
-        self.bar: Any = None
+        self.seen = 0
+        self.line: ShowProgress = _silent
 
     def evaluations(self) -> float:
         """How often the model is run in all."""
@@ -112,8 +118,8 @@ class Outer:
 
     def _see(self, u: np.ndarray) -> dict[str, Any]:
         found = {"u": u, **jax.tree.map(np.asarray, self.look(u, self._keys()))}
-        if self.bar is not None:
-            self.bar.update()
+        self.seen += 1
+        self.line(self.seen)
         return found
 
     def _keys(self) -> Any:

@@ -1,11 +1,11 @@
-"""The schedule of a fit, and the bar that shows how far along it is."""
+"""The schedule of a fit, and the line that shows how far along it is."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
-from tqdm.auto import tqdm
+
+from soubayes.progress import ShowProgress, progress_line
 
 WINDOW = 100  # steps at one learning rate between two looks at the objective
 PLATEAU_WINDOWS = 5  # windows without a gain that make a plateau: tails of a flow are slow
@@ -18,32 +18,32 @@ Report = Callable[[dict[str, float]], None]
 
 @contextmanager
 def reporting(progress: bool | Report) -> Iterator[Report]:
-    """What a fit calls with a row after every window: nothing, the user's function, or a bar."""
+    """What a fit calls with a row after every window: nothing, the user's function, or a line."""
     if callable(progress):
         yield progress
     elif not progress:
         yield lambda row: None
     else:
-        with tqdm(total=WINDOW * PLATEAU_WINDOWS * PLATEAUS, unit="step", desc="fit") as bar:
-            yield _Bar(bar)
+        with progress_line("fit: step", WINDOW * PLATEAU_WINDOWS * PLATEAUS) as line:
+            yield _Steps(line)
 
 
-class _Bar:
-    """Moves a bar by the steps done, of those done and the plateaus that are still to come."""
+class _Steps:
+    """Says the steps done, of those done and the plateaus that are still to come."""
 
-    def __init__(self, bar: Any) -> None:
-        self.bar = bar
+    def __init__(self, line: ShowProgress) -> None:
+        self.line, self.done = line, 0.0
         self.rates: dict[float, int] = {}  # windows at each learning rate
 
     def __call__(self, row: dict[str, float]) -> None:
         """Show J, and expect a plateau to come to take as long as those after the first did."""
         if "newton_step" in row:
-            self.bar.set_postfix_str(f"Newton {row['newton_step']:.0f}, J {row['value']:.6f}")
+            self.line(self.done, f"Newton {row['newton_step']:.0f}, J {row['value']:.6f}")
             return
         rate = row["learning_rate"]
         self.rates[rate] = self.rates.get(rate, 0) + 1
-        done = list(self.rates.values())[1:-1]
-        each = WINDOW * (np.mean(done) if done else PLATEAU_WINDOWS + 1)
-        self.bar.total = round(row["step"] + each * max(0, PLATEAUS - len(self.rates)))
-        self.bar.set_postfix_str(f"J {row['value']:.4f}", refresh=False)
-        self.bar.update(int(row["step"]) - self.bar.n)
+        known = list(self.rates.values())[1:-1]
+        each = WINDOW * (np.mean(known) if known else PLATEAU_WINDOWS + 1)
+        self.done = row["step"]
+        total = self.done + each * max(0, PLATEAUS - len(self.rates))
+        self.line(self.done, f"J {row['value']:.4f}", total)

@@ -132,7 +132,7 @@ def fit(
     start : mapping of str to array, optional
         Starting values for parameters of the guide, such as ``params`` of another fit.
     progress : bool or callable, default=False
-        Whether to show a progress bar; or a function that is called with a dict now and then.
+        Whether to show how far it is; or a function that is called with a dict now and then.
     random_state : int or jax.Array, default=0
         The seed.
     **kwargs : object

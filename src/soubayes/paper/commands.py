@@ -1,16 +1,18 @@
 """`soubayes paper`: list, reproduce and report the paper's experiments."""
 
+import itertools
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from soubayes.cli import FAILED, console, fail, one_line_errors, progress_bar, say
+from soubayes.cli import FAILED, console, fail, one_line_errors, say
 from soubayes.paper import experiments
 from soubayes.paper.archive import Archive, archive_rows, restore_rows
 from soubayes.paper.runner import Experiment, Summary, WorkerDied, run, slowness
 from soubayes.paper.storage import FILE, Outcome, Store, Task, this_version
+from soubayes.progress import progress_line
 
 INTERRUPTED = 130
 
@@ -178,18 +180,18 @@ def _run_with_progress(
     backend: str,
     scheduler: str | None,
 ) -> Summary:
-    """Run one experiment under a bar with the time left; without a terminal, just say the end."""
+    """Run one experiment and show the time left; without a terminal, just say the end."""
     tasks = experiment.grid(size)
     _say_of_other_versions(experiment, store, tasks)
     todo = len(store.pending(experiment.source, tasks))
-    with progress_bar() as progress:
-        bar = progress.add_task(experiment.name, total=todo)
+    rows, wrongs = itertools.count(1), []
+    with progress_line(experiment.name, todo, console.is_terminal) as line:
 
         def on_row(task: Task, outcome: Outcome) -> None:
-            progress.advance(bar)
+            line(next(rows))
             if outcome.error:
                 reason = outcome.error.strip().splitlines()[-1]
-                say(f"{experiment.name}, seed {task.seed}: {reason}")
+                wrongs.append(f"{experiment.name}, seed {task.seed}: {reason}")
 
         done = run(
             experiment,
@@ -200,6 +202,8 @@ def _run_with_progress(
             scheduler=scheduler,
             on_row=on_row,
         )
+    for said in wrongs:
+        say(said)
     kept = f", {done.found} kept from before" if done.found else ""
     wrong = f", {done.failed} failed" if done.failed else ""
     say(f"{experiment.name}: {done.computed} rows computed{kept}{wrong}.")
