@@ -9,7 +9,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
 
 from soubayes import Block, Model, SoUCoxRegression, load_model, save_model, solve_exact
+from soubayes.sparse.choice.folds import ChoiceWarning
+from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.measures import KaplanMeier, brier_scores
+from soubayes.sparse.survival.risk_sets import subjects
 
 WIDE = {"all": {"columns": slice(None), "prior": "normal", "variance": 1e4}}
 
@@ -300,6 +303,26 @@ def test_times_that_a_column_orders_give_finite_numbers_and_say_why(confidence):
     assert model.score(X, y) > 0.99
     calm = {"all": {"columns": slice(None), "prior": "normal", "variance": 1.0}}
     assert SoUCoxRegression(feature_blocks=calm).fit(X, y).converged_
+
+
+def test_few_censored_rows_do_not_limit_the_folds():
+    X, event, time = simulated(60)
+    event = np.arange(60) != 3
+    model = SoUCoxRegression().fit(X, (event, time))
+    assert model.out_of_fold_["fold"].nunique() == 5
+    with pytest.raises(ValueError, match="list of finite numbers"):
+        model.predict_survival_function(X[:1], times=["soon"])
+    with pytest.warns(ChoiceWarning, match="the event"):
+        SoUCoxRegression().fit(X, (~event, time))
+
+
+def test_log_risks_that_overflow_do_not_win_the_choice():
+    """The gain of an event is bounded where no hazard could be fitted."""
+    y = subjects(np.array([1.0, 2.0, 3.0]), np.array([True, True, False]))
+    far = PiecewiseHazard.of(y, np.ones(3), relative_risk(np.array([1e7, 0.0, 0.0])))
+    near = PiecewiseHazard.of(y, np.ones(3), np.ones(3))
+    loss = [h.derivatives(np.full(3, eta), y)[0].sum() for h, eta in ((far, 1e7), (near, 0.0))]
+    assert loss[0] > loss[1] - 1.0
 
 
 def test_a_confidence_that_keeps_too_much_of_wide_data_converges():

@@ -186,7 +186,7 @@ def test_bad_input():
         with pytest.raises(ValueError, match=words):
             SoULogisticRegression(**settings).fit(X, y)
     y = np.where(np.arange(40) == 0, 7, y)
-    with pytest.warns(ChoiceWarning, match="a class has one row"):
+    with pytest.warns(ChoiceWarning, match="has one row"):
         model = SoULogisticRegression(multi_class="multinomial").fit(X, y)
     assert np.isfinite(model.predict_proba(X)).all()
 

@@ -99,7 +99,7 @@ def folds_of(
     if isinstance(cv, Integral) and stratified:
         rarest = int(np.unique(y, return_counts=True)[1].min())
         if rarest < 2:
-            say_path(owner, "a class has one row, which cannot be held out")
+            say_path(owner, "a class (or the event) has one row, which cannot be held out")
             return None
         cv = min(int(cv), rarest) if cv <= n else cv
     splits = make_folds(cv, y, groups, stratified, seed, auto)

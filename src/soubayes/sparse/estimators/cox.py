@@ -15,9 +15,9 @@ from sklearn.utils.validation import validate_data
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import Matrix
 from soubayes._warnings import warn
-from soubayes.confidence import check_choice
+from soubayes.confidence import check_choice, shown
 from soubayes.results import LEVEL, check_level
-from soubayes.sparse.choice.folds import check_groups
+from soubayes.sparse.choice.folds import FOLDS, check_groups
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection
 from soubayes.sparse.estimators.parameters import (
@@ -192,8 +192,10 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         if not records["event"].any():
             raise ValueError("all rows with a positive weight are censored; give some event one.")
         candidates = SurvivalCandidates(self._family(records, weight))
-        events = records["event"].astype(int)
-        self._fit_candidates(candidates, X, events, [records], weight, groups)
+        # a fold needs events; censored rows are shared out too, but few of them limit no folds
+        event = records["event"]
+        shared = event.astype(int) if (~event).sum() >= FOLDS else np.ones(len(event), int)
+        self._fit_candidates(candidates, X, shared, [records], weight, groups)
         family = candidates.family
         assert isinstance(family, SurvivalFamily)
         sets = RiskSets.of(records, weight, family.ties, family.prior)
@@ -344,9 +346,12 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     def _times(self, times: Any) -> Array:
         if times is None:
             return np.unique(np.concatenate(self._baseline.times))
-        grid = np.atleast_1d(np.asarray(times, float))
+        try:
+            grid = np.atleast_1d(np.asarray(times, float))
+        except (TypeError, ValueError):
+            grid = np.array([np.nan])
         if grid.ndim != 1 or not np.isfinite(grid).all():
-            raise ValueError("times must be a flat list of finite numbers.")
+            raise ValueError(f"times is {shown(times)}, but it must be a list of finite numbers.")
         return grid
 
     def _records(self, X: Any, y: Any, strata: Any) -> Array:
