@@ -3,7 +3,7 @@
     python benchmarks/logistic.py [digits | gl | l1 | algorithm1 | wide | memory | choice | many]
 
 MNIST, standardised, 60,000 images, float32, one digit against the rest; CPU seconds of one
-thread (set OMP_NUM_THREADS=1), so that a busy machine does not decide. ``--digits 0 8`` takes
+thread (set OMP_NUM_THREADS=1), so a busy machine does not decide. ``--digits 0 8`` takes
 these digits for l1 and algorithm1.
 """
 

@@ -2,7 +2,7 @@
 
 A measurement is a function of a benchmark file that does its set-up, calls `watch` around the work
 that counts, and returns numbers. `fresh` runs it in a new process with one BLAS thread (or as many
-as asked for), so that peak memory is its own and a method that takes too long can be stopped.
+as asked for), so peak memory is its own and a method that takes too long can be stopped.
 """
 
 import importlib
@@ -28,7 +28,7 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 def fresh(job: str, budget: float = 600.0, threads: int = 1, **arguments: Any) -> dict[str, Any]:
     """``job`` is "file:function"; the result has ``status`` "ok", or says what went wrong.
 
-    ``budget`` is in CPU seconds of a thread, so that a busy machine does not decide.
+    ``budget`` is in CPU seconds of a thread, so a busy machine does not decide.
     """
     environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
     environment["CPU_BUDGET"] = str(int(budget * threads))

@@ -84,7 +84,7 @@ def run(design: str, method: str) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     kind, make = DESIGNS[design]
     work = METHODS[kind][method]
-    work(small(kind))  # imports and compilation; small, so that memory still has to rise
+    work(small(kind))  # imports and compilation; small, so memory still has to rise
     rows = []
     for seed in SEEDS:
         data = make(seed)

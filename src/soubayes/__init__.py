@@ -1,6 +1,6 @@
 """Bayesian inference with a confidence for every source of uncertainty.
 
-Every public name lives here and is imported when first used, so that ``import soubayes`` loads
+Every public name lives here and is imported when first used, so ``import soubayes`` loads
 neither JAX nor matplotlib. A name that needs an extra says which one when it is missing.
 """
 

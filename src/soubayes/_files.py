@@ -1,4 +1,4 @@
-"""Writing files so that a crash leaves either the old content or the new, never half of it."""
+"""Writing files in one step: a crash leaves either the old content or the new, never half of it."""
 
 import os
 from collections.abc import Iterator

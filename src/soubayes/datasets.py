@@ -164,7 +164,7 @@ def sine(n: int = 300, *, noise: float = 0.2, random_state: int = 0) -> Curve:
 
 
 def oracle_coef(data: Regression) -> np.ndarray:
-    """Least squares on the true support: what nobody can know, the bar to come close to.
+    """Least squares on the true support, which no method knows: the best that can be expected.
 
     >>> data = experiment1(55, 50, 10, random_state=0)
     >>> prediction_rmse(oracle_coef(data), data.coef) < 1.3

@@ -293,7 +293,7 @@ class _Writer:
             return _refuse(value, where)
         if id(value) not in self._place:
             self._place[id(value)] = len(self.arrays)
-            self.arrays.append(value)  # also keeps it alive, so that its id stays its own
+            self.arrays.append(value)  # also keeps it alive, so its id stays its own
         return {"array": self._place[id(value)]}
 
     def frame(self, value: pd.DataFrame, where: str) -> Any:

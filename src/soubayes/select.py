@@ -230,7 +230,7 @@ class Selection(Printable):
             rows = np.array([r == point for r in rest])
             label = ", ".join(f"{n} = {v:g}" for n, v in zip(others, point, strict=True)) or None
             score, error = self.table["score"][rows], self.table["standard_error"][rows]
-            # side by side, so that the bars can be told apart
+            # side by side, so the bars can be told apart
             shift = (i - (len(lines) - 1) / 2) * 0.02
             at = self.table[first][rows]
             at = (

@@ -303,7 +303,7 @@ class Engine:
 
     @cached_property
     def tolerances(self) -> list[float]:
-        """Accuracy asked of log Z_k, so that V and the earlier conditionals are right.
+        """Accuracy asked of log Z_k, so V and the earlier conditionals are right.
 
         An error e in V_k moves an earlier exponent by e / gamma_j; e = gamma_k times the error of
         log Z_k. Below 1e-13 rounding rules.

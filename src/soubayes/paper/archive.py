@@ -78,7 +78,7 @@ def archive_rows(store: Store, archive: Archive, *, replace: bool = False) -> di
 
 
 def restore_rows(archive: Archive, store: Store) -> dict[str, int]:
-    """Put the rows of an archive into the file of a run, so that it goes on from them."""
+    """Put the rows of an archive into the file of a run, so it goes on from them."""
     counts = {}
     for experiment in archive.experiments():
         rows = archive.rows(experiment)

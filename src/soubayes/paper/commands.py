@@ -123,7 +123,7 @@ def restore(
     folder: Annotated[Path, typer.Argument(help="A folder with tables of `archive`.")],
     run: Annotated[Path, typer.Argument(help="The folder to go on in (`reproduce --out`).")],
 ) -> None:
-    """Put archived rows into the folder of a run, so that `reproduce` goes on from them."""
+    """Put archived rows into the folder of a run, so `reproduce` goes on from them."""
     with one_line_errors(OSError, ImportError):
         if not Archive(folder).experiments():
             fail(f"there are no tables of rows in {str(folder)!r}.")

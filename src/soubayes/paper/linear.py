@@ -32,7 +32,7 @@ _TOLERANCES = {"below_1e-1": 1e-1, "below_1e-2": 1e-2, "below_1e-3": 1e-3}
 
 
 def grid(table: str, size: str) -> list[Task]:
-    """The rows of a table, every method, seed by seed so that a part of a run is a small table."""
+    """The rows of a table, every method, seed by seed: a part of a run is then a small table."""
     designs = printed_rows(table)
     if size == "toy":
         designs = designs[:1]

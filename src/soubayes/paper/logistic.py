@@ -17,7 +17,7 @@ from soubayes.paper.views import Cell, Content, Picture, View, new_figure, selec
 TITLES = {"lr": "LR", "lr_l1": "LR-L1", "gl": "GL", "sou": "SoU-SGL", "sou_auto": "SoU-SGL, auto"}
 DIGITS = range(10)
 LEAST_SCORE = -6.0  # the largest of ten scores lies above this; rows are half as long
-# a row is a digit, so that a run that stops loses a digit and not a method
+# a row is a digit, so a run that stops loses a digit and not a method
 
 
 def table_grid(size: str) -> list[Task]:

@@ -80,7 +80,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def report_widths(rows: list[Row]) -> Content:
-    """table3: a row an initial width."""
+    """table3: one row for each initial width."""
     body: list[list[str | Cell]] = []
     for width, train in sorted({(r.parameters["width"], _images(r)) for r in rows}):
         here = [r for r in select(rows, width=width) if _images(r) == train]

@@ -119,7 +119,7 @@ def _cell(part: Cell, most: int) -> dict[str, Any]:
 def _picture(picture: Picture, figures: Path) -> dict[str, str]:
     figure = picture.draw()
     for kind in ("png", "pdf"):
-        # no creation date inside, so that the same rows give the same file
+        # no creation date inside, so the same rows give the same file
         stamp = {"CreationDate": None} if kind == "pdf" else {"Software": None}
         with atomic_path(figures / f"{picture.name}.{kind}") as temporary:
             figure.savefig(temporary, format=kind, dpi=160, metadata=stamp)

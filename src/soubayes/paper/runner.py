@@ -23,7 +23,7 @@ class Experiment:
     """A parameter grid, a function of (seed, parameters) giving a row, a report of the rows.
 
     ``grid(size)`` lists the tasks of "toy" (seconds, for the tests), "quick" (minutes) and "full"
-    (the paper's size). ``row`` must be a function of a module, so that workers can import it, and
+    (the paper's size). ``row`` must be a function of a module, so workers can import it, and
     must depend on nothing but its arguments. ``rows_of`` names the experiment whose rows these
     are, where two share them. ``minutes`` is what one core of the reference machine took.
     """

@@ -119,6 +119,6 @@ def line_style(method: str) -> dict[str, Any]:
 
 
 def new_figure(width: float, height: float) -> Any:
-    """A matplotlib Figure outside pyplot's state, so that reports need no display."""
+    """A matplotlib Figure outside pyplot's state, so reports need no display."""
     matplotlib = require("matplotlib.figure", "soubayes paper report")
     return matplotlib.Figure(figsize=(width, height), layout="constrained")
