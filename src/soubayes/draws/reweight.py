@@ -159,6 +159,11 @@ def reweight_family(
     The weights are those of :func:`reweight`; what is estimated from the draws alone is estimated
     once.
 
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
     Examples
     --------
     >>> import numpyro, numpyro.distributions as dist
@@ -345,6 +350,11 @@ class ReweightedFamily(ConfidenceFamily):
     -----
     :func:`reweight_family` returns it. In ``path`` and on the page of ``to_html`` the value is a
     difference to its value at confidence 1, and nothing is shown where the weights do not hold.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------

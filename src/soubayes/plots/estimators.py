@@ -129,6 +129,16 @@ def plot_coefficients(
     --------
     plot_path : Coefficients along the path.
 
+    Notes
+    -----
+    The intervals are those of the posterior that the label of the axis names. Those of the sparse
+    point (``estimator.sparse_``) take the selected columns as given.
+
+    References
+    ----------
+    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+       uncertainty: from confidence modelling to sparse estimation".
+
     Examples
     --------
     >>> from soubayes import SoULinearRegression
