@@ -8,7 +8,7 @@ from numpyro.infer.reparam import LocScaleReparam
 from scipy import optimize, stats
 
 from soubayes import fit
-from soubayes.blackbox.frame import FrameBlocks, best_gaussian, root_of
+from soubayes.blackbox.frame import FrameBlocks, best_diagonal, best_gaussian, root_of
 from soubayes.blackbox.verdict import guide_log_weights, quality
 
 REAL, POSITIVE = dist.constraints.real, dist.constraints.positive
@@ -289,3 +289,57 @@ def test_loo_runs_on_the_export():
         variance = 1 / (1 / 9 + 5)
         total += stats.norm(variance * rest.sum(), np.sqrt(1 + variance)).logpdf(y[i])
     assert arviz_stats.loo(data).elpd == pytest.approx(total, abs=0.1)
+
+
+def test_independent_coordinates_by_lbfgs_whatever_their_units():
+    """Of a quadratic U the means are exact, and the precisions are the diagonal of the Hessian."""
+    rng = np.random.default_rng(0)
+    size = 30
+    unit = np.exp(2 * rng.normal(size=size))
+    root = rng.normal(size=(size, 60))
+    hessian = (root @ root.T / 60 + np.eye(size)) / np.outer(unit, unit)
+    centre = 100 * unit * rng.normal(size=size)
+
+    def slopes(at):
+        off = at - centre
+        return 0.5 * np.einsum("ri,ij,rj->r", off, hessian, off), off @ hessian
+
+    gammas = (0.5, 2.0, 0.0)
+    places = tuple(np.array_split(np.arange(size), 3))
+    found = best_diagonal(
+        slopes,
+        np.zeros(size),
+        np.full(size, 0.1),
+        FrameBlocks(places, gammas, "none"),
+        [].append,
+    )
+    assert found.converged
+    every = np.repeat(gammas, 10)
+    sd = np.sqrt(every / np.diag(hessian))
+    np.testing.assert_allclose((found.mean - centre) / unit, 0.0, atol=0.05)
+    np.testing.assert_allclose(found.root[every > 0], sd[every > 0], rtol=0.3)  # 32 fixed draws
+    assert np.all(found.root[every == 0] == 0)
+    assert (
+        best_diagonal(
+            lambda at: (np.full(len(at), np.nan), at),
+            np.zeros(size),
+            np.ones(size),
+            FrameBlocks(places, gammas, "none"),
+            [].append,
+        )
+        is None
+    )
+
+
+def test_more_than_200_coordinates_start_at_the_scale_of_the_posterior():
+    def many(y):
+        theta = numpyro.sample("theta", dist.Normal(0.0, 1e6).expand([len(y)]).to_event(1))
+        numpyro.sample("y", dist.Normal(theta, scale).to_event(1), obs=y)
+
+    rng = np.random.default_rng(1)
+    scale = np.exp(rng.normal(size=230))
+    y = 1e3 + scale * rng.normal(size=230)
+    posterior = fit(many, y, restarts=1)
+    assert posterior.verdict == "trusted"
+    assert np.max(abs(posterior.mean("theta") - y) / scale) < 0.1
+    np.testing.assert_allclose(posterior.sd("theta"), scale, rtol=0.07)

@@ -13,10 +13,11 @@ shrink to a point it is Newton's method for the mode (Laplace).
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigh, solve_triangular
+from scipy.optimize import minimize
 from scipy.stats import norm, qmc
 
 FRAME_STEPS = 100
@@ -24,6 +25,9 @@ FEW, MANY = 32, 128  # draws while far from the minimum, and to end with
 LEAST_CURVATURE = 0.2  # of the present one in a step: a variance grows at most five times
 MOST_CURVATURE = 1e8  # of the present one in a step: more is lost in rounding
 TOL = 1e-4  # nats
+DIAGONAL_ROUNDS = 10  # of L-BFGS, each with new units
+PROBE = 1e-3  # of the unit of a point, for a difference of gradients
+MOST_LOG_SD = 7.0  # by which a round may change a log sd
 GROWTH = 1e8  # of a standard deviation, in one run: the integral has no end there
 
 
@@ -36,7 +40,10 @@ class FrameBlocks(NamedTuple):
 
 
 class Gaussian(NamedTuple):
-    """A Gaussian over all coordinates: mean + root e, with the mean Hessian of U under it."""
+    """A Gaussian over all coordinates: mean + root e, with the mean Hessian of U under it.
+
+    A vector as root, and as curvature, is a diagonal.
+    """
 
     mean: np.ndarray
     root: np.ndarray
@@ -115,6 +122,67 @@ def _descend(
         if idle == 2:
             return Gaussian(mean, root, value, curvature, True, np.empty(0))
     return Gaussian(mean, root, value, curvature, False, np.empty(0))
+
+
+def best_diagonal(
+    slopes: Callable,
+    mean: np.ndarray,
+    sd: np.ndarray,
+    blocks: FrameBlocks,
+    record: Callable[[tuple[float, float]], None],
+) -> Gaussian | None:
+    """The Gaussian of independent coordinates of least J; None if U is not finite around it.
+
+    For many coordinates, where Hessians cost too much. ``slopes(places)`` has U and its gradient
+    at every row. L-BFGS on fixed mirrored draws finds means and log sds (Giordano et al. 2024); it
+    knows units, so it begins again with the sds that it has found as units.
+    """
+    gammas = np.zeros(len(mean))
+    for place, gamma in zip(blocks.places, blocks.gammas, strict=True):
+        gammas[place] = gamma
+    every = mirrored_noise(FEW, len(mean))
+    noise, probes = np.where(gammas > 0, every, 0.0), np.where(gammas > 0, 0.0, every)
+    value, converged = np.inf, False
+    for _ in range(DIAGONAL_ROUNDS):
+        origin, unit = mean, sd
+
+        def objective(x: np.ndarray, origin: Any = origin, unit: Any = unit) -> tuple[float, Any]:
+            shift, log_sd = np.split(x, 2)
+            wide = unit * np.exp(log_sd)
+            energies, gradients = slopes(origin + unit * shift + noise * wide)
+            total = float(np.mean(energies) - gammas @ log_sd)
+            if not (np.isfinite(total) and np.all(np.isfinite(gradients))):
+                return 1e100, np.zeros(len(x))
+            by_scale = np.mean(gradients * noise, axis=0) * wide - gammas
+            return total, np.concatenate([unit * np.mean(gradients, axis=0), by_scale])
+
+        start = objective(np.zeros(2 * len(mean)))[0]
+        if start >= 1e100:
+            return None
+        found = minimize(
+            objective,
+            np.zeros(2 * len(mean)),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(None, None)] * len(mean) + [(-MOST_LOG_SD, MOST_LOG_SD)] * len(mean),
+            options={"maxiter": FRAME_STEPS, "maxcor": 20, "ftol": 1e-12, "gtol": 1e-6},
+        )
+        shift, log_sd = np.split(found.x, 2)
+        mean, sd = origin + unit * shift, unit * np.exp(log_sd)
+        entropy = gammas @ (np.log(sd) + 0.5 * np.log(2 * np.pi * np.e))
+        value = float(found.fun + gammas @ log_sd - entropy)
+        record((value, 1.0))
+        if not np.all(gammas > 0):  # a point has no sd; its unit is that of its curvature
+            near = PROBE * sd
+            bent = np.mean(slopes(mean + near * probes)[1] * probes, axis=0) / near
+            unit = 1 / np.sqrt(np.maximum(abs(bent), 1e-300))
+            sd = np.where(gammas > 0, sd, np.clip(unit, sd * np.exp(-MOST_LOG_SD), 1e3 * sd))
+        converged = start - found.fun < TOL
+        if converged:
+            break
+    curvature = np.where(gammas > 0, gammas, 1.0) / sd**2
+    root = np.where(gammas > 0, sd, 0.0)
+    return Gaussian(mean, root, value, curvature, converged, np.empty(0))
 
 
 def _look(

@@ -103,6 +103,7 @@ class Program:
         self.fixed = {**dict.fromkeys(plan.point, 0.0), **dict.fromkeys(plan.prior, float("inf"))}
         self.prior_draws = jit(self._prior_draws)
         self.moments = jit(self._moments)
+        self.slopes = jit(self._slopes)
         self.energies = jit(self._energies)
         self.window = jit(self._window)
         self.draws = jit(self._draws)
@@ -225,6 +226,12 @@ class Program:
         keys = random.split(key, len(noise))
         values, slopes, hessians = jax.lax.map(one, (noise, keys), batch_size=TOGETHER)
         return values, jnp.mean(slopes, axis=0), jnp.mean(hessians, axis=0)
+
+    def _slopes(self, places: Any, key: Any, gammas: Any, arrays: Any) -> tuple[Any, Any]:
+        """U and its gradient at every row of coordinates."""
+        keys = random.split(key, len(places))
+        each = jax.value_and_grad(lambda u, k: self._energy(u, k, gammas, arrays))
+        return jax.lax.map(lambda pair: each(*pair), (places, keys), batch_size=TOGETHER)
 
     def _energies(self, places: Any, key: Any, gammas: Any, arrays: Any) -> Any:
         """U at every row of coordinates."""

@@ -9,12 +9,13 @@ from jax import random
 
 from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.flows import split_chain
-from soubayes.blackbox.frame import FrameBlocks, Gaussian, best_gaussian
+from soubayes.blackbox.frame import FrameBlocks, Gaussian, best_diagonal, best_gaussian
 from soubayes.blackbox.guides import FRAME, of_prior
 from soubayes.blackbox.program import Program, abstract_trace, chains, has_params, subsampled
 from soubayes.blackbox.verdict import TRUSTED, Quality, guide_log_weights, quality
 
 MOST_COORDINATES = 200  # beyond these a Hessian for every draw costs more than it spares
+MOST_DIAGONAL = 50_000
 STARTS_WITHIN = 2.0  # unconstrained coordinates of further starts, as in Stan
 LOOKS = 2048  # draws by which the best Gaussian is judged
 EXACT = 0.05  # spread of the integrand below which no further step is worth its time
@@ -61,15 +62,19 @@ def at_scale(
     free, shapes = program.free_sites(arrays), program.shapes(arrays)
     sizes = {name: int(np.prod(shapes[name])) for name in free}
     size = sum(sizes.values())
-    if not 0 < size <= MOST_COORDINATES or subsampled(sites):
+    if not 0 < size <= MOST_DIAGONAL or subsampled(sites):
         return None
+    diagonal = size > MOST_COORDINATES
     ends = np.cumsum(list(sizes.values()))
     places = {n: np.arange(e - sizes[n], e) for n, e in zip(free, ends, strict=True)}
-    blocks = _blocks(places, free, gammas, JOINT[str(plan.guide)])
+    blocks = _blocks(places, free, gammas, "none" if diagonal else JOINT[str(plan.guide)])
     traced = {b: jnp.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
 
     def moments(mean: Any, root: Any, noise: Any) -> Any:
         return jax.device_get(program.moments(mean, root, noise, key, traced, arrays))
+
+    def slopes(at: Any) -> Any:
+        return jax.device_get(program.slopes(at, key, traced, arrays))
 
     best: Gaussian | None = None
     history: dict[str, list[float]] = {}
@@ -78,7 +83,10 @@ def at_scale(
             break  # the priors need not be asked
         mean, sd = _start(program, arrays, key, places, attempt, attempt == restarts)
         rows: list[tuple[float, float]] = []
-        found = best_gaussian(moments, mean, sd, blocks, rows.append)
+        if diagonal:
+            found = best_diagonal(slopes, mean, sd, blocks, rows.append)
+        else:
+            found = best_gaussian(moments, mean, sd, blocks, rows.append)
         if found is not None and (best is None or found.value < best.value):
             best = found
             history = {
@@ -92,10 +100,11 @@ def at_scale(
     if best is None or best.endless.size:
         return None
     noise = np.random.default_rng(1).normal(size=(LOOKS, size))
-    at = best.mean + noise @ best.root.T
+    at = best.mean + (noise * best.root if diagonal else noise @ best.root.T)
+    scale = best.root if diagonal else np.diag(best.root)
     energy = np.asarray(program.energies(at, random.fold_in(key, 1), traced, arrays))
     log_q = [
-        gamma * (-0.5 * noise[:, place] ** 2 - np.log(np.diag(best.root)[place])).sum(axis=1)
+        gamma * (-0.5 * noise[:, place] ** 2 - np.log(scale[place])).sum(axis=1)
         for place, gamma in zip(blocks.places, blocks.gammas, strict=True)
         if gamma > 0
     ]
@@ -113,6 +122,7 @@ def at_scale(
         history,
         quality(log_w, drawn),
         best.converged
+        and not diagonal
         and not (plan.divergence or plan.ranges)
         and not has_params(program.model, args, kwargs),
         _prior_units(program, arrays, key, [name for name in shapes if name not in free]),
@@ -144,6 +154,11 @@ def in_frame(scaled: Scaled, kind: str) -> tuple[dict[str, Any], dict[str, Any]]
     for i, name in enumerate(names):
         place, shape = scaled.places[name], scaled.shapes[name]
         frame[f"{name}:origin"] = gaussian.mean[place].reshape(shape)
+        if gaussian.root.ndim == 1:
+            frame[f"{name}:unit"] = (1 / np.sqrt(gaussian.curvature[place])).reshape(shape)
+            if name not in scaled.point:
+                frame[f"{name}:unit"] = gaussian.root[place].reshape(shape)
+            continue
         root = gaussian.root[np.ix_(place, place)]
         if name in scaled.point or len(place) == 1 or kind == "meanfield":
             unit = np.diag(root)

@@ -156,7 +156,8 @@ def fit(
 
     over the parameters of the guide. Up to 200 coordinates the best Gaussian is found first, by
     Newton's method on its mean and covariance; its coordinates, in which all scales are 1, are
-    those of the guide. Where that is not exact, Adam on draws of the guide follows (supplement B).
+    those of the guide. Above, coordinates are independent there, and L-BFGS is used. Where that is
+    not exact, Adam on draws of the guide follows (supplement B).
     With reduced feedback (``eta``) the posterior does not minimise J. It is found by one ordinary
     fit or by a sequence of them, in which the blocks that are known stay as they are; ``value`` is
     J there, and the verdict is the worst of the fits in ``stages``.
