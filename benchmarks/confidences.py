@@ -54,7 +54,7 @@ def questions() -> dict[str, Question]:
 
     def schools(gammas: dict[str, float]) -> Any:
         others = {"tau": gammas["tau"]}
-        return hierarchy(effect, error, 20.0, 10.0, gammas["theta"], others)
+        return hierarchy(effect, error, 20.0, stats.halfnorm(scale=10.0), gammas["theta"], others)
 
     return {
         "eight schools, centred": Question({"tau": (0.1, 10.0), "theta": (0.3, 3.0)}, schools),

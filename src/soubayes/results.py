@@ -176,7 +176,7 @@ def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
     """
     n = len(log_weights)
     log_w = np.asarray(log_weights, float) - np.max(log_weights)
-    count = int(min(0.2 * n, 3 * np.sqrt(n)))
+    count = pareto_tail(n)
     order = np.argsort(log_w)
     tail = order[-count:]
     cutoff = log_w[order[-count - 1]]
@@ -184,7 +184,7 @@ def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
     khat = float("-inf")
     # weights with a largest value that many draws have, or all alike, have no tail
     if np.ptp(log_w[tail]) > 1e-12 and count >= 5 and excess[0] > 0:
-        khat, scale = _pareto(excess)
+        khat, scale = pareto_fit(excess)
         levels = (np.arange(count) + 0.5) / count
         quantile = scale * np.expm1(-khat * np.log1p(-levels)) / khat
         log_w[tail] = np.minimum(np.log(quantile + np.exp(cutoff)), 0.0)
@@ -192,7 +192,12 @@ def pareto_smoothed(log_weights: np.ndarray) -> tuple[np.ndarray, float]:
     return weights / weights.sum(), khat
 
 
-def _pareto(x: np.ndarray) -> tuple[float, float]:
+def pareto_tail(n: int) -> int:
+    """How many of n weights are taken for their tail."""
+    return int(min(0.2 * n, 3 * np.sqrt(n)))
+
+
+def pareto_fit(x: np.ndarray) -> tuple[float, float]:
     """Shape and scale of a generalised Pareto distribution (Zhang and Stephens 2009), x sorted.
 
     The shape is drawn towards 1/2 by ten observations' worth, as PSIS has it.

@@ -13,7 +13,7 @@ from soubayes.draws.ratios import Ratios, ratios
 from soubayes.draws.sensitivity import kl_of_block, known_draws, standard_error
 from soubayes.draws.weights import Weights, influence, log_weights, normalised_weights
 from soubayes.families import ConfidenceFamily, Look, check_ranges, middle_of
-from soubayes.results import Shown, pareto_smoothed
+from soubayes.results import Shown, pareto_fit, pareto_smoothed, pareto_tail
 from soubayes.threads import SMALL, solver_threads
 from soubayes.weighted import WeightedDraws, interval, weighted_mean
 
@@ -269,21 +269,13 @@ class Reweighted(WeightedDraws):
             exceeds 0.7: the draws do not reach the tails that the standard deviation depends on,
             and it is probably too small.
         """
-        values, mean = self._values(name), self.mean(name)
+        values, mean, sd = self._values(name), self.mean(name), self.sd(name)
         squares = (values - mean) ** 2
-        error = self._error(squares) / np.maximum(2 * self.sd(name), 1e-300)  # the delta method
-        return np.where(self._reached(squares), error, np.inf)[()]
-
-    def _reached(self, squares: np.ndarray) -> np.ndarray:
-        """Whether the weighted squares have a tail that their mean can be estimated with."""
-        with np.errstate(divide="ignore"):
-            logs = np.log(self.weights)[:, None] + np.log(squares.reshape(len(squares), -1))
-        smallest = np.log(np.finfo(float).tiny)
-        logs = np.maximum(logs, smallest)
-        reached = [
-            np.ptp(column) == 0 or pareto_smoothed(column)[1] <= MOST_KHAT for column in logs.T
-        ]
-        return np.reshape(reached, squares.shape[1:])
+        shape = squares.shape[1:]
+        each = len(values) * self.weights[:, None] * squares.reshape(len(squares), -1)
+        beyond = np.reshape([_beyond_the_draws(column) for column in each.T], shape)
+        # the delta method
+        return np.hypot(self._error(squares), beyond) / np.maximum(2 * sd, 1e-300)
 
     def _error(self, values: np.ndarray) -> np.ndarray:
         """Standard error of a weighted mean: sampling, and what simpler estimates differ by."""
@@ -400,6 +392,22 @@ class ReweightedFamily(ConfidenceFamily):
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: values.shape[1:] for name, values in self._known.quantities.items()}
+
+
+def _beyond_the_draws(each: np.ndarray) -> float:
+    """What the tail of positive numbers lacks to the mean of the Pareto distribution it follows.
+
+    So much may a mean over draws miss because no draw is far enough out; infinite where PSIS k-hat
+    exceeds 0.7.
+    """
+    largest = np.sort(each)[-pareto_tail(len(each)) - 1 :]
+    excess = largest[1:] - largest[0]
+    if excess[0] <= 0 or np.ptp(excess) <= 1e-12 * largest[-1]:
+        return 0.0
+    khat, scale = pareto_fit(excess)
+    if khat > MOST_KHAT:
+        return float("inf")
+    return len(excess) / len(each) * abs(scale / (1 - khat) - excess.mean())
 
 
 class Unreached(ValueError):
