@@ -4,6 +4,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,7 +140,8 @@ def check_ranges(confidence: Any, instead: str) -> dict[str, tuple[float, float]
         if np.ndim(given) == 0:
             check_gamma(block, given, allow_inf=False)
             continue
-        ends = [float(x) for x in given] if len(given) == 2 else [0.0, 0.0]
+        real = len(given) == 2 and all(isinstance(x, Real) for x in given)
+        ends = [float(x) for x in given] if real else [0.0, 0.0]
         if not 0 < ends[0] < ends[1] < np.inf:
             raise ValueError(
                 f"range of {block!r} is {tuple(given)}, but it must be (low, high) with 0 < low < "

@@ -92,6 +92,7 @@ def test_what_is_not_in_the_ranges(family):
         ({"mu": (0.0, 1.0)}, r"range of 'mu' is \(0.0, 1.0\), but it must be"),
         ({"mu": (0.5, float("inf"))}, "range of 'mu' is"),
         ({"mu": (2.0, 1.0)}, "range of 'mu' is"),
+        ({"mu": ("low", "high")}, r"range of 'mu' is \('low', 'high'\)"),
         ({"mu": 1.0}, "a family needs a range"),
         ({"nu": (0.5, 2.0)}, "confidence names 'nu'"),
     ],
@@ -99,3 +100,8 @@ def test_what_is_not_in_the_ranges(family):
 def test_bad_ranges(confidence, message):
     with pytest.raises(ValueError, match=message):
         fit_family(pair, 3.0, confidence=confidence)
+
+
+def test_what_only_a_single_fit_takes_is_refused_by_name():
+    with pytest.raises(TypeError, match="eta= is for single fits"):
+        fit_family(pair, 3.0, confidence={"mu": (0.5, 2.0)}, eta={"effect": 0.5})

@@ -4,11 +4,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pandas as pd
 import pytest
 from scipy import stats
 
-from soubayes import reweight, sensitivity_from_draws
+from soubayes import fit, reweight, sensitivity_from_draws
 from soubayes.draws.order import block_order, stan_parameters
 
 STAN = """
@@ -111,3 +113,27 @@ def conflicts(n, truth, sets, seed):
 def test_a_conflict_is_called_where_there_is_one(n, sets):
     assert conflicts(n, None, sets, seed=1) <= 0.10
     assert conflicts(n, 4.0, sets, seed=2) >= (0.80 if n == 1 else 0.90)
+
+
+def test_discrete_sites_that_were_summed_out_are_named():
+    def mixture(y):
+        share = numpyro.sample("share", dist.Beta(1.0, 1.0))
+        kind = numpyro.sample("kind", dist.Bernoulli(share), infer={"enumerate": "parallel"})
+        numpyro.sample("y", dist.Normal(2.0 * kind, 1.0), obs=y)
+
+    draws = {"share": np.random.default_rng(0).beta(1, 2, 2000)}
+    with pytest.raises(ValueError, match=r"discrete sites \['kind'\].*Sum them out of the model"):
+        sensitivity_from_draws(draws, mixture, 1.0)
+
+
+def test_series_are_arguments_like_arrays():
+    def model(y):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    y = pd.Series([0.3, 0.8, 1.4], index=[7, 8, 9])
+    draws = {"mu": np.random.default_rng(0).normal(y.sum() / 4, 0.5, 2000)}
+    one, two = (sensitivity_from_draws(draws, model, given).blocks for given in (y, y.to_numpy()))
+    pd.testing.assert_frame_equal(one, two)
+    assert fit(model, y).mean("mu") == pytest.approx(y.sum() / 4, abs=0.05)

@@ -24,6 +24,7 @@ from soubayes.blackbox.program import (
     abstract_trace,
     checked_confidence,
     double_precision,
+    plain_arguments,
 )
 from soubayes.blackbox.progress import reporting
 from soubayes.blackbox.stages import FitRequest
@@ -40,6 +41,7 @@ from soubayes.results import Shown
 from soubayes.sparse.choice.scoring import predictive_weights
 
 BEYOND = 0.1  # of a range, trained on beyond each end: a network is poor at the ends
+SINGLE_ONLY = ("modules", "eta", "feedback", "weight", "guide", "divergence", "polish", "start")
 FAMILY_PATIENCE = 12  # windows of a plateau: some confidences learn slowly
 
 
@@ -121,6 +123,13 @@ def fit_family(
     >>> print(f"{family.at({'mu': 1.0}).mean('mu'):.1f}")  # 2 / (1 + gamma)
     1.0
     """
+    unknown = [name for name in SINGLE_ONLY if name in kwargs]
+    if unknown:
+        raise TypeError(
+            f"{unknown[0]}= is for single fits, and a family does not take it. Use soubayes.fit at "
+            "each confidence; a model argument of this name must be passed by position."
+        )
+    args, kwargs = plain_arguments(args, kwargs)
     ranges = check_ranges(confidence, "soubayes.fit")
     with double_precision(), reporting(progress) as report:
         most = FIT_STEPS if steps == "auto" else int(steps)

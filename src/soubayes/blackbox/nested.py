@@ -15,7 +15,12 @@ from soubayes.blackbox.levels import Levels
 from soubayes.blackbox.modules import check_modules
 from soubayes.blackbox.outer import Outer, check_budget
 from soubayes.blackbox.posterior import DrawnPosterior, as_key, pointwise
-from soubayes.blackbox.program import abstract_trace, checked_confidence, double_precision
+from soubayes.blackbox.program import (
+    abstract_trace,
+    checked_confidence,
+    double_precision,
+    plain_arguments,
+)
 from soubayes.progress import progress_line
 
 
@@ -124,6 +129,7 @@ def sample_sou(
     for name, (number, smallest) in {**least, "temperatures": (temperatures, 1)}.items():
         if number < smallest:
             raise ValueError(f"{name} is {number}, but it must be at least {smallest}.")
+    args, kwargs = plain_arguments(args, kwargs)
     with double_precision():
         sites = abstract_trace(model, args, kwargs)
         grouped = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in (groups or {}).items()}

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pandas as pd
 from jax import random
 from jax.flatten_util import ravel_pytree
 from numpyro.distributions import constraints
@@ -63,6 +64,11 @@ class Inputs(NamedTuple):
 
 
 _ARRAY = "an array"
+
+
+def plain_arguments(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The arguments of a model with pandas Series as arrays, which JAX can trace."""
+    return jax.tree.map(lambda x: x.to_numpy() if isinstance(x, pd.Series) else x, (args, kwargs))
 
 
 def split_arguments(args: tuple, kwargs: dict, *, keep: bool = False) -> tuple[Any, list[Any]]:

@@ -31,6 +31,7 @@ from soubayes.blackbox.program import (
     checked_confidence,
     compiled,
     double_precision,
+    plain_arguments,
     split_arguments,
     subsampled,
 )
@@ -187,6 +188,7 @@ def fit(
     >>> posterior.verdict
     'trusted'
     """
+    args, kwargs = plain_arguments(args, kwargs)
     budget = _check_settings(guide, steps, num_particles, restarts, polish, check)
     with double_precision(), reporting(progress) as report:
         settings = Settings(learning_rate, tol, restarts, budget, polish, num_draws, report)

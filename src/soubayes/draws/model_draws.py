@@ -19,6 +19,7 @@ from soubayes.blackbox.program import (
     abstract_trace,
     double_precision,
     join_arguments,
+    plain_arguments,
     split_arguments,
 )
 from soubayes.draws.crossed import Crossed
@@ -43,6 +44,7 @@ def from_model(
     groups: Mapping[str, Iterable[str]],
 ) -> Draws:
     """The draws of an MCMC object or of a mapping, with what the model says about them."""
+    args, kwargs = plain_arguments(args, kwargs)
     if hasattr(draws, "posterior"):  # an ArviZ object: the model knows the rest
         check_statistics(draws)
         posterior = draws.posterior
@@ -172,6 +174,13 @@ def _look(
 def _flat(draws: Any, sites: Any, owner: Mapping[str, str]) -> tuple[dict[str, np.ndarray], int]:
     """Every site's draws as (draw, ...), and the number of chains."""
     missing = [name for name in owner if name not in draws]
+    discrete = [name for name in missing if sites[name]["fn"].support.is_discrete]
+    if discrete:
+        raise ValueError(
+            f"the model has the discrete sites {discrete}, which the draws lack: they were summed "
+            "out while sampling. Sum them out of the model itself (for a mixture: "
+            "numpyro.distributions.MixtureSameFamily)."
+        )
     if missing:
         raise ValueError(
             f"the draws lack {missing}, latent sites of the model; they have {list(draws)}. Draw "
