@@ -86,7 +86,7 @@ class Spline(Transform):
 
 
 def initial_flow(
-    key: np.random.Generator, size: int, context: int, *, chain: bool, bends: bool
+    key: np.random.Generator, size: int, context: int, *, chain: bool, bends: bool = False
 ) -> dict[str, Any]:
     """Parameters of a flow that is the identity, by the end of their names.
 
