@@ -49,9 +49,14 @@ def test_the_spline_is_a_bijection_with_its_derivative():
 
 def test_a_flow_starts_as_the_identity():
     params = initial_flow(np.random.default_rng(0), 2, 3, chain=True)
-    for part in network(params["hidden"], params["out"], jnp.ones(3), 2):
-        assert part.shape == (2,)
-        assert not np.any(part)
+    for chain, bends, sizes in ((True, False, (2, 2, 2, 0)), (False, False, (2, 2, 0, 0))):
+        both = initial_flow(np.random.default_rng(0), 2, 3, chain=chain, bends=bends)
+        parts = network(both["hidden"], both["out"], jnp.ones(3), 2)
+        assert tuple(part.size for part in parts) == sizes
+    bent = initial_flow(np.random.default_rng(0), 2, 3, chain=False, bends=True)
+    parts = network(bent["hidden"], bent["out"], jnp.ones(3), 2)
+    assert parts.spline.shape == params["spline"].shape
+    assert not any(np.any(part) for part in parts)
     assert not np.any(params["carry"])
     assert set(initial_flow(np.random.default_rng(0), 2, 0, chain=True)) == {"spline", "carry"}
     assert "carry" not in initial_flow(np.random.default_rng(0), 2, 3, chain=False)
