@@ -115,7 +115,7 @@ def test_auto_goes_on_to_a_flow_where_the_conditional_guide_is_too_small(capsys)
     assert abs(flow.mean("rate") - mean) < 0.1 * sd
     assert flow.sd("rate") == pytest.approx(sd, rel=0.07)
     bar = capsys.readouterr().err
-    assert "100%" in bar
+    assert "fit: step " in bar
     assert f"J {flow.history['value'].iloc[-1]:.4f}" in bar
 
 
