@@ -181,7 +181,17 @@ def fit_page(fitted: Fitted, problem: Problem, source: TableSource) -> str:
         fitted="model[-1]",
         level=fitted.level,
         X=rows,
+        categories=_categories(fitted.pipeline[0]),
     )
+
+
+def _categories(encoder: TableEncoder) -> dict[str, dict[str, str]]:
+    """The values of every category, and the column of 0 and 1 of each; the reference has none."""
+    columns = {source: feature for feature, source in encoder.features_.items()}
+    return {
+        name: {str(level): columns.get((name, level), "") for level in levels}
+        for name, levels in encoder.levels_.items()
+    }
 
 
 def selection(fitted: Fitted) -> str:

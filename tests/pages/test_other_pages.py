@@ -66,7 +66,11 @@ def test_the_page_of_a_table(tmp_path, monkeypatch, visit, check_page):
     assert set(tab.locator("#table tbody th").all_inner_texts()) == {"(intercept)", *names}
     tab.select_option("#row", label="row 3")
     tab.check("#digits")
-    shown = tab.locator("#prediction td[data-label=probability]").all_inner_texts()
-    expected = model.predict_proba(frame.iloc[[2]])[0]
-    assert [float(text) for text in shown] == pytest.approx(expected, abs=1e-6)
+    for group in (frame["group"][2], "north", "south", "east"):  # a category is chosen by its name
+        tab.locator("#shares select").select_option(group)
+        shown = tab.locator("#prediction td[data-label=probability]").all_inner_texts()
+        expected = model.predict_proba(frame.iloc[[2]].assign(group=group))[0]
+        assert [float(text) for text in shown] == pytest.approx(expected, abs=1e-6)
+    tab.select_option("#row", label="mean of the data")
+    assert tab.locator("#shares select option:checked").inner_text() == "average"
     assert "there is no file" in soubayes("fit", "no.csv", "--target", "y").stderr

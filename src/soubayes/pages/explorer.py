@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from soubayes.pages import number, render
-from soubayes.pages.what_if import what_if_data
+from soubayes.pages.what_if import Categories, what_if_data
 from soubayes.results import LEVEL
 from soubayes.sparse.estimators.logistic import SoULogisticRegression
 from soubayes.sparse.inclusion.supports import PRESENCE, SET_LEVEL
@@ -39,25 +39,28 @@ def explorer_page(
     fitted: str = "model",
     level: float = LEVEL,
     X: Any = None,
+    categories: Categories | None = None,
 ) -> str:
     """The explorer of a fitted estimator as one HTML page.
 
     ``code`` is Python that fits ``{estimator}``, after which it is named ``fitted``; ``notes`` are
-    sentences about the data; ``X`` are rows that can be picked and changed.
+    sentences about the data; ``X`` are rows that can be picked and changed, ``categories`` their
+    columns of 0 and 1 that are chosen from together.
     """
     return render(
         "explorer.html",
         "to_html",
         title=title or f"{type(estimator).__name__}: explorer",
         notes=list(notes),
-        data=explorer_data(estimator, code, fitted, level, X),
+        data=explorer_data(estimator, code, fitted, level)
+        | {"what_if": what_if_data(estimator, X, categories)},
     )
 
 
 def explorer_data(
-    estimator: Any, code: str = CODE, fitted: str = "model", level: float = LEVEL, X: Any = None
+    estimator: Any, code: str = CODE, fitted: str = "model", level: float = LEVEL
 ) -> dict[str, Any]:
-    """All numbers of the page, ready for JSON; of every target or class in ``targets``."""
+    """The numbers of the page, ready for JSON, but those of What if."""
     check_is_fitted(estimator)
     several = not estimator._single
     write = _Code(estimator, code, fitted)
@@ -71,7 +74,6 @@ def explorer_data(
         ],
         "sets": _credible_sets(estimator),
         "confusion": _confusion(estimator),
-        "what_if": what_if_data(estimator, X),
     }
 
 

@@ -11,6 +11,7 @@ has a predictor for each of its coordinates, and covariances between them.
 """
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -32,16 +33,19 @@ from soubayes.sparse.multinomial.softmax import class_basis, normal_nodes
 from soubayes.sparse.posterior import Mixture, centred
 
 Array = np.ndarray
+Categories = Mapping[str, Mapping[str, str]]  # label -> its column of 0 and 1, "" of the reference
 
 MOST_COLUMNS = 40  # that can be edited
 MOST_ROWS = 100  # to pick from
 MOST_NUMBERS = 40_000  # of covariances, and as many of rows: 430 kB each in base 64
 
 
-def what_if_data(estimator: Any, X: Any = None) -> dict[str, Any] | None:
+def what_if_data(
+    estimator: Any, X: Any = None, categories: Categories | None = None
+) -> dict[str, Any] | None:
     """Everything the page predicts from; None for a likelihood that the page does not know.
 
-    ``X`` are rows to pick from.
+    ``X`` are rows to pick from; columns of 0 and 1 in ``categories`` are chosen from together.
     """
     kind = _kind(estimator)
     if kind is None:
@@ -56,6 +60,7 @@ def what_if_data(estimator: Any, X: Any = None) -> dict[str, Any] | None:
     return {
         **kind,
         "columns": [str(name) for name in estimator._feature_names()[columns]],
+        "categories": _chosen_together(categories or {}, estimator._feature_names()[columns]),
         "others": len(estimator._x_mean) - len(columns),
         "size": size,
         "steps": _steps(estimator, columns),
@@ -66,6 +71,16 @@ def what_if_data(estimator: Any, X: Any = None) -> dict[str, Any] | None:
             for (name, _), own in zip(views, mixtures, strict=True)
         ],
     }
+
+
+def _chosen_together(categories: Categories, columns: Array) -> list[dict[str, Any]]:
+    """Categories whose columns can all be edited: labels, and the column of each (-1: none)."""
+    place = {str(name): k for k, name in enumerate(columns)} | {"": -1}
+    return [
+        {"name": name, "labels": list(levels), "columns": [place[each] for each in levels.values()]}
+        for name, levels in categories.items()
+        if set(levels.values()) <= set(place)
+    ]
 
 
 def packed(values: Any) -> str:

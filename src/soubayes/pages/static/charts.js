@@ -57,6 +57,14 @@ const Charts = (() => {
     return [low - room, high + room];
   };
 
+  /* As few digits as tell all ticks apart. */
+  const tickLabels = (values) => {
+    for (let digits = 3; ; digits++) {
+      const labels = values.map((t) => short(t, digits));
+      if (digits >= 9 || new Set(labels).size === labels.length) return labels;
+    }
+  };
+
   /* Clear an svg, give it its width on the screen, and draw axes with ticks and labels. */
   const frame = (svg, { x, y, height = 280, left = 52, bottom = 44, top = 10, right = 12, xTicks, yTicks, yNames, xLabel, yLabel, logX = false, label }) => {
     const width = Math.max(svg.parentElement.clientWidth, 200);
@@ -67,13 +75,15 @@ const Charts = (() => {
     const toX = (logX ? log : linear)(x, [left, width - right]);
     const toY = linear(y, [height - bottom, top]);
     const few = Math.max(2, Math.floor((width - left - right) / 70));
-    for (const [k, t] of (yTicks ?? ticks(...y, 5)).entries()) {
+    const yAt = yTicks ?? ticks(...y, 5), xAt = xTicks ?? (logX ? logTicks(...x) : ticks(...x, Math.min(few, 8)));
+    const yLabels = yNames ?? tickLabels(yAt), xLabels = tickLabels(xAt);
+    for (const [k, t] of yAt.entries()) {
       element(svg, "line", { x1: left, x2: width - right, y1: toY(t), y2: toY(t), class: "grid" });
-      element(svg, "text", { x: left - 6, y: toY(t) + 4, "text-anchor": "end", class: "soft" }, yNames?.[k] ?? short(t, 3));
+      element(svg, "text", { x: left - 6, y: toY(t) + 4, "text-anchor": "end", class: "soft" }, yLabels[k]);
     }
-    for (const t of xTicks ?? (logX ? logTicks(...x) : ticks(...x, Math.min(few, 8)))) {
+    for (const [k, t] of xAt.entries()) {
       element(svg, "line", { x1: toX(t), x2: toX(t), y1: height - bottom, y2: height - bottom + 5, class: "axis" });
-      element(svg, "text", { x: toX(t), y: height - bottom + 18, "text-anchor": "middle", class: "soft" }, short(t, 3));
+      element(svg, "text", { x: toX(t), y: height - bottom + 18, "text-anchor": "middle", class: "soft" }, xLabels[k]);
     }
     element(svg, "line", { x1: left, x2: width - right, y1: height - bottom, y2: height - bottom, class: "axis" });
     if (xLabel) element(svg, "text", { x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle" }, xLabel);

@@ -240,7 +240,7 @@
     byId("nothing-held").hidden = Boolean(target.dial || target.held);
     const never = target.total - target.columns.length, missing = target.total - target.names.length;
     const least = missing ? `; the page holds ${never - missing} of them` : "";
-    byId("never").textContent = never ? `${never} columns were never selected along the path${least}. Look them up by name: the mixture has an estimate of each, the path and the sparse point have 0.` : "";
+    byId("never").textContent = never ? `${never === 1 ? "1 column was" : `${never} columns were`} never selected along the path${least}. Look them up by name: the mixture has an estimate of each, the path and the sparse point have 0.` : "";
     if (target.dial) byId("errors-note").textContent = "Larger marks have more weight; an empty mark was left behind and not fitted to all rows.";
     if (!target.held) return;
     const { rows, folds, y, classes } = target.held;

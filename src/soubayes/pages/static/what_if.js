@@ -41,11 +41,11 @@ const makeWhatIf = (data, { level, fitted, names }, changed) => {
 
   const drawShares = () => {
     const found = explain(state.view, state.target, state.row, state.edited);
-    const most = Math.max(...found.each.map(Math.abs), 1e-300);
-    found.each.forEach((share, i) => {
-      const cell = byId(`share-${i}`);
+    const shares = fields.map(({ columns }) => columns.reduce((total, i) => total + found.each[i], 0));
+    const most = Math.max(...shares.map(Math.abs), 1e-300);
+    shares.forEach((share, k) => {
+      const cell = byId(`share-${k}`), bar = cell.lastChild.firstChild, width = (50 * Math.abs(share)) / most;
       cell.firstChild.textContent = short(share, digits());
-      const bar = cell.lastChild.firstChild, width = (50 * Math.abs(share)) / most;
       bar.style.width = `${width}%`;
       bar.style.marginLeft = `${share < 0 ? 50 - width : 50}%`;
       bar.className = share < 0 ? "less" : "more";
@@ -54,18 +54,42 @@ const makeWhatIf = (data, { level, fitted, names }, changed) => {
     byId("share-sum").textContent = `${short(found.total, digits())} = ${short(found.start, digits())} at the mean of the data + the shares${others}, ${scale()}.`;
   };
 
+  /* A field is a column, or a category with its columns of 0 and 1; they stand in the order of the columns. */
+  const categoryOf = (i) => data.categories.find(({ columns }) => columns.includes(i));
+  const fields = data.columns
+    .map((name, i) => { const category = categoryOf(i); return category ? { ...category, columns: category.columns.filter((j) => j >= 0), places: category.columns } : { name, columns: [i] }; })
+    .filter((field, i) => Math.min(...field.columns) === i);
+
+  const edit = (changes) => { for (const [i, x] of changes) state.edited[i] = x; drawPrediction(); changed(); };
+
+  const numberInput = ({ name, columns: [i] }, id) => {
+    const input = node("input", { type: "number", step: data.steps[i], value: state.edited[i], id, ariaLabel: `value of ${name}` });
+    input.addEventListener("input", () => edit([[i, input.value === "" ? NaN : Number(input.value)]]));
+    return input;
+  };
+
+  /* The means of the data are between categories: then no label is chosen. */
+  const categoryInput = ({ name, labels, places, columns }, id) => {
+    const input = node("select", { id, ariaLabel: `value of ${name}` });
+    const holds = (label) => columns.every((i) => state.edited[i] === Number(places[label] === i));
+    const now = labels.findIndex((_, label) => holds(label));
+    if (now < 0) input.append(new Option("average", "", true, true));
+    labels.forEach((text, label) => input.append(new Option(text, label, false, label === now)));
+    input.addEventListener("change", () => edit(columns.map((i) => [i, input.value === "" ? baseValues(state.row)[i] : Number(places[Number(input.value)] === i)])));
+    return input;
+  };
+
   const drawInputs = () => {
     byId("shares").tBodies[0].replaceChildren(
-      ...data.columns.map((name, i) => {
-        const input = node("input", { type: "number", step: data.steps[i], value: state.edited[i], id: `value-${i}`, ariaLabel: `value of ${name}` });
-        input.addEventListener("input", () => { state.edited[i] = input.value === "" ? NaN : Number(input.value); drawPrediction(); changed(); });
-        const value = node("td", {}, input), share = node("td", { id: `share-${i}` }, node("span"), node("span", { className: "share" }, node("span")));
+      ...fields.map((field, k) => {
+        const input = (field.labels ? categoryInput : numberInput)(field, `value-${k}`);
+        const value = node("td", {}, input), share = node("td", { id: `share-${k}` }, node("span"), node("span", { className: "share" }, node("span")));
         [value.dataset.label, share.dataset.label] = ["value", "share"];
-        return node("tr", { hidden: i >= FIRST && !state.all }, node("th", { scope: "row", textContent: name }), value, share);
+        return node("tr", { hidden: k >= FIRST && !state.all }, node("th", { scope: "row", textContent: field.name }), value, share);
       }),
     );
-    byId("all-values").hidden = state.all || data.columns.length <= FIRST;
-    byId("all-values").textContent = `Show all ${data.columns.length} columns`;
+    byId("all-values").hidden = state.all || fields.length <= FIRST;
+    byId("all-values").textContent = `Show all ${fields.length} columns`;
     byId("view-says").textContent = `${views[state.view] === "mixture" ? `The mixture, as ${fitted}.${method}` : `The sparse point, as ${fitted}${views.length > 1 ? ".sparse_" : ""}.${method}`}.${data.others ? ` The page holds ${data.columns.length} columns that matter most; the other ${data.others} stay as they are in the row.` : ""}`;
   };
   const method = data.classes ? "predict_proba" : "predict";
