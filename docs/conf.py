@@ -6,6 +6,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
 from sklearn.datasets import load_diabetes
 from sphinx.application import Sphinx
 from sphinx.util import logging
@@ -142,7 +145,7 @@ def skip_foreign_members(
 
 
 def write_frames(app: Sphinx, error: Exception | None) -> None:
-    """The pages that others show in a frame: the two dials, and an explorer."""
+    """The pages that others show in a frame: the two dials, and two explorers."""
     if error is not None or app.builder.format != "html":
         return
     folder = Path(app.outdir) / "_static"
@@ -151,6 +154,19 @@ def write_frames(app: Sphinx, error: Exception | None) -> None:
     soubayes.SoULinearRegression(inclusion=True).fit(X, y).to_html(
         folder / "explorer.html", title="Diabetes", X=X
     )
+
+
+EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+ERROR = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
+
+
+def schools(effect: Any, error: Any) -> None:
+    """Effects of coaching in eight schools (Rubin 1981)."""
+    mu = numpyro.sample("mu", dist.Normal(0.0, 20.0))
+    tau = numpyro.sample("tau", dist.HalfNormal(10.0))
+    with numpyro.plate("schools", len(effect)):
+        theta = numpyro.sample("theta", dist.Normal(mu, tau))
+        numpyro.sample("effect", dist.Normal(theta, error), obs=effect)
 
 
 def copy_mathjax(app: Sphinx, error: Exception | None) -> None:

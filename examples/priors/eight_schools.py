@@ -30,7 +30,7 @@ def schools(effect, error):
         numpyro.sample("effect", dist.Normal(theta, error), obs=effect)
 
 
-family = fit_family(schools, EFFECT, ERROR, confidence={"theta": (0.3, 10.0)}, num_particles=16)
+family = fit_family(schools, EFFECT, ERROR, confidence={"theta": (0.3, 10.0)})
 path = family.path("theta", 15)
 columns = ["confidence", "verdict", "mean_theta[0]", "sd_theta[0]", "mean_tau", "kl_theta"]
 print(path[columns][::2].round(3).to_string(index=False))

@@ -15,6 +15,8 @@ from soubayes.blackbox.progress import DECAY, LAST_RATE, PLATEAU_WINDOWS, WINDOW
 
 JUDGE_CHUNKS = 8  # of common draws: the best of many windows on one chunk is too narrow a guide
 
+MOST_RISE = 10.0  # nats above the best window: the steps were too long
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -97,9 +99,12 @@ class Descent:
             if np.isfinite(value) and value <= best:
                 best, answer = value, average
             idle = 0 if gained > max(self.tol, 1e-7 * abs(best)) else idle + 1
-            if idle == self.patience:
-                converged = rate <= LAST_RATE * self.rate
+            lost = not value < best + MOST_RISE
+            if idle == self.patience or lost:
+                converged = rate <= LAST_RATE * self.rate and not lost
                 rate, idle, params = rate * DECAY, 0, answer
+            if lost:  # Adam would remember its large gradients for thousands of steps
+                momentum = self.program.optimiser.init(params)
             if finite < 0.5 or (converged and not np.isfinite(value)):
                 raise ValueError(self._explain(average))
         if converged:

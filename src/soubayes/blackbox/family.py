@@ -52,9 +52,9 @@ def fit_family(
     groups: Mapping[str, Iterable[str]] | None = None,
     loss: Mapping[str, Callable] | Callable | None = None,
     steps: int | str = "auto",
-    learning_rate: float = 0.05,
+    learning_rate: float = 0.02,
     tol: float = 1e-4,
-    num_particles: int = 32,
+    num_particles: int = 64,
     num_draws: int = 4096,
     progress: bool = False,
     random_state: Key = 0,
@@ -77,11 +77,11 @@ def fit_family(
         Another loss than minus the log likelihood, as in :func:`fit`.
     steps : int or "auto", default="auto"
         Largest number of steps; ``"auto"`` means 20,000.
-    learning_rate : float, default=0.05
+    learning_rate : float, default=0.02
         First learning rate of Adam.
     tol : float, default=1e-4
         As in :func:`fit`.
-    num_particles : int, default=32
+    num_particles : int, default=64
         Draws for one gradient, each at confidences of its own.
     num_draws : int, default=4096
         Draws of a posterior of the family.

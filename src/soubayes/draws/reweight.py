@@ -442,6 +442,8 @@ def _reweighted(draws: Draws, estimate: Ratios, gammas: dict[str, float]) -> Rew
     missing = kl_of_block(draws, estimate, last)[0] - r[last].mean()
     kl = {name: float(weights @ (r[name] + parts.moved[name])) for name in draws.names}
     kl[last] += missing
+    # a negative estimate within its error, unless a flat prior leaves a constant free
+    kl = {name: x if name in draws.flat else max(x, 0.0) for name, x in kl.items()}
     value_change = parts.value_change - (1 - gammas[last]) * missing
     simpler = tuple(normalised_weights(other) for other in others[2:])  # after those of two halves
     return Reweighted(

@@ -17,6 +17,7 @@ MOST_SHOWN = 24  # quantities, unless they are named
 MOST_BYTES = 2_000_000
 PLACES_CHECKED = 8  # places between the points of the grid where the interpolation is compared
 Z = np.linspace(-2.8, 2.8, 41)  # normal scores of the quantiles by which a marginal is drawn
+FEW_DRAWS = 5  # at each end, whose quantiles are not used
 SMOOTH = 0.25  # bandwidth of these quantiles, in normal scores
 
 
@@ -153,13 +154,14 @@ def smooth_quantiles(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
     below = np.cumsum(weights[order]) - 0.5 * weights[order]
     fine = np.linspace(Z[0] - 1, Z[-1] + 1, 400)
     q = np.interp(norm.cdf(fine), below, x[order])
-    near = np.abs(fine) < norm.isf(2 / len(x))  # beyond these scores there are no draws
+    # beyond the scores of the outermost draws the line goes on
+    near = (fine > norm.ppf(below[FEW_DRAWS])) & (fine < norm.ppf(below[-FEW_DRAWS]))
     kernel = np.exp(-0.5 * ((Z[:, None] - fine[near]) / SMOOTH) ** 2)
     # a local line: no bias at the ends
     centred = fine[near] - Z[:, None]
     s0, s1, s2 = ((kernel * centred**p).sum(axis=1) for p in range(3))
     smooth = (kernel * (s2[:, None] - s1[:, None] * centred)) @ q[near] / (s0 * s2 - s1**2)
-    return np.maximum.accumulate(np.clip(smooth, x.min(), x.max()))
+    return np.maximum.accumulate(smooth)
 
 
 def _interpolation_error(
