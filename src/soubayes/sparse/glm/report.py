@@ -1,5 +1,6 @@
 """From the end of a row-wise fit to what is reported, in the user's column order and units."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,26 +94,36 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
         alpha = np.array([mean[p] + shift if len(mean) > p else 0.0 for mean in means])
         return coef, alpha - coef @ units.mean
 
-    coef, intercept = coefficients([point.mean for point in outcome.points])
-    selected = np.zeros((len(outcome.points), p), bool)
-    for row, point in zip(selected, outcome.points, strict=True):
-        row[point.active[point.active < p]] = True
     may = _selectable(outcome.model, units, back)
-    selected &= may
-    columns: dict[str, Any] = {
-        "gamma": [point.gamma for point in outcome.points],
-        "chosen": chosen_row([point.gamma for point in outcome.points], outcome.gamma),
-        "n_selected": selected.sum(axis=1),
-        "value": [point.value for point in outcome.points],
-        "score": [point.score for point in outcome.points],
-        "intercept": intercept,
-    }
+    kept = [int(may[point.active[point.active < p]].sum()) for point in outcome.points]
     each = np.array([point.sd[:p] for point in outcome.points])
     sd = np.where(may, each, np.nan)[:, back] / units.scale
+    return path_points(outcome, coefficients, kept, sd)
+
+
+def path_points(
+    outcome: RowOutcome,
+    coefficients: Callable[[list[Array]], tuple[Array, Array]],
+    n_selected: list[int],
+    coef_sd: Array | None = None,
+) -> PathPoints:
+    """The table of a path; ``coefficients`` gives those of some means and the intercepts."""
+    points = outcome.points
+    coef, intercept = coefficients([point.mean for point in points])
+    columns: dict[str, Any] = {
+        "gamma": [point.gamma for point in points],
+        "chosen": chosen_row([point.gamma for point in points], outcome.gamma),
+        "n_selected": n_selected,
+        "value": [point.value for point in points],
+        "score": [point.score for point in points],
+        "intercept": intercept,
+    }
     refit = None
     if np.isfinite(columns["score"]).any():
-        refit, columns["refit_intercept"] = coefficients([point.refit for point in outcome.points])
-    return PathPoints(columns, coef, sd, refit)
+        refit, columns["refit_intercept"] = coefficients([point.refit for point in points])
+    return PathPoints(
+        columns, coef, np.full_like(coef, np.nan) if coef_sd is None else coef_sd, refit
+    )
 
 
 def dense_spread(outcome: RowOutcome, p: int) -> _Spread:

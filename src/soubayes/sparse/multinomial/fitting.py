@@ -28,7 +28,7 @@ from soubayes.sparse.glm.dropped import own_precision
 from soubayes.sparse.glm.fitting import STRIDE, RowPlan, RowSettings
 from soubayes.sparse.glm.newton import solve
 from soubayes.sparse.glm.path import Limits, RowOutcome, solve_rows, start_precision
-from soubayes.sparse.glm.report import dense_spread, source_nats
+from soubayes.sparse.glm.report import dense_spread, path_points, source_nats
 from soubayes.sparse.glm.state import (
     RowFit,
     RowModel,
@@ -41,7 +41,7 @@ from soubayes.sparse.multinomial.dial import ClassFitAt, fit_classes_at
 from soubayes.sparse.multinomial.posterior import JointClasses
 from soubayes.sparse.multinomial.rows import ClassDesign, ClassProblem
 from soubayes.sparse.multinomial.softmax import Softmax, class_basis
-from soubayes.sparse.posterior import Component, Mixture, PathPoints, SparsePoint, chosen_row
+from soubayes.sparse.posterior import Component, Mixture, PathPoints, SparsePoint
 from soubayes.sparse.scales.balance import Groups
 
 Array = np.ndarray
@@ -288,20 +288,8 @@ def _path(outcome: RowOutcome, intake: ClassIntake, k: int) -> PathPoints:
         alpha = each[:, p] if each.shape[1] > p else np.zeros(len(each))
         return coef, alpha - coef @ units.mean
 
-    coef, intercept = coefficients([point.mean for point in outcome.points])
     kept = [np.unique(point.active // d) for point in outcome.points]
-    columns: dict[str, Any] = {
-        "gamma": [point.gamma for point in outcome.points],
-        "chosen": chosen_row([point.gamma for point in outcome.points], outcome.gamma),
-        "n_selected": [int(np.sum(active < p)) for active in kept],
-        "value": [point.value for point in outcome.points],
-        "score": [point.score for point in outcome.points],
-        "intercept": intercept,
-    }
-    refit = None
-    if np.isfinite(columns["score"]).any():
-        refit, columns["refit_intercept"] = coefficients([point.refit for point in outcome.points])
-    return PathPoints(columns, coef, np.full_like(coef, np.nan), refit)
+    return path_points(outcome, coefficients, [int(np.sum(active < p)) for active in kept])
 
 
 class SoftmaxCandidates(Candidates):
