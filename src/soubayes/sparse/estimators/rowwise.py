@@ -21,7 +21,8 @@ from soubayes.sparse.estimators.parameters import (
     check_shared,
     shared_settings,
 )
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings, choose_ends
+from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings
+from soubayes.sparse.glm.many_rows import choose_ends
 from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
 from soubayes.sparse.posterior import Mixture
 from soubayes.threads import solver_threads

@@ -15,9 +15,8 @@ from scipy.sparse import issparse
 
 from soubayes.data.streams import RowBlock, RowSource
 from soubayes.sparse.blocks import sources, tau_groups
-from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
 from soubayes.sparse.choice.folds import LARGE, SPARSE_BYTES
-from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Choice, Fits
+from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Fits
 from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, HeldOut
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.designs.standardise import (
@@ -296,40 +295,3 @@ class CountCandidates(RowCandidates):
 def _with_nuisance(shared: Any, likelihood: Likelihood | None) -> Any:
     """The nuisance parameters of one fit are where the next begins, to save passes."""
     return shared if likelihood is None else shared._replace(likelihood=likelihood)
-
-
-def choose_ends(
-    intake: RowIntake, targets: Sequence[Any], solved: Sequence[RowSolved]
-) -> list[Choice] | None:
-    """A mixture of both ends of the path of every target, where there is a path."""
-    if any(each.outcome.first is None for each in solved):
-        return None
-    return [
-        mix_ends(_ends(intake, y, each), intake.shared.n)
-        for y, each in zip(targets, solved, strict=True)
-    ]
-
-
-def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
-    """The sparse point, and where its path began."""
-    shared, plan, units = intake
-    outcome, point = solved
-    assert outcome.first is not None
-    begin = outcome._replace(fit=outcome.first)
-    first = row_sparse_point(shared.design, begin, units, plan.back, point.solver)
-    return [
-        End(
-            PATH.name,
-            point.component,
-            shared.loss(y, outcome.fit),
-            degrees_of_freedom(point.shrinkage, point.confidence),
-            point.effective,
-        ),
-        End(
-            "confidence 1",
-            first.component,
-            shared.loss(y, outcome.first),
-            degrees_of_freedom(first.shrinkage),
-            first.effective,
-        ),
-    ]

@@ -1,4 +1,4 @@
-"""Candidates for many rows: both ends of one path, scored without holding rows out.
+"""The choice on many rows: both ends of one path, scored without holding rows out.
 
 With far more rows than columns the loss of new rows is the loss of the fitted rows plus the degrees
 of freedom, and one path gives a dense and a sparse fit: where it begins, at confidence 1, and where
@@ -6,15 +6,18 @@ it is reported. The rows are read no further time, so that streams choose as arr
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from soubayes.sparse.choice.race import Choice
+from soubayes.sparse.choice.race import PATH, Choice
 from soubayes.sparse.choice.scoring import CLASSES_POWER, predictive_weights
+from soubayes.sparse.glm.fitting import RowIntake, RowSolved
+from soubayes.sparse.glm.report import row_sparse_point
 from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray
@@ -28,6 +31,43 @@ class End(NamedTuple):
     loss: float  # of the fitted rows at the posterior mean
     degrees: float  # of freedom
     effective: float  # sum_j (1 - kappa_j)
+
+
+def choose_ends(
+    intake: RowIntake, targets: Sequence[Any], solved: Sequence[RowSolved]
+) -> list[Choice] | None:
+    """A mixture of both ends of the path of every target, where there is a path."""
+    if any(each.outcome.first is None for each in solved):
+        return None
+    return [
+        mix_ends(_ends(intake, y, each), intake.shared.n)
+        for y, each in zip(targets, solved, strict=True)
+    ]
+
+
+def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
+    """The sparse point, and where its path began."""
+    shared, plan, units = intake
+    outcome, point = solved
+    assert outcome.first is not None
+    begin = outcome._replace(fit=outcome.first)
+    first = row_sparse_point(shared.design, begin, units, plan.back, point.solver)
+    return [
+        End(
+            PATH.name,
+            point.component,
+            shared.loss(y, outcome.fit),
+            degrees_of_freedom(point.shrinkage, point.confidence),
+            point.effective,
+        ),
+        End(
+            "confidence 1",
+            first.component,
+            shared.loss(y, outcome.first),
+            degrees_of_freedom(first.shrinkage),
+            first.effective,
+        ),
+    ]
 
 
 def degrees_of_freedom(shrinkage: Array, threshold: float = 1.0) -> float:

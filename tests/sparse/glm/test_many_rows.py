@@ -5,7 +5,7 @@ import pytest
 
 from many_rows import set_large
 from soubayes import SoULogisticRegression
-from soubayes.sparse.choice.estimated import End, degrees_of_freedom, mix_ends
+from soubayes.sparse.glm.many_rows import End, degrees_of_freedom, mix_ends
 from soubayes.sparse.posterior import Component, Posterior
 
 
