@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpydoc.xref
 import numpyro
 import numpyro.distributions as dist
 from sklearn.datasets import load_diabetes
@@ -56,6 +57,7 @@ intersphinx_mapping = write_inventories(HERE / "_build" / "inventories")
 numpydoc_xref_param_type = True
 numpydoc_xref_aliases = TYPES
 numpydoc_xref_ignore = "all"
+numpydoc.xref.DEFAULT_LINKS.clear()  # no links at every "float" and "str"
 
 # what the button beside a block copies: code without prompts, and no output
 copybutton_selector = "div:not(.highlight-text) > div.highlight > pre"

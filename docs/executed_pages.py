@@ -10,6 +10,7 @@ import io
 import os
 import re
 import tempfile
+import textwrap
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MADE = "executed"  # the folder of the figures, below the source of the site
 CODE = re.compile(r"^```python\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
+WIDEST = 92  # characters of a sentence between the sidebars
 DOTS_PER_INCH = 150  # sharp on screens with two pixels a point
 
 
@@ -66,7 +68,8 @@ def with_outputs(text: str, folder: Path, name: str) -> str:
             exec(compile(block[1], f"{name}.md", "exec"), namespace)
         shown = [block[0]]
         if printed.getvalue().strip():
-            shown.append(f"```text\n{printed.getvalue().rstrip()}\n```\n")
+            lines = map(shown_line, printed.getvalue().rstrip().split("\n"))
+            shown.append("```text\n{}\n```\n".format("\n".join(lines)))
         for number in plt.get_fignums():
             drawn += 1
             file = folder / f"{name}-{drawn}.png"
@@ -83,6 +86,17 @@ def with_outputs(text: str, folder: Path, name: str) -> str:
         finally:
             os.chdir(here)
             plt.close("all")
+
+
+def shown_line(line: str) -> str:
+    """A line of a table as it is; a sentence that is too long for the page in several lines.
+
+    >>> print(shown_line("word " * 30))
+    word word word word word word word word word word word word word word word word word word
+    word word word word word word word word word word word word
+    """
+    sentence = len(line) > WIDEST and "  " not in line
+    return textwrap.fill(line, WIDEST) if sentence else line
 
 
 def alternative_text(figure: Any) -> str:
