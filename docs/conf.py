@@ -110,7 +110,7 @@ html_theme_options = {
     "footer_end": ["theme-version"],
     "secondary_sidebar_items": ["page-toc"],
 }
-html_sidebars: dict[str, list[str]] = {"index": []}
+html_sidebars: dict[str, list[str]] = {"index": [], "theory": []}
 copyright = author
 
 

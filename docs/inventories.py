@@ -37,7 +37,7 @@ NAMES = {
 }
 
 # words in the types of docstrings, and what they link to
-TYPES = {
+TYPES = {name: name for names in NAMES.values() for name in names} | {
     "ndarray": "numpy.ndarray",
     "DataFrame": "pandas.DataFrame",
     "Series": "pandas.Series",
