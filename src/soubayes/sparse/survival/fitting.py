@@ -106,7 +106,7 @@ _FAR = 1e9  # nats
 SURVIVAL_DIAL = (
     DialPoint("ridge", "exponential", 1.0, 1.0),
     DialPoint("cautious", "exponential", 0.003, 3.0),
-    *map(DialPoint.sure, (0.03, 0.1, 0.3, 1.0, 3.0)),
+    *map(DialPoint.sure, (0.1, 0.3, 1.0, 3.0)),
 )
 
 
