@@ -34,6 +34,13 @@ METHODS = {
     "weights": "200–200, as many weights kept by size, trained again",
     "dense": "200–200, nothing cut",
 }
+_COLOURS = {
+    "scratch": "#D55E00",
+    "wider": "#E69F00",
+    "units": "#009E73",
+    "weights": "#CC79A7",
+    "dense": "0.4",
+}
 
 
 def grid(size: str) -> list[Task]:
@@ -188,7 +195,7 @@ def _by_confidence(rows: list[Row]) -> list[Row]:
 
 def draw(rows: list[Row]) -> Any:
     """A line for each method."""
-    figure = new_figure(7, 4)
+    figure = new_figure(9, 3.6)
     axis = figure.subplots()
     confidences = list(dict.fromkeys(row.parameters["confidence"] for row in rows))
     for name, label in METHODS.items():
@@ -196,11 +203,13 @@ def draw(rows: list[Row]) -> Any:
             np.mean([r.result[f"log_loss_{name}"] for r in select(rows, confidence=c)])
             for c in confidences
         ]
-        style = line_style("sou") if name == "sou" else {"lw": 1.2}
+        style = line_style("sou") if name == "sou" else {"lw": 1.2, "color": _COLOURS[name]}
         axis.plot(confidences, losses, marker="o", **{**style, "label": label})
     axis.set_xscale("log")
-    axis.set(xlabel="confidence in the weights", ylabel="log loss")
-    axis.legend(frameon=False, fontsize=8)
+    axis.set_xticks(confidences, [f"{value:g}" for value in confidences])
+    axis.minorticks_off()
+    axis.set(xlabel="confidence in the weights", ylabel="log loss on test rows")
+    axis.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
 
 
