@@ -1,22 +1,22 @@
 """Bayesian neural networks that prune themselves (paper, section 4.4 and supplement A.4).
 
-| file | idea |
+| to change | look in |
 | --- | --- |
-| structure.py | the layers before training, convolutions included, and the cost of a size |
-| layers.py | the model: priors, variational family, the forward pass, KL terms |
-| likelihoods.py | Gaussian noise with unknown precision, categorical outputs |
-| state.py | numbers of the objective, stages, what a checkpoint holds |
-| program.py | the compiled part: minibatches in a scan, the objective, Adam |
-| training.py | the loop around it: history, stages, removal; several networks together |
-| path.py | the stages of a path of confidences, its table, the choice of a network |
-| learning.py | what held-out rows say: temperature, and whether anything was learnt |
-| compaction.py | which units and inputs are dead, and cutting them out of a training state |
-| feeding.py | arrays, memory maps and iterables of batches as chunks; scaling; devices |
-| storage.py | safetensors + JSON: save, load, checkpoints |
-| prediction.py | posterior draws of the network's function |
-| settings.py | checks of what the user set |
-| intake.py | what `fit` is given: checks, rows held out, scales |
-| base.py, estimators.py | fitting and files; the two scikit-learn estimators |
-| ensemble.py, mixtures.py | networks of several confidences on folds, averaged; stacking |
-| export.py, plots.py, progress.py | ONNX, figures, the progress bar and checkpoints |
+| a parameter: its default, description, or what is allowed | settings.py |
+| a loss, a prediction, what is fitted on held-out rows | regressor.py, classifier.py, likelihoods.py |
+| what `fit` does, step by step | base.py |
+| what data are accepted; scales, held-out rows, chunks | intake.py, feeding.py |
+| defaults that depend on the data: epochs, learning rate, warm-up | plan.py |
+| the stages of a path, the rule that chooses a confidence | path.py, choosing.py (the second look) |
+| the temperature, and warnings that little was learnt | learning.py |
+| kinds of layers, sizes and costs | structure.py |
+| priors, posterior, KL terms, the one forward pass | layers.py |
+| the compiled step and its optimiser | program.py |
+| the loop around it; several networks in one program | training.py, together.py |
+| which units go | compaction.py |
+| what a training needs to go on | state.py |
+| posterior draws in NumPy | prediction.py |
+| methods of a fitted network | fitted.py, plots.py |
+| ensembles and the weights of their networks | ensemble.py, mixtures.py |
+| files, checkpoints, ONNX, progress | files.py, storage.py, export.py, progress.py |
 """

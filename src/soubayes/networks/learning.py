@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from soubayes.networks.feeding import ArraySource
 from soubayes.networks.path import PAIRED, mean_and_error
 
-TEMPERATURE_SD = 0.15  # prior standard deviation of log T: few rows should not move it far
+TEMPERATURE_SD = 0.3  # prior standard deviation of log T: a few dozen rows should not move it far
 WIDEST_LOG_TEMPERATURE = 2.0
 CLEAR = 2.0  # standard errors that the loss of a network lies above that of a linear model
 FEWEST_ROWS = 20  # held-out rows that can tell whether anything was learnt
@@ -38,7 +38,7 @@ def fitted_temperature(probability: np.ndarray, codes: np.ndarray, weight: np.nd
     >>> p = np.repeat([[0.9, 0.1]], 1000, axis=0)  # of which 70 % have the first label
     >>> T = fitted_temperature(p, np.arange(1000) % 10 // 7, np.ones(1000))
     >>> round(float(tempered_probability(p, T)[0, 0]), 2)
-    0.72
+    0.71
     """
     rows = np.arange(len(codes))
 
