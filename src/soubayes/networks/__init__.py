@@ -3,11 +3,11 @@
 | to change | look in |
 | --- | --- |
 | a parameter: its default, description, or what is allowed | settings.py |
-| a loss, a prediction, what is fitted on held-out rows | regressor.py, classifier.py, likelihoods.py |
+| a loss, a prediction, a calibration | regressor.py, classifier.py, likelihoods.py |
 | what `fit` does, step by step | base.py |
 | what data are accepted; scales, held-out rows, chunks | intake.py, feeding.py |
 | defaults that depend on the data: epochs, learning rate, warm-up | plan.py |
-| the stages of a path, the rule that chooses a confidence | path.py, choosing.py (the second look) |
+| the stages of a path, the choice of a confidence | path.py, choosing.py (the second look) |
 | the temperature, and warnings that little was learnt | learning.py |
 | kinds of layers, sizes and costs | structure.py |
 | priors, posterior, KL terms, the one forward pass | layers.py |
