@@ -15,6 +15,7 @@ from soubayes import (
     SoULinearRegression,
     SoULogisticRegression,
     SoUNegativeBinomialRegression,
+    SoUNormalMeans,
     SoUOrdinalRegression,
     SoUPoissonRegression,
 )
@@ -211,6 +212,15 @@ def test_a_likelihood_of_ones_own_has_no_what_if():
 
     model = SoUGeneralizedRegression(Waiting(), choice="path").fit(X, np.exp(NUMBER))
     assert what_if_data(model) is None
+
+
+def test_normal_means_have_a_page_without_rows_to_predict(tmp_path, visit):
+    Y = RNG.normal(size=(25, 4)) + 9.0 * (np.arange(25) < 5)[:, None]
+    model = SoUNormalMeans().fit(Y)
+    model.to_html(tmp_path / "page.html")
+    tab = visit(tmp_path / "page.html")
+    assert not tab.is_visible("#what-if")
+    assert len(tab.locator("#table tbody tr").all()) == model.selected_.sum()
 
 
 def test_distribution_functions_of_the_page(tmp_path, visit):

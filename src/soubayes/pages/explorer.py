@@ -275,7 +275,8 @@ def _reading(estimator: Any, gamma: Array, degrees: Array) -> dict[str, Any] | N
     columns of a group where the mean of their z^2 does. Otherwise there is no threshold.
     """
     local = estimator.confidence_local
-    if (local != "auto" and local > SMALL_LOCAL) or estimator.feature_blocks is not None:
+    blocks = getattr(estimator, "feature_blocks", None)
+    if (local != "auto" and local > SMALL_LOCAL) or blocks is not None:
         return None
     edge = np.sqrt(gamma)
     return {
