@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.sparse.designs.columns import first_in_columns, standard_columns
 from soubayes.sparse.designs.standardise import column_units, first_in_gram
 from soubayes.sparse.glm.path import first_in_rows
@@ -80,3 +81,15 @@ def test_columns_that_agree_in_one_product_are_compared():
     products = np.abs(columns.left(v))
     np.testing.assert_allclose(products, products[0], rtol=1e-12)
     np.testing.assert_array_equal(first_in_columns(columns), [0, 1, 0])
+
+
+@pytest.mark.parametrize("make", [SoULinearRegression, SoULogisticRegression])
+def test_a_constant_column_that_comes_first_has_no_copies(make):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 6))
+    y = 2.0 * X[:, 0] - X[:, 1] + rng.normal(size=100)
+    y = y > 0.0 if make is SoULogisticRegression else y
+    plain = make(choice="path").fit(X, y)
+    more = make(choice="path").fit(np.hstack([np.ones((100, 1)), X]), y)
+    assert np.ravel(plain.selected_)[:2].all()
+    np.testing.assert_array_equal(np.ravel(more.selected_)[1:], np.ravel(plain.selected_))

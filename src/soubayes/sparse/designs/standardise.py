@@ -167,12 +167,13 @@ def as_dense(X: Any) -> Array:
 def first_in_gram(gram: Array, equal: float = EQUAL) -> Array:
     """For every column the first that it is a copy of, from X'X; a column of zeros has none.
 
-    >>> X = np.array([[1.0, 2.0, -3.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
+    >>> X = np.array([[0.0, 1.0, 2.0, -3.0, 0.0], [0.0, 0.0, 1.0, 0.0, 0.0]])
     >>> first_in_gram(X.T @ X)
-    array([0, 1, 0, 3])
+    array([0, 1, 2, 1, 4])
     """
     root = np.sqrt(np.diag(gram))
-    # Cauchy and Schwarz: equality holds for multiples of a column
+    # Cauchy and Schwarz: equality holds for multiples of a column, and for columns of zeros
     same = np.abs(gram) >= (1.0 - equal) * root[:, None] * root
+    same &= root[:, None] > 0.0
     first = np.argmax(same, axis=0)
     return np.where(root > 0.0, first, np.arange(len(root)))
