@@ -225,3 +225,13 @@ def test_incomplete_docstrings_are_found(faults):
     told = " ".join(faults(bare, "bare"))
     for fault in ("not numpydoc", "Notes", "References", "Examples", "description: x", "Returns"):
         assert fault in told
+
+
+def test_names_of_other_libraries_on_pages_have_an_address(monkeypatch):
+    """intersphinx works without a network, from a list of ours."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    known = {
+        name for names in importlib.import_module("inventories").NAMES.values() for name in names
+    }
+    role = re.compile(r"\{(?:class|func)\}`~?((?:sklearn|numpy|pandas|matplotlib)\.[\w.]+)`")
+    assert {name for page in PAGES for name in role.findall(page.read_text())} <= known
