@@ -144,7 +144,7 @@ def test_errors_are_one_line_and_leave_no_file(folder, tmp_path):
     assert "--level is 90" in said(row, "--level", "90")
     assert "did you mean 'code'?" in said(row, "--keep", "cod")
     assert "is not loaded: it is not a model file" in said(row, model=new)
-    assert "No such file" in said(row, model=tmp_path / "no.soubayes")
+    assert "there is no file" in said(row, model=tmp_path / "no.soubayes")
     wrong = one_line(soubayes("predict", model, new, "--out", tmp_path / "out.doc"))
     assert "out.doc is not .csv, .tsv" in wrong
 

@@ -160,6 +160,8 @@ def predict(
 
         with one_line_errors(ValueError):
             check_level("--level", level)
+            if not model.is_file():
+                fail(f"there is no file {str(model)!r}: `soubayes fit` writes model.soubayes.")
             loaded = load_model(model)
         with step("reading"):
             frame = read_new_rows(loaded, file, decimal, separator)
