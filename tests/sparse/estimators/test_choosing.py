@@ -21,7 +21,7 @@ from soubayes.datasets import correlated_design, experiment1
 from soubayes.sparse.choice import folds
 from soubayes.sparse.choice.race import PATH
 from soubayes.sparse.glm.fitting import RowCandidates
-from soubayes.sparse.least_squares.fitting import LinearCandidates
+from soubayes.sparse.least_squares.candidates import LinearCandidates
 
 rng = np.random.default_rng(0)
 DENSE = rng.normal(size=(60, 6)) @ rng.normal(size=(6, 30)) + 0.5 * rng.normal(size=(60, 30))

@@ -8,7 +8,7 @@ from scipy import sparse as sp
 
 from soubayes import SoULinearRegression
 from soubayes.sparse.least_squares.descent import descend, leaders
-from soubayes.sparse.least_squares.intake import rows_intake
+from soubayes.sparse.least_squares.fitting import rows_intake
 from soubayes.sparse.least_squares.path import _polish, solve_path
 from soubayes.sparse.least_squares.state import OUT, PathState, assemble
 

@@ -30,14 +30,9 @@ from soubayes.sparse.choice.folds import (
     STREAM_FOLDS,
     check_groups,
     enough_rows,
-    few_at_a_time,
-    folds_of,
-    make_folds,
-    nearly_square,
     refuse_groups,
-    square_folds,
 )
-from soubayes.sparse.choice.race import PATH, Choice, InMemory, choose
+from soubayes.sparse.choice.race import Choice, InMemory, choose
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS
 from soubayes.sparse.designs.moments import (
     FoldedMoments,
@@ -69,21 +64,18 @@ from soubayes.sparse.estimators.parameters import (
     shared_settings,
 )
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.least_squares.candidates import LinearCandidates, plan_race
 from soubayes.sparse.least_squares.fitting import (
-    CLEARLY_SPARSE,
-    RATHER_SPARSE,
-    TRIED_FOLDS,
-    LinearCandidates,
+    LinearIntake,
     LinearSettings,
     linear_sparse_point,
     linear_supports,
-    path_fails,
+    moments_intake,
+    rows_intake,
     settle_targets,
     solve_targets,
-    sparse_lead,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
-from soubayes.sparse.least_squares.intake import LinearIntake, moments_intake, rows_intake
 from soubayes.sparse.least_squares.student import (
     MemoryTail,
     StreamTail,
@@ -428,32 +420,14 @@ class SoULinearRegression(
         weight: Array,
         groups: Array | None,
     ) -> list[Choice] | None:
-        n, p = X.shape
-        task, rows = (
-            InMemory(candidates, X, list(np.ascontiguousarray(Y.T)), weight),
-            candidates.rows,
-        )
+        task = InMemory(candidates, X, list(np.ascontiguousarray(Y.T)), weight)
         jobs = effective_n_jobs(self.n_jobs)
         with solver_threads(int(min(X.shape)), jobs):
-            lead = -np.inf
-            if self.cv == "auto" and nearly_square(n, p):
-                lead = sparse_lead(intake, candidates.points, candidates.settings)
-            if lead >= RATHER_SPARSE:
-                count, seed = square_folds(n), self.random_state
-                folds = make_folds(count, Y[:, 0], groups, False, seed, True)
-                tried = folds[:TRIED_FOLDS]
-                if lead >= CLEARLY_SPARSE * n or path_fails(task, tried, candidates.points):
-                    rows = (PATH,)
-                    folds = few_at_a_time(n, p, seed) if groups is None else folds
-            else:
-                found = folds_of(
-                    self.cv, X, Y[:, 0], groups, seed=self.random_state, stratified=False,
-                    owner=type(self).__name__,
-                )  # fmt: skip
-                if found is None:
-                    return None
-                folds = found
-            return choose(task, rows, folds, candidates.scoring, jobs)
+            plan = plan_race(
+                task, candidates, intake, groups,
+                cv=self.cv, seed=self.random_state, owner=type(self).__name__,
+            )  # fmt: skip
+            return None if plan is None else choose(task, *plan, candidates.scoring, jobs)
 
     def _choose_moments(
         self,

@@ -18,8 +18,13 @@ from soubayes.sparse.estimators.parameters import (
     shared_settings,
 )
 from soubayes.sparse.least_squares.designs import Diagonal
-from soubayes.sparse.least_squares.fitting import LinearSettings, linear_sparse_point, solve_targets
-from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits
+from soubayes.sparse.least_squares.fitting import (
+    LinearIntake,
+    LinearSettings,
+    TargetUnits,
+    linear_sparse_point,
+    solve_targets,
+)
 
 Array = np.ndarray
 

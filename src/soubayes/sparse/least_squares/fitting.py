@@ -1,44 +1,42 @@
-"""Linear regression and normal means: from designs to fits in the user's units.
+"""Linear regression and normal means: from data to fits in the user's units.
 
-`LinearSettings` is the model as an estimator's parameters say it, `fit_points` gives the sparse
-point of every target, and `LinearCandidates` what the choice by prediction asks for.
+`LinearSettings` is the model as an estimator's parameters say it, a `LinearIntake` holds one
+standardised design for each target, from rows in memory or from their moments, and `solve_targets`
+gives the sparse point of each.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from soubayes.sparse import ordered
 from soubayes.sparse.blocks import GroupLabels, sources, tau_groups
-from soubayes.sparse.choice.race import (
-    PATH,
-    PATH_AVERAGE,
-    Candidate,
-    Candidates,
-    Fits,
-    InMemory,
+from soubayes.sparse.designs.columns import standard_columns, weighted_moments
+from soubayes.sparse.designs.moments import FoldedMoments, Moments, folded_moments
+from soubayes.sparse.designs.standardise import (
+    check_squares,
+    check_units,
+    column_scales,
+    in_range,
 )
-from soubayes.sparse.choice.scoring import NUMBERS, HeldOut, student_scoring
-from soubayes.sparse.designs.standardise import check_units
 from soubayes.sparse.inclusion.field import ColumnQuadratic, GramQuadratic, Quadratic
 from soubayes.sparse.inclusion.grouped import fit_groups
 from soubayes.sparse.inclusion.product import fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
-from soubayes.sparse.least_squares.criterion import support_evidence
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
-from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, RIDGE, LeastSquaresDial
-from soubayes.sparse.least_squares.intake import LinearIntake, TargetUnits, rows_intake
+from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
 from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
 from soubayes.sparse.least_squares.student import (
     STILL,
-    MemoryTail,
+    RowUnits,
+    StudentNoise,
     StudentPrior,
     TailRows,
     settle_tails,
@@ -47,7 +45,6 @@ from soubayes.sparse.model import FitSettings
 from soubayes.sparse.posterior import (
     Component,
     LowRankPosterior,
-    Mixture,
     PathPoints,
     Posterior,
     SparsePoint,
@@ -59,12 +56,6 @@ from soubayes.threads import solver_threads
 Array = np.ndarray
 
 NOISE_SHARE = 1e-6  # default scale of the noise prior in units of var(y): weaker than any data
-FOLD_STILL = 1e-4  # relative change at which the rounds for Student's t end in a fold
-RATHER_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
-FAILED_PATH = 3.0  # errors relative to those claimed: 18 to 29 where signals were lost, else 1 to 2
-TRIED_FOLDS = 3  # in which that is looked at
-MEDIAN_NORMAL = 0.6745  # of |z|
-CLEARLY_SPARSE = 1.0  # nats for each row by which it does: no dense candidate comes near
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +94,93 @@ class LinearSettings(FitSettings):
         least = np.minimum(model.confidence, 1.0)
         selects = bool(np.all((model.local_confidence < least / 2.0)[model.sparse]))
         return self.solver == "path" and selects
+
+
+class TargetUnits(NamedTuple):
+    """Where the standardised units came from."""
+
+    x_mean: Array
+    x_scale: Array
+    y_mean: Array  # one entry for each target
+    y_scale: Array
+    plain: bool = True  # whether no unit had to be taken out before squaring
+    students: tuple[StudentNoise, ...] = ()  # one for each target; empty: the noise is normal
+
+    def of(self, t: int) -> RowUnits:
+        """Of one target."""
+        return RowUnits(self.x_mean, self.x_scale, float(self.y_mean[t]), float(self.y_scale[t]))
+
+
+class LinearIntake(NamedTuple):
+    """What linear regression is fitted to: one standardised design for each target."""
+
+    designs: list[LeastSquares]
+    units: TargetUnits
+    moments: FoldedMoments | None = None  # None: fewer rows than columns
+
+    def with_noise(self, students: tuple[StudentNoise, ...]) -> "LinearIntake":
+        """The same designs, of pseudo-observations for this noise."""
+        return self._replace(units=self.units._replace(students=students))
+
+
+def rows_intake(
+    X: Any, Y: Array, weight: Array | None, intercept: bool, folds: int = 1, square: bool = False
+) -> LinearIntake:
+    """From rows in memory.
+
+    ``square``: cross-products also with up to twice as many columns as rows, where p x p systems,
+    which need no product with X, are solved faster than n x n ones.
+    """
+    X, x_unit = in_range(X)
+    Y, y_unit = in_range(Y)
+    if X.shape[0] * (1 + square) < X.shape[1]:
+        return _wide(X, Y, weight, intercept, x_unit, y_unit)
+    found = folded_moments(X, Y, weight, folds)
+    return moments_intake(found.total(), intercept, x_unit, y_unit)._replace(moments=found)
+
+
+def moments_intake(
+    raw: Moments, intercept: bool, x_unit: Array | float = 1.0, y_unit: Array | float = 1.0
+) -> LinearIntake:
+    """From the moments of X/x_unit and y/y_unit."""
+    use = raw if intercept else raw.about_zero()
+    n = use.n
+    x_scale, constant = column_scales(raw.x_mean * intercept, np.diag(use.xx) / n, n)
+    y_scale, _ = column_scales(raw.y_mean * intercept, use.yy / n, n)
+    check_squares(raw.x_mean, np.diag(use.xx) / n)
+    check_squares(raw.y_mean, use.yy / n)
+    xx = use.xx / np.outer(x_scale, x_scale)
+    xx[constant], xx[:, constant] = 0.0, 0.0
+    xy = use.xy / np.outer(x_scale, y_scale)
+    xy[constant] = 0.0
+    yy = use.yy / y_scale**2
+    designs: list[LeastSquares] = [Gram(xx, xy[:, t], float(yy[t]), n) for t in range(len(y_scale))]
+    plain = bool(np.all(x_unit == 1.0) and np.all(y_unit == 1.0))
+    units = use.x_mean * x_unit, x_scale * x_unit, use.y_mean * y_unit, y_scale * y_unit
+    return LinearIntake(designs, TargetUnits(*units, plain))
+
+
+def _wide(
+    X: Any,
+    Y: Array,
+    weight: Array | None,
+    intercept: bool,
+    x_unit: Array | float,
+    y_unit: Array | float,
+) -> LinearIntake:
+    counts = np.ones(len(Y)) if weight is None else weight
+    n = float(counts.sum())
+    share = counts / n
+    x_mean, x_square = weighted_moments(X, share, intercept)
+    y_mean, y_square = weighted_moments(Y, share, intercept)
+    x_scale, constant = column_scales(x_mean, x_square, n)
+    y_scale, _ = column_scales(y_mean, y_square, n)
+    root = np.sqrt(counts)
+    columns = standard_columns(X, x_mean, np.where(constant, np.inf, x_scale), root)
+    Y = (Y - y_mean) * root[:, None] / y_scale
+    designs: list[LeastSquares] = [Wide(columns, Y[:, t], n) for t in range(Y.shape[1])]
+    units = x_mean * x_unit, x_scale * x_unit, y_mean * y_unit, y_scale * y_unit
+    return LinearIntake(designs, TargetUnits(*units))
 
 
 @dataclass(frozen=True)
@@ -277,145 +355,6 @@ def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Poster
             return LowRankPosterior(s.coef * scale, diagonal, half, inverse, scale)
     block = v * ordered.covariance(model, lambda own: part.take(own).inverse(w[own]))
     return Posterior(s.coef * scale, gamma * v * s.variance, active, block, scale)
-
-
-class LinearCandidates(Candidates):
-    """The candidates of linear regression; ``points`` are those of all rows, already known."""
-
-    rows = (PATH, PATH_AVERAGE, *(Candidate.of(point) for point in LEAST_SQUARES_DIAL))
-    scoring = NUMBERS
-
-    def __init__(
-        self, settings: LinearSettings, points: Sequence[SparsePoint], students: Any = ()
-    ) -> None:
-        self.settings, self.points = settings, points
-        # degrees of freedom are learnt from all rows; folds hold them
-        self.priors = [StudentPrior(float(noise.degrees)) for noise in students]
-        if students:
-            self.scoring = student_scoring(min(noise.degrees for noise in students))
-
-    def fit(
-        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
-    ) -> Fits:
-        intake = rows_intake(
-            X, np.stack(targets, axis=1), weight, self.settings.intercept is not None, square=True
-        )
-        if not self.priors:
-            return self.fit_intake(intake, wanted, known)
-
-        def rows(t: int) -> MemoryTail:
-            return MemoryTail(X, targets[t], weight, intake.units.of(t))
-
-        settled = partial(
-            settle_targets, intake, rows, self.settings, self.priors, still=FOLD_STILL
-        )
-        dense = settled(dense=True)
-        sparse = dense if known else settled()
-        return self.fit_intake(sparse, wanted, known, dense)
-
-    def fit_intake(
-        self,
-        intake: LinearIntake,
-        wanted: Sequence[set[str]],
-        known: bool,
-        dense: LinearIntake | None = None,
-    ) -> Fits:
-        """The same from designs, which may be those of moments; the dial may have its own."""
-        dense = dense or intake
-        found = Fits([], [], intake.units.x_mean)
-        for t, design in enumerate(intake.designs):
-            model, free = self.settings.model(
-                len(intake.units.x_scale), float(intake.units.y_scale[t])
-            )
-            parts: dict[str, tuple[Component, ...]] = {}
-            sizes: dict[str, float] = {}
-            if wanted[t] & {PATH.name, PATH_AVERAGE.name}:
-                own, coefs, size = (
-                    _known(self.points[t])
-                    if known
-                    else self._sparse(design, model, free, intake.units, t)
-                )
-                parts[PATH.name], sizes[PATH.name] = (own,), size
-                parts[PATH_AVERAGE.name] = _along(own, coefs)
-                sizes[PATH_AVERAGE.name] = float(np.count_nonzero(coefs, axis=1).mean())
-            points = [point for point in LEAST_SQUARES_DIAL if point.name in wanted[t]]
-            dial = LeastSquaresDial(dense.designs[t], model) if points else None
-            for point in points:
-                assert dial is not None
-                fit = dial.fit(point)
-                parts[point.name] = (in_units(dense.designs[t], fit, dense.units, t),)
-                sizes[point.name] = fit.effective
-            found.components.append({k: v for k, v in parts.items() if k in wanted[t]})
-            found.effective.append(sizes)
-        return found
-
-    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        mean, variance = mixture.predict(rows)
-        return HeldOut(mean, variance, np.full_like(mean, mixture.noise), mean)
-
-    def _sparse(
-        self,
-        design: LeastSquares,
-        model: LeastSquaresModel,
-        free: Array,
-        units: TargetUnits,
-        t: int,
-    ) -> tuple[Component, Array, float]:
-        """The path of some rows: its chosen point, its coefficients and its size."""
-        coefs, fit = path_fit(design, model, free, max_iter=self.settings.max_iter)
-        own = in_units(design, fit, units, t)
-        return own, coefs * (units.y_scale[t] / units.x_scale), fit.effective
-
-
-def _known(point: SparsePoint) -> tuple[Component, Array, float]:
-    return point.component, point.path.coef, point.effective
-
-
-def _along(own: Component, coefs: Array) -> tuple[Component, ...]:
-    """The path's average: its points, each with the covariance and noise of the chosen one."""
-    found = []
-    for coef in coefs:
-        mean = own.posterior.mean.copy()
-        mean[: len(coef)] = coef
-        found.append(replace(own, posterior=own.posterior.at(mean), weight=1.0 / len(coefs)))
-    return tuple(found)
-
-
-def sparse_lead(
-    intake: LinearIntake, points: Sequence[SparsePoint], settings: LinearSettings
-) -> float:
-    """Nats by which the evidence of the path's support exceeds that of ridge regression.
-
-    With p <= n and fewer training rows than columns in a fold, the path loses signals in folds
-    that it finds on all rows, where their marginal likelihoods can be compared. The least of all
-    targets.
-    """
-    found = []
-    for t, (design, point) in enumerate(zip(intake.designs, points, strict=True)):
-        model, free = settings.model(len(point.selected), float(intake.units.y_scale[t]))
-        support, intercept = np.flatnonzero(point.selected), model.intercept_variance is not None
-        places = free / model.group_size
-        sparse = support_evidence(design, support, model.sparse, places, intercept)
-        found.append(sparse - LeastSquaresDial(design, model).evidence())
-    return float(min(found))
-
-
-def path_fails(
-    task: InMemory, folds: Sequence[tuple[Array, Array]], points: Sequence[SparsePoint]
-) -> bool:
-    """Whether the path loses signals in folds that it has found on all rows.
-
-    The median of its errors is then many times what it claims for new rows.
-    """
-    wanted = [{PATH.name}] * len(points)
-    each = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
-    for t, (point, y) in enumerate(zip(points, task.targets, strict=True)):
-        off = [y[test] - said[t][PATH.name].middle for test, said in each]
-        n, k = len(y), min(point.effective, 0.9 * len(y))
-        claimed = math.sqrt(point.component.noise * n / (n - k))
-        if float(np.median(np.abs(np.concatenate(off)))) > FAILED_PATH * MEDIAN_NORMAL * claimed:
-            return True
-    return False
 
 
 def linear_supports(

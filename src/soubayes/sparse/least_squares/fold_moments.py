@@ -14,8 +14,8 @@ from soubayes.sparse.choice.race import ChoiceTask, Fits, Predictions
 from soubayes.sparse.choice.scoring import HeldOut
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.moments import FoldedMoments, Moments
-from soubayes.sparse.least_squares.fitting import LinearCandidates
-from soubayes.sparse.least_squares.intake import moments_intake
+from soubayes.sparse.least_squares.candidates import LinearCandidates
+from soubayes.sparse.least_squares.fitting import moments_intake
 from soubayes.sparse.least_squares.student import StudentNoise
 from soubayes.sparse.posterior import Component, Mixture
 
