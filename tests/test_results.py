@@ -123,6 +123,23 @@ def test_results_show_themselves_without_addresses(name, shown):
         assert "<table" in found._repr_html_()
 
 
+def test_every_result_shows_itself_in_a_notebook(shown):
+    """All public classes but descriptions of models, networks and losses, and a warning."""
+    described = {
+        "CoupledLikelihood", "Conv", "Discrete", "EventTree", "ForwardKL", "GaussianBlock",
+        "GaussianModel", "Pool", "QuadraticLoss", "QuadratureWarning", "Renyi", "Residual",
+        "RowLikelihood", "RowTerms", "Scale", "ScalePrior", "SoUELBO",
+    }  # fmt: skip
+    public = {name: getattr(soubayes, name) for name in soubayes.__all__}
+    silent = {
+        name
+        for name, each in public.items()
+        if isinstance(each, type) and not hasattr(each, "_repr_html_")
+    }
+    assert silent == described
+    assert " at 0x" not in repr(shown["estimator"].mixtures_)
+
+
 def test_a_model_prints_its_priors_and_what_its_loss_reads(shown):
     assert repr(shown["model"]).splitlines() == [
         "Model(loss: function of scale, mean)",

@@ -37,6 +37,9 @@ class Posterior:
         self.mean, self.variance, self.active, self.covariance = mean, variance, active, covariance
         self.scale = np.ones(len(mean)) if scale is None else scale
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.mean)} coefficients)"
+
     @property
     def sd(self) -> Array:
         """Standard deviations of all columns."""

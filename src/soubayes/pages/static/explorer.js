@@ -4,7 +4,7 @@
   const { byId, node, copy, csv, download, readAddress, writeAddress } = Tools;
   const { short } = Charts;
   const data = JSON.parse(byId("data").textContent);
-  const MOST_ROWS = 100; // of the table, before a button asks for all
+  const MOST_ROWS = 40; // of a table, before a button asks for all
   const percent = Math.round(100 * data.level);
   const TABLE = ["estimate", "median", "lower", "upper"];
   const DROPPED = { estimate: 0, median: 0, lower: null, upper: null };
