@@ -15,7 +15,19 @@ from typing import Any, NamedTuple, TypeVar
 
 Made = TypeVar("Made")
 _HEAD = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.M)
-_ORDER = ("Parameters", "Attributes", "Returns", "See Also", "Notes", "References", "Examples")
+_ORDER = (
+    "Parameters",
+    "Attributes",
+    "Returns",
+    "Raises",
+    "See Also",
+    "Notes",
+    "References",
+    "Examples",
+)
+CITED_PAPER = """\
+.. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
+   uncertainty: from confidence modelling to sparse estimation"."""
 
 
 class Entry(NamedTuple):
@@ -25,8 +37,10 @@ class Entry(NamedTuple):
     text: str
 
 
-def fill_docstrings(table: str = "") -> Callable[[type[Made]], type[Made]]:
-    """Complete the docstrings of a class and of its public methods.
+def fill_docstrings(table: str = "") -> Callable[[Made], Made]:
+    """Complete the docstring of a function, or those of a class and of its public methods.
+
+    Where a text cites [1]_ and its references have no such entry, the paper is added.
 
     >>> class Shape:
     ...     "A shape."
@@ -43,15 +57,18 @@ def fill_docstrings(table: str = "") -> Callable[[type[Made]], type[Made]]:
     """
     shared = _entries(textwrap.dedent(table))
 
-    def complete(cls: type[Made]) -> type[Made]:
-        bases = [base for base in cls.__mro__[1:] if _ours(base)]
-        _complete(cls, bases, shared)
-        for name, member in vars(cls).items():
+    def complete(thing: Made) -> Made:
+        if not isinstance(thing, type):
+            _complete(thing, [], shared)
+            return thing
+        bases = [base for base in thing.__mro__[1:] if _ours(base)]
+        _complete(thing, bases, shared)
+        for name, member in vars(thing).items():
             if not name.startswith("_") and inspect.isfunction(member):
                 _complete(
                     member, [vars(base)[name] for base in bases if name in vars(base)], shared
                 )
-        return cls
+        return thing
 
     return complete
 
@@ -72,7 +89,7 @@ def _complete(thing: Any, bases: list[Any], shared: dict[str, Entry]) -> None:
             known.update(_entries(sections.get(title, "")))
         names = list(mine or known)
         if title == "Parameters":
-            names = list(dict.fromkeys([*inspect.signature(thing).parameters, *mine]))
+            names = list(dict.fromkeys([*_arguments(thing), *mine]))
             known = shared | known
         elif title == "Attributes":  # those of the class alone, then those that it shares
             names = [*(name for name in mine if name not in known), *known]
@@ -82,9 +99,17 @@ def _complete(thing: Any, bases: list[Any], shared: dict[str, Entry]) -> None:
     for sections in above:
         if "References" in sections:
             own.setdefault("References", sections["References"])
+    if "[1]_" in "".join([intro, *own.values()]) and ".. [1]" not in own.get("References", ""):
+        own["References"] = "\n".join(filter(None, [CITED_PAPER, own.get("References")]))
     order = sorted(own, key=lambda title: _ORDER.index(title) if title in _ORDER else 0)
     parts = [f"{title}\n{'-' * len(title)}\n{own[title]}" for title in order]
     thing.__doc__ = "\n\n".join([intro, *parts])
+
+
+def _arguments(thing: Any) -> list[str]:
+    """The parameters as docstrings name them."""
+    found = inspect.signature(thing).parameters.values()
+    return [re.split(r"[:=]", str(each))[0].strip() for each in found]
 
 
 def _joined(mine: Entry | None, there: Entry | None) -> Entry | None:

@@ -2,18 +2,20 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from soubayes._types import DataTree, Number, Seed
+from soubayes._types import DataTree, Number
 from soubayes.results import Printable, WholeTable, coordinates, to_inference_data
 
 
 class WeightedDraws(Printable, ABC):
     """Draws of every quantity with weights that sum to 1."""
+
+    label: ClassVar[str] = "quantity"  # of the rows of the summary
 
     @abstractmethod
     def _weighted(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -24,8 +26,21 @@ class WeightedDraws(Printable, ABC):
         """The shape of every quantity."""
 
     @abstractmethod
-    def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
-        """Draws without weights."""
+    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
+        """Draws without weights.
+
+        Parameters
+        ----------
+        n : int
+            The number of draws.
+        random_state : int, Generator or jax.Array, default=0
+            The seed.
+
+        Returns
+        -------
+        draws : dict of str to ndarray
+            Draws of every quantity.
+        """
 
     def mean(self, name: str) -> Number:
         """Posterior mean of a quantity.
@@ -78,7 +93,7 @@ class WeightedDraws(Printable, ABC):
         levels = np.asarray(p, float)
         return np.quantile(values, levels, axis=0, weights=weights, method="inverted_cdf")
 
-    def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
+    def to_arviz(self, draws: Any = 1000, random_state: Any = 0) -> DataTree:
         """Export draws to ArviZ (extra ``plot``).
 
         Parameters
@@ -103,9 +118,9 @@ class WeightedDraws(Printable, ABC):
         -------
         table : pandas.DataFrame
             One row for each coordinate: mean and sd (with their standard errors where they are
-            known), central 90 % interval.
+            known), central 90 % interval, and the KL of its block where that is known.
         """
-        return table_of(self._shapes(), self._columns())
+        return table_of(self._shapes(), self._columns(), self.label)
 
     def _columns(self) -> dict[str, Callable[[str], Any]]:
         return {"mean": self.mean, "sd": self.sd, **interval(self.quantile)}

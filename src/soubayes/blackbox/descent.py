@@ -101,7 +101,7 @@ class Descent:
             idle = 0 if gained > max(self.tol, 1e-7 * abs(best)) else idle + 1
             lost = not value < best + MOST_RISE
             if idle == self.patience or lost:
-                converged = rate <= LAST_RATE * self.rate and not lost
+                converged = rate <= LAST_RATE * self.rate
                 rate, idle, params = rate * DECAY, 0, answer
             if lost:  # Adam would remember its large gradients for thousands of steps
                 momentum = self.program.optimiser.init(params)

@@ -10,7 +10,9 @@ from jax import random
 from numpyro.infer import Predictive
 from scipy import stats
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import Key
+from soubayes.blackbox.arguments import ARGUMENTS
 from soubayes.blackbox.guides import GUIDE_KINDS, MOST_FLOW
 from soubayes.blackbox.posterior import SoUPosterior, as_key, too_small
 from soubayes.blackbox.program import abstract_trace, double_precision
@@ -23,6 +25,7 @@ from soubayes.results import Printable, Shown, pareto_smoothed
 MOST_NESTED = 10  # coordinates for which nested sampling takes about a minute with two blocks
 
 
+@fill_docstrings()
 def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "Diagnosis":
     r"""Measure how far a fit is from the exact answer.
 
@@ -48,8 +51,6 @@ def diagnose(posterior: SoUPosterior, exact: ExactPosterior | None = None) -> "D
 
     References
     ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
     .. [2] A. Vehtari, D. Simpson, A. Gelman, Y. Yao and J. Gabry (2024), "Pareto smoothed
        importance sampling", Journal of Machine Learning Research 25.
 
@@ -121,6 +122,7 @@ def _stronger(posterior: SoUPosterior) -> str:
     return "no built-in guide is stronger; reparametrise the model, or write a guide"
 
 
+@fill_docstrings()
 @dataclass(frozen=True, repr=False)
 class Diagnosis(Printable):
     """What :func:`diagnose` found.
@@ -142,11 +144,6 @@ class Diagnosis(Printable):
     -----
     A number is NaN where the diagnostic does not apply. ``flatness`` rests on Theorem 1 of [1]_.
 
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
     Examples
     --------
     >>> Diagnosis(0.1, 0.0, float("nan"), None, ()).khat
@@ -165,6 +162,7 @@ class Diagnosis(Printable):
         return [f"Diagnosis({head})", *self.notes, *tables]
 
 
+@fill_docstrings(ARGUMENTS)
 def simulation_based_calibration(
     model: Callable,
     *args: Any,
@@ -181,8 +179,6 @@ def simulation_based_calibration(
     ----------
     model : callable
         A NumPyro model. It is run with None for each observed argument to simulate data.
-    *args : object
-        Positional arguments of the model.
     observed : mapping of str to str
         For each keyword argument that holds data, the site that is observed there.
     simulations : int, default=100
@@ -191,8 +187,6 @@ def simulation_based_calibration(
         Posterior draws that each prior draw is ranked among.
     confidence : mapping of str to float, optional
         Must be 1 for every block; calibration is a property of Bayes' posterior.
-    random_state : int or jax.Array, default=0
-        The seed.
     **settings : object
         Passed on to :func:`fit`; other keywords of the model may be among them.
 

@@ -9,7 +9,10 @@ import numpyro.distributions as dist
 from jax.scipy.special import gammaln, logsumexp
 from numpyro.distributions.kl import kl_divergence
 
+from soubayes._docstrings import fill_docstrings
 
+
+@fill_docstrings()
 @dataclass(frozen=True)
 class Renyi:
     r"""Rényi's divergence of a block's guide from its prior.
@@ -32,8 +35,6 @@ class Renyi:
 
     References
     ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
     .. [2] J. Knoblauch, J. Jewson and T. Damoulas (2022), "An optimization-centric view on Bayes'
        rule", Journal of Machine Learning Research 23.
 
@@ -66,6 +67,7 @@ class Renyi:
             return (logsumexp(power * log_ratio, axis=0) - jnp.log(self.num_samples)) / power
 
 
+@fill_docstrings()
 @dataclass(frozen=True)
 class ForwardKL:
     r"""The KL divergence with its arguments exchanged, which makes a guide cover its prior.
@@ -79,11 +81,6 @@ class ForwardKL:
     -----
     :math:`\mathrm{KL}(\pi \| q)` in the place of :math:`\mathrm{KL}(q \| \pi)` in eq. 5 of [1]_.
     Give it as ``divergence`` to :func:`fit` or :class:`SoUELBO`.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------

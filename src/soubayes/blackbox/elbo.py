@@ -14,11 +14,14 @@ from numpyro.distributions.util import scale_and_mask, sum_rightmost
 from numpyro.handlers import replay, seed, substitute, trace
 from numpyro.infer.elbo import ELBO
 
+from soubayes._docstrings import fill_docstrings
+from soubayes.blackbox.arguments import ARGUMENTS
 from soubayes.blackbox.blocks import Blocks, assign_blocks, block_confidence, check_scans, scans
 
 Divergence = Callable[[Distribution, Distribution, jax.Array], jax.Array]
 
 
+@fill_docstrings(ARGUMENTS)
 class SoUELBO(ELBO):
     r"""The SoU objective of a NumPyro model and guide, in the place of ``TraceMeanField_ELBO``.
 
@@ -31,8 +34,6 @@ class SoUELBO(ELBO):
         are allowed, so that a compiled step that takes confidences as an argument compiles once. 0
         drops the term: the block is a point estimate, and its guide should be a ``Delta``. ``inf``
         keeps the block at its prior: leave the site out of the guide.
-    groups : mapping of str to iterable of str, optional
-        Sites that form one block under a common name.
     divergence : mapping of str to callable, optional
         What replaces the KL of a block of one site; see :class:`Renyi` and :class:`ForwardKL`.
     num_particles : int, default=1
@@ -66,8 +67,6 @@ class SoUELBO(ELBO):
 
     References
     ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
     .. [2] G. Roeder, Y. Wu and D. Duvenaud (2017), "Sticking the landing: simple, lower-variance
        gradient estimators for variational inference", NeurIPS.
 
@@ -119,16 +118,8 @@ class SoUELBO(ELBO):
 
         Parameters
         ----------
-        rng_key : jax.Array
-            The key of the draws.
-        param_map : dict of str to array
-            Parameters of model and guide.
-        model : callable
-            The NumPyro model.
-        guide : callable
-            The NumPyro guide.
         *args : object
-            Arguments of both.
+            Arguments of model and guide.
         **kwargs : object
             Keyword arguments of both.
 
@@ -162,16 +153,8 @@ class SoUELBO(ELBO):
 
         Parameters
         ----------
-        rng_key : jax.Array
-            The key of the draw.
-        param_map : dict of str to array
-            Parameters of model and guide.
-        model : callable
-            The NumPyro model.
-        guide : callable
-            The NumPyro guide.
         *args : object
-            Arguments of both.
+            Arguments of model and guide.
         **kwargs : object
             Keyword arguments of both.
 

@@ -14,7 +14,9 @@ from jax import random
 from numpyro.distributions import constraints
 from numpyro.handlers import seed
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import Key
+from soubayes.blackbox.arguments import ARGUMENTS, RANGES
 from soubayes.blackbox.descent import Settings
 from soubayes.blackbox.flat import check_flat
 from soubayes.blackbox.mixture import MixturePosterior
@@ -45,6 +47,7 @@ SINGLE_ONLY = ("modules", "eta", "feedback", "weight", "guide", "divergence", "p
 FAMILY_PATIENCE = 12  # windows of a plateau: some confidences learn slowly
 
 
+@fill_docstrings(ARGUMENTS + RANGES)
 def fit_family(
     model: Callable,
     *args: Any,
@@ -64,19 +67,8 @@ def fit_family(
 
     Parameters
     ----------
-    model : callable
-        A NumPyro model. It is called as ``model(*args, **kwargs)``.
-    *args : object
-        Positional arguments of the model.
-    confidence : mapping of str to float or pair of float
-        For each block a range ``(low, high)`` with 0 < low < high, or one number. A block that is
-        not named has confidence 1.
-    groups : mapping of str to iterable of str, optional
-        Sites that form one block under a common name.
     loss : mapping of str to callable, or callable, optional
         Another loss than minus the log likelihood, as in :func:`fit`.
-    steps : int or "auto", default="auto"
-        Largest number of steps; ``"auto"`` means 20,000.
     learning_rate : float, default=0.02
         First learning rate of Adam.
     tol : float, default=1e-4
@@ -87,10 +79,6 @@ def fit_family(
         Draws of a posterior of the family.
     progress : bool, default=False
         Whether to show how far it is.
-    random_state : int or jax.Array, default=0
-        The seed.
-    **kwargs : object
-        Keyword arguments of the model.
 
     Returns
     -------
@@ -107,11 +95,6 @@ def fit_family(
     :math:`q(\theta_k \mid \theta_{<k}, \gamma)`, minimises the mean of J (eq. 5 of [1]_) over
     confidences that are log-uniform on the ranges. If the guide is rich enough, the minimum is that
     of J at every confidence.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -170,6 +153,7 @@ class ChosenConfidence(NamedTuple):
     table: pd.DataFrame
 
 
+@fill_docstrings(ARGUMENTS)
 @dataclass(frozen=True, repr=False)
 class PosteriorFamily(ConfidenceFamily):
     """The posteriors of a model at all confidences of given ranges.
@@ -185,11 +169,6 @@ class PosteriorFamily(ConfidenceFamily):
     -----
     :func:`fit_family` returns it. The value as a function of the confidences rises in each of them,
     and its derivative by the confidence of a block is the KL of that block (section 3 of [1]_).
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------

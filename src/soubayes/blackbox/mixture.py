@@ -6,12 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import Seed
+from soubayes.blackbox.arguments import ARGUMENTS
 from soubayes.blackbox.posterior import SoUPosterior
 from soubayes.results import Shown
 from soubayes.weighted import WeightedDraws
 
 
+@fill_docstrings(ARGUMENTS)
 @dataclass(frozen=True, repr=False)
 class MixturePosterior(WeightedDraws):
     """Fits of one model at several confidences, with weights.
@@ -49,20 +52,7 @@ class MixturePosterior(WeightedDraws):
     components: tuple[SoUPosterior, ...]
 
     def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
-        """Draw from the mixture: a component, then one of its draws.
-
-        Parameters
-        ----------
-        n : int
-            The number of draws.
-        random_state : int or Generator, default=0
-            The seed.
-
-        Returns
-        -------
-        draws : dict of str to ndarray
-            Draws of every site.
-        """
+        """Draw from the mixture: a component, then one of its draws."""
         return self._drawn(n, random_state, lambda each, m: each.sample(m, random_state))
 
     def predictive(

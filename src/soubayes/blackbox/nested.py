@@ -8,7 +8,9 @@ import numpy as np
 import pandas as pd
 from jax import random
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import Key, Seed
+from soubayes.blackbox.arguments import ARGUMENTS
 from soubayes.blackbox.blocks import is_scanned
 from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.levels import Levels
@@ -24,6 +26,7 @@ from soubayes.blackbox.program import (
 from soubayes.progress import progress_line
 
 
+@fill_docstrings(ARGUMENTS)
 def sample_sou(
     model: Callable,
     *args: Any,
@@ -50,23 +53,9 @@ def sample_sou(
     ----------
     model : callable
         A NumPyro model with continuous latent sites.
-    *args : object
-        Positional arguments of the model.
     confidence : mapping of str to float
         The confidence of each block, above 0 and finite. A block that is not named has confidence
         1.
-    groups : mapping of str to iterable of str, optional
-        Sites that form one block under a common name.
-    modules : mapping of str to iterable of str, optional
-        The observed sites of each block, for ``eta`` and ``weight``. By default an observed site
-        belongs to the last block that it depends on.
-    eta : mapping of str to float, optional
-        The feedback of each block, between 0 and 1: how much the earlier blocks learn from the data
-        of its module and of the later ones. 0 cuts it; a block that is not named has 1.
-    feedback : {"power", "smi"}, default="power"
-        What a feedback between 0 and 1 means, as in :func:`solve_exact`.
-    weight : mapping of str to float, optional
-        The weight of the data of each block, 1 by default.
     num_draws : int, default=1000
         Draws to keep, from Metropolis chains that start at the outer particles.
     particles : int, default=128
@@ -85,10 +74,6 @@ def sample_sou(
         would take longer is refused.
     progress : bool, default=False
         Whether to show how far it is.
-    random_state : int or jax.Array, default=0
-        The seed.
-    **kwargs : object
-        Keyword arguments of the model.
 
     Returns
     -------
@@ -107,8 +92,6 @@ def sample_sou(
 
     References
     ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
     .. [2] C. Andrieu and G. O. Roberts (2009), "The pseudo-marginal approach for efficient Monte
        Carlo computations", Annals of Statistics 37.
 
@@ -153,6 +136,7 @@ def sample_sou(
     )
 
 
+@fill_docstrings(ARGUMENTS)
 @dataclass(frozen=True, repr=False)
 class NestedPosterior(DrawnPosterior):
     """Draws from the exact SoU posterior, with the error of the nested estimates.
@@ -189,11 +173,6 @@ class NestedPosterior(DrawnPosterior):
     -----
     :func:`sample_sou` returns it. :math:`V_0` is the minimum of J in Theorem 1 of [1]_.
 
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
     Examples
     --------
     >>> from soubayes import NestedPosterior
@@ -210,20 +189,7 @@ class NestedPosterior(DrawnPosterior):
         return pointwise(self._model, latent, *self._arguments)
 
     def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
-        """Take some of the draws, with replacement if there are fewer.
-
-        Parameters
-        ----------
-        n : int
-            The number of draws.
-        random_state : int or Generator, default=0
-            The seed.
-
-        Returns
-        -------
-        draws : dict of str to ndarray
-            Draws of every site.
-        """
+        """Take some of the draws, with replacement if there are fewer."""
         have = len(next(iter(self.draws.values())))
         rng = np.random.default_rng(random_state)
         rows = rng.choice(have, size=n, replace=n > have)

@@ -51,6 +51,8 @@ def newton(
     for step in range(POLISH_STEPS):
         curvature = np.asarray(hessian(unravel(x)))
         curvature = 0.5 * (curvature + curvature.T)
+        if not np.all(np.isfinite(curvature)):
+            return Polished(unravel(x), False)
         while True:
             try:
                 factor = cho_factor(curvature + np.diag(damping / scale**2))

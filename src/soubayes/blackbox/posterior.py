@@ -1,9 +1,9 @@
 """What the black-box engine returns."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
@@ -14,7 +14,9 @@ from numpyro import distributions as dist
 from numpyro.handlers import seed, substitute, trace
 from numpyro.infer import Predictive
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import DataTree, Key, Number
+from soubayes.blackbox.arguments import ARGUMENTS
 from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.program import (
     DRAWS_CHUNK,
@@ -26,15 +28,16 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.verdict import Quality, guide_log_weights, quality, unchecked
 from soubayes.feedback import check_minimises, reduced
-from soubayes.results import Printable, Shown, to_inference_data
-from soubayes.weighted import interval, table_of
+from soubayes.results import Shown, to_inference_data
+from soubayes.weighted import WeightedDraws
 
 LARGE_SPREAD = 0.2  # of a log weight: about where errors of sds reach a tenth
 ABSURD = 1e100  # no objective in nats is as large: squares overflow soon after
 
 
+@fill_docstrings(ARGUMENTS)
 @dataclass(frozen=True, repr=False)
-class DrawnPosterior(Printable, ABC):
+class DrawnPosterior(WeightedDraws):
     """A posterior known by its draws: what `SoUPosterior` and `NestedPosterior` share."""
 
     value: float
@@ -45,6 +48,7 @@ class DrawnPosterior(Printable, ABC):
     owner: dict[str, str]  # latent site -> block, in the order of the model
     eta: dict[str, float]  # feedback of each block to the earlier ones
     draws: dict[str, np.ndarray]
+    label: ClassVar[str] = "block"
 
     def __post_init__(self) -> None:
         numbers = {"value": self.value, "value_se": self.value_se, "loss": self.expected_loss}
@@ -71,51 +75,8 @@ class DrawnPosterior(Printable, ABC):
         """The blocks, in order."""
         return tuple(self.confidence)
 
-    def mean(self, name: str) -> Number:
-        """Posterior mean of a site.
-
-        Parameters
-        ----------
-        name : str
-            The site.
-
-        Returns
-        -------
-        mean : float or ndarray
-            An array of the shape of the site.
-        """
-        return np.mean(self._values(name), axis=0)
-
-    def sd(self, name: str) -> Number:
-        """Posterior standard deviation of a site, coordinate by coordinate.
-
-        Parameters
-        ----------
-        name : str
-            The site.
-
-        Returns
-        -------
-        sd : float or ndarray
-            An array of the shape of the site.
-        """
-        return np.std(self._values(name), axis=0)
-
     def quantile(self, name: str, p: ArrayLike) -> Number:
-        """Posterior quantiles of a site, coordinate by coordinate.
-
-        Parameters
-        ----------
-        name : str
-            The site.
-        p : float or array-like
-            Probabilities between 0 and 1.
-
-        Returns
-        -------
-        quantile : float or ndarray
-            The quantiles on the first axes, the coordinates of the site on the last.
-        """
+        """Posterior quantiles of a quantity, coordinate by coordinate."""
         return np.quantile(self._values(name), np.asarray(p, float), axis=0)
 
     def sensitivity(self) -> dict[str, float]:
@@ -135,24 +96,17 @@ class DrawnPosterior(Printable, ABC):
         check_minimises(self.eta)
         return dict(self.kl)
 
-    def summary(self) -> pd.DataFrame:
-        """Summarise the posterior in a table.
+    def _columns(self) -> dict[str, Callable[[str], Any]]:
+        block = {"confidence": self._by_block(self.confidence)}
+        return {**block, **super()._columns(), "kl": self._by_block(self.kl)}
 
-        Returns
-        -------
-        table : pandas.DataFrame
-            One row for each coordinate: mean, sd, central 90 % interval, and the KL of its block.
-            Deterministic sites come last, without a confidence or KL.
-        """
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
         order = [*self.owner, *(site for site in self.draws if site not in self.owner)]
-        columns = {
-            "confidence": self._by_block(self.confidence),
-            "mean": self.mean,
-            "sd": self.sd,
-            **interval(self.quantile),
-            "kl": self._by_block(self.kl),
-        }
-        return table_of({name: self.draws[name].shape[1:] for name in order}, columns, "block")
+        return {name: self.draws[name].shape[1:] for name in order}
+
+    def _weighted(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        values = self._values(name)
+        return values, np.full(len(values), 1 / len(values))
 
     def _by_block(self, numbers: dict[str, float]) -> Callable[[str], float]:
         return lambda name: numbers[self.owner[name]] if name in self.owner else np.nan
@@ -164,8 +118,6 @@ class DrawnPosterior(Printable, ABC):
         ----------
         draws : int, optional
             The number of draws; those of the result by default.
-        random_state : int or jax.Array, default=0
-            The seed.
 
         Returns
         -------
@@ -183,10 +135,6 @@ class DrawnPosterior(Printable, ABC):
             expected_loss=self.expected_loss,
             **{f"kl_{block}": kl for block, kl in self.kl.items()},
         )
-
-    @abstractmethod
-    def sample(self, n: int, random_state: Any = 0) -> dict[str, np.ndarray]:
-        """Draws from the posterior."""
 
     @abstractmethod
     def _log_likelihood(self, draws: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -210,6 +158,7 @@ class DrawnPosterior(Printable, ABC):
         return self.draws[name]
 
 
+@fill_docstrings(ARGUMENTS)
 @dataclass(frozen=True, repr=False)
 class SoUPosterior(DrawnPosterior):
     r"""The best posterior of a family of guides, with what every source of uncertainty cost.
@@ -274,11 +223,6 @@ class SoUPosterior(DrawnPosterior):
     :func:`fit` returns it. ``integrand`` is :math:`L + \sum_k \gamma_k \log(q_k / \pi_k)`, whose
     mean is J (eq. 5 of [1]_) and which is constant at the exact answer (Theorem 1).
 
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
     Examples
     --------
     >>> import numpyro, numpyro.distributions as dist
@@ -311,20 +255,7 @@ class SoUPosterior(DrawnPosterior):
     _inputs: Inputs
 
     def sample(self, n: int, random_state: Key = 0) -> dict[str, np.ndarray]:
-        """Independent draws from the posterior.
-
-        Parameters
-        ----------
-        n : int
-            The number of draws.
-        random_state : int or jax.Array, default=0
-            The seed.
-
-        Returns
-        -------
-        draws : dict of str to ndarray
-            Draws of every latent and deterministic site.
-        """
+        """Independent draws from the posterior."""
         if n < 1:
             raise ValueError(f"n is {n}, but it must be at least 1.")
         with double_precision():

@@ -11,8 +11,10 @@ from jax.typing import ArrayLike
 from numpyro.handlers import seed
 from sklearn.exceptions import ConvergenceWarning
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import Key
 from soubayes._warnings import warn
+from soubayes.blackbox.arguments import ARGUMENTS
 from soubayes.blackbox.descent import Descent, Settings, size_of
 from soubayes.blackbox.elbo import Divergence
 from soubayes.blackbox.flat import check_flat
@@ -49,6 +51,7 @@ POLISH = 1024  # draws of Newton's method where it runs by itself
 MOST_POLISHED = 300  # parameters for that: its Hessian costs as many gradients
 
 
+@fill_docstrings(ARGUMENTS)
 def fit(
     model: Callable,
     *args: Any,
@@ -81,25 +84,6 @@ def fit(
 
     Parameters
     ----------
-    model : callable
-        A NumPyro model. It is called as ``model(*args, **kwargs)``.
-    *args : object
-        Positional arguments of the model.
-    confidence : mapping of str to float, optional
-        The confidence of each block, by name. A block that is not named has confidence 1. ``inf``
-        keeps a block at its prior; 0 makes it a point estimate without a prior.
-    groups : mapping of str to iterable of str, optional
-        Sites that form one block under a common name.
-    modules : mapping of str to iterable of str, optional
-        The observed sites of each block, for ``eta`` and ``weight``. By default an observed site
-        belongs to the last block that it depends on.
-    eta : mapping of str to float, optional
-        The feedback of each block, between 0 and 1: how much the earlier blocks learn from the data
-        of its module and of the later ones. 0 cuts it; a block that is not named has 1.
-    feedback : {"power", "smi"}, default="power"
-        What a feedback between 0 and 1 means, as in :func:`solve_exact`.
-    weight : mapping of str to float, optional
-        The weight of the data of each block, 1 by default.
     guide : str or callable, default="auto"
         ``"meanfield"``, ``"blockwise"``, ``"conditional"``, ``"flow"``, a NumPyro guide, or
         ``"auto"``: conditional up to 200 coordinates, upgraded to flow if that fit is poor and
@@ -109,8 +93,6 @@ def fit(
         or ``loss(values, *args, **kwargs)`` for a model that observes nothing.
     divergence : mapping of str to callable, optional
         What replaces the KL of a block; see :class:`Renyi` and :class:`ForwardKL`.
-    steps : int or "auto", default="auto"
-        Largest number of steps; ``"auto"`` means 20,000.
     learning_rate : float, default=0.05
         First learning rate of Adam.
     tol : float, default=1e-4
@@ -134,10 +116,6 @@ def fit(
         Starting values for parameters of the guide, such as ``params`` of another fit.
     progress : bool or callable, default=False
         Whether to show how far it is; or a function that is called with a dict now and then.
-    random_state : int or jax.Array, default=0
-        The seed.
-    **kwargs : object
-        Keyword arguments of the model.
 
     Returns
     -------
@@ -170,11 +148,6 @@ def fit(
     full covariance within each block; *conditional* lets means depend on the earlier blocks and is
     exact for linear-Gaussian models; *flow* adds a spline for every coordinate and a network of the
     earlier blocks.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -371,13 +344,15 @@ def _descended(task: FitTask, stage: FitStage, polish: bool = True) -> SoUPoster
     if asked:
         run.check_polish(params)
     params, trouble = run.to_convergence(params, random.fold_in(key, 1))
-    # A fit that Adam has taken to its end gains nothing: docs/development/blackbox.md.
-    pays = trouble and settings.polish == "auto" and polish and size_of(params) <= MOST_POLISHED
-    if not asked and pays and run.may_polish(params):
-        asked = POLISH
     if asked:
         params, trouble = run.polished(params, random.fold_in(key, 3), asked)
-    return _evaluated(task, stage, params, run.history, trouble, polished=bool(asked))
+    posterior = _evaluated(task, stage, params, run.history, trouble, polished=bool(asked))
+    # A fit that Adam has taken to its end gains nothing: docs/development/blackbox.md.
+    pays = trouble and settings.polish == "auto" and polish and size_of(params) <= MOST_POLISHED
+    if not pays or not run.may_polish(params):
+        return posterior
+    params, trouble = run.polished(params, random.fold_in(key, 3), POLISH)
+    return _evaluated(task, stage, params, run.history, trouble, polished=True)
 
 
 def _evaluated(

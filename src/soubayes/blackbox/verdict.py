@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from soubayes._docstrings import fill_docstrings
 from soubayes.results import Printable, Shown, pareto_smoothed
 
 TRUSTED, ROUGH, USELESS = "trusted", "rough", "not to be used"
@@ -31,6 +32,7 @@ MOST_NATS = 600.0  # by which a weight may lie below the largest: e^-600 is a nu
 MOST_QUANTITIES = 2000  # more than these are not looked at one by one
 
 
+@fill_docstrings()
 @dataclass(frozen=True, repr=False)
 class Quality(Printable):
     """How far a fit is from the exact posterior, estimated from weights on fresh draws.
@@ -62,11 +64,6 @@ class Quality(Printable):
     -----
     The weights follow from Theorem 1 of [1]_, to first order if confidences differ. They see
     what the draws reach: a mode that the fit has missed altogether stays unseen.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._types import DrawsOf, Number, Seed
+from soubayes.blackbox.arguments import ARGUMENTS, DRAWS_ARGUMENTS, RANGES
 from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
 from soubayes.draws.ratios import Ratios, ratios
@@ -25,6 +27,7 @@ FEWEST_EFFECTIVE = 100
 MOST_WEIGHT_ERROR = 0.2  # of the log weights, in standard deviations over the reweighted draws
 
 
+@fill_docstrings(DRAWS_ARGUMENTS)
 def reweight(
     draws: DrawsOf,
     model: Callable | None = None,
@@ -38,21 +41,9 @@ def reweight(
 
     Parameters
     ----------
-    draws : MCMC, mapping of str to array, or ArviZ object
-        Draws at confidence 1, as in :func:`sensitivity_from_draws`.
-    model : callable, optional
-        The NumPyro model, for draws without prior and likelihood.
-    *args : object
-        Positional arguments of the model.
     confidence : mapping of str to float
         The confidence of each block, above 0 and finite. A block that is not named has confidence
         1.
-    order : sequence of str, PyMC model, or Stan program, optional
-        The blocks of an ArviZ object, outermost first, as in :func:`sensitivity_from_draws`.
-    groups : mapping of str to iterable of str, optional
-        Sites that form one block under a common name.
-    **kwargs : object
-        Keyword arguments of the model.
 
     Returns
     -------
@@ -82,11 +73,6 @@ def reweight(
     with :math:`C_k` the mean of the exponential of the part of block k given the earlier blocks. It
     is estimated by a regression.
 
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
     Examples
     --------
     >>> import numpyro, numpyro.distributions as dist
@@ -115,6 +101,7 @@ def _finite(gammas: dict[str, float]) -> dict[str, float]:
     return gammas
 
 
+@fill_docstrings(DRAWS_ARGUMENTS + RANGES)
 def reweight_family(
     draws: DrawsOf,
     model: Callable | None = None,
@@ -125,24 +112,6 @@ def reweight_family(
     **kwargs: Any,
 ) -> "ReweightedFamily":
     r"""The posteriors at all confidences of given ranges, by weights on draws of Bayes' posterior.
-
-    Parameters
-    ----------
-    draws : MCMC, mapping of str to array, or ArviZ object
-        Draws at confidence 1, as in :func:`sensitivity_from_draws`.
-    model : callable, optional
-        The NumPyro model, for draws without prior and likelihood.
-    *args : object
-        Positional arguments of the model.
-    confidence : mapping of str to float or pair of float
-        For each block a range ``(low, high)`` with 0 < low < high, or one number. A block that is
-        not named has confidence 1.
-    order : sequence of str, PyMC model, or Stan program, optional
-        The blocks of an ArviZ object, outermost first, as in :func:`sensitivity_from_draws`.
-    groups : mapping of str to iterable of str, optional
-        Sites that form one block under a common name.
-    **kwargs : object
-        Keyword arguments of the model.
 
     Returns
     -------
@@ -156,13 +125,8 @@ def reweight_family(
 
     Notes
     -----
-    The weights are those of :func:`reweight`; what is estimated from the draws alone is estimated
-    once.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
+    The weights are those of :func:`reweight`, by Theorem 1 of [1]_; what is estimated from the
+    draws alone is estimated once.
 
     Examples
     --------
@@ -182,6 +146,7 @@ def reweight_family(
         return ReweightedFamily(ranges, gammas, found, ratios(found))
 
 
+@fill_docstrings(ARGUMENTS)
 @dataclass(frozen=True, repr=False)
 class Reweighted(WeightedDraws):
     """Draws with weights.
@@ -209,11 +174,6 @@ class Reweighted(WeightedDraws):
     -----
     :func:`reweight` returns it. Means under the weights are means of the SoU posterior (Theorem 1
     of [1]_).
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
@@ -288,20 +248,7 @@ class Reweighted(WeightedDraws):
         return np.sqrt(sampling**2 + sum(gap**2 for gap in simpler))
 
     def sample(self, n: int, random_state: Seed = 0) -> dict[str, np.ndarray]:
-        """Draw by systematic resampling.
-
-        Parameters
-        ----------
-        n : int
-            The number of draws.
-        random_state : int or Generator, default=0
-            The seed.
-
-        Returns
-        -------
-        draws : dict of str to ndarray
-            Draws of every quantity.
-        """
+        """Draw by systematic resampling."""
         rng = np.random.default_rng(random_state)
         points = (np.arange(n) + rng.uniform()) / n
         rows = np.minimum(np.searchsorted(np.cumsum(self.weights), points), len(self.weights) - 1)
@@ -327,6 +274,7 @@ class Reweighted(WeightedDraws):
         return self.draws[name]
 
 
+@fill_docstrings(ARGUMENTS)
 @dataclass(frozen=True, repr=False)
 class ReweightedFamily(ConfidenceFamily):
     """The posteriors at all confidences of given ranges, from draws of Bayes' posterior.
@@ -340,13 +288,9 @@ class ReweightedFamily(ConfidenceFamily):
 
     Notes
     -----
-    :func:`reweight_family` returns it. In ``path`` and on the page of ``to_html`` the value is a
-    difference to its value at confidence 1, and nothing is shown where the weights do not hold.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
+    :func:`reweight_family` returns it; its weights are those of Theorem 1 of [1]_. In ``path`` and
+    on the page of ``to_html`` the value is a difference to its value at confidence 1, and nothing
+    is shown where the weights do not hold.
 
     Examples
     --------

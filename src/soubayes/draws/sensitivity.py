@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._optional import explain_missing_extra, require
 from soubayes._types import Axes, DrawsOf
+from soubayes.blackbox.arguments import DRAWS_ARGUMENTS
 from soubayes.draws.frames import from_frames
 from soubayes.draws.known import NEEDED, Draws, from_arviz
 from soubayes.draws.ratios import Ratios, ratios
@@ -24,6 +26,7 @@ SURPRISE = 0.055  # two-sided; of data sets drawn from the prior as many are cal
 LARGE_MOVE = 0.1  # posterior sds that a mean moves with a log confidence or a power of the prior
 
 
+@fill_docstrings(DRAWS_ARGUMENTS)
 def sensitivity_from_draws(
     draws: DrawsOf,
     model: Callable | None = None,
@@ -38,28 +41,11 @@ def sensitivity_from_draws(
 
     Parameters
     ----------
-    draws : MCMC, mapping of str to array, or ArviZ object
-        Draws at confidence 1: a NumPyro ``MCMC`` object or its samples, together with the model; or
-        an ArviZ object with the groups ``posterior``, ``log_prior`` (a variable for each prior) and
-        ``log_likelihood``, written by any library; or a dictionary of three pandas DataFrames under
-        these names.
-    model : callable, optional
-        The NumPyro model, for draws without prior and likelihood.
-    *args : object
-        Positional arguments of the model.
-    order : sequence of str, PyMC model, or Stan program, optional
-        The blocks of an ArviZ object, outermost first. Its variables have no order of their own,
-        and the order is part of the model. A PyMC model, or a Stan program (its text, or the
-        ``Path`` of its file), can be given in its place. A NumPyro model has it.
-    groups : mapping of str to iterable of str, optional
-        Sites that form one block under a common name.
     quantities : sequence of str, or mapping of str to array, optional
         What to report: names among the draws, or values at every draw, of shape (draw, ...) or
         (chain, draw, ...). All draws by default.
     quantiles : sequence of float, default=(0.05, 0.95)
         Levels whose derivatives are reported beside those of mean and sd.
-    **kwargs : object
-        Keyword arguments of the model.
 
     Returns
     -------
@@ -81,11 +67,6 @@ def sensitivity_from_draws(
 
     Summed over the blocks, :math:`r_k` is the log likelihood and a constant. So the derivatives of
     a quantity add up to minus its derivative by the power of the likelihood.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
 
     Examples
     --------
