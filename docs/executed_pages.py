@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import matplotlib.pyplot as plt
+import pandas as pd
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -63,7 +64,8 @@ def with_outputs(text: str, folder: Path, name: str) -> str:
     def run(block: re.Match[str]) -> str:
         nonlocal drawn
         printed = io.StringIO()
-        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        wide = pd.option_context("display.width", WIDEST, "display.max_columns", None)
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings(), wide:
             warnings.simplefilter("error")
             exec(compile(block[1], f"{name}.md", "exec"), namespace)
         shown = [block[0]]
