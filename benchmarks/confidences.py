@@ -130,7 +130,7 @@ def measure(name: str, question: Question, places: int, seed: int, add: Callable
 
 
 def _inner(place: dict[str, float], question: Question) -> dict[str, float]:
-    """A place moved inside its ranges, so that differences can be taken around it."""
+    """A place moved inside its ranges, so differences can be taken around it."""
     ends = {
         b: (low * np.exp(STEP), high / np.exp(STEP)) for b, (low, high) in question.ranges.items()
     }

@@ -105,7 +105,7 @@ def model_blocks(
 def check_block_groups(
     model: Callable, model_trace: Any, owner: Mapping[str, str], args: Any, kwargs: Any
 ) -> None:
-    """Refuse a block whose prior depends on a later block, so that it has none of its own.
+    """Refuse a block whose prior depends on a later block, so it has none of its own.
 
     Only a group with another block between its sites can be one: a site depends on earlier ones.
     """

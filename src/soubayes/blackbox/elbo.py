@@ -31,7 +31,7 @@ class SoUELBO(ELBO):
     ----------
     confidence : mapping of str to float, optional
         The confidence of each block. A block that is not named has confidence 1. Scalar JAX arrays
-        are allowed, so that a compiled step that takes confidences as an argument compiles once. 0
+        are allowed, so a compiled step that takes confidences as an argument compiles once. 0
         drops the term: the block is a point estimate, and its guide should be a ``Delta``. ``inf``
         keeps the block at its prior: leave the site out of the guide.
     divergence : mapping of str to callable, optional

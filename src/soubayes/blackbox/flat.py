@@ -31,7 +31,7 @@ def is_flat(fn: Any) -> bool:
 class placeholders(Messenger):
     """Gives sites that cannot be drawn a value inside their support, if nothing else does.
 
-    Outermost of all handlers, so that values of a guide or of draws come first.
+    Outermost of all handlers, so values of a guide or of draws come first.
     """
 
     def process_message(self, msg: Any) -> None:

@@ -188,7 +188,7 @@ def best_diagonal(
 def _look(
     moments: Callable, mean: np.ndarray, root: np.ndarray, noise: np.ndarray, blocks: FrameBlocks
 ) -> tuple[float, np.ndarray, np.ndarray]:
-    # always as many draws at once, so that one program is compiled
+    # always as many draws at once, so one program is compiled
     parts = [moments(mean, root, noise[i : i + FEW]) for i in range(0, len(noise), FEW)]
     energies, gradient, hessian = (np.mean(part, axis=0) for part in zip(*parts, strict=True))
     if not (np.all(np.isfinite(energies)) and np.all(np.isfinite(hessian))):

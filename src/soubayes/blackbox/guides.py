@@ -1,4 +1,4 @@
-"""Guides that draw block after block, so that every block's KL can be weighted."""
+"""Guides that draw block after block, so every block's KL can be weighted."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -255,7 +255,7 @@ class Replace(Messenger):
     def _inward(self, name: str, value: Any) -> Any:
         """A drawn value in the coordinates of its frame, about its location.
 
-        Centred, so that a later block's weights and location do not pull on one another.
+        Centred, so a later block's weights and location do not pull on one another.
         """
         value = self.transforms[name].inv(value)
         if name not in self.locs:  # kept at its prior: in units of that, if they are known

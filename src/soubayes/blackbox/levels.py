@@ -21,7 +21,7 @@ class Position(NamedTuple):
     """A particle of an inner block: where it is, and the estimate of what lies after it."""
 
     u: jax.Array  # unconstrained, flat
-    seed: jax.Array  # of the inner estimate, so that it can be made again
+    seed: jax.Array  # of the inner estimate, so it can be made again
     log_prior: jax.Array
     log_likelihood: jax.Array  # -U_k / gamma_k, where U_k is V_k if all feedback is full
 

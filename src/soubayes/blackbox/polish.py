@@ -79,7 +79,7 @@ def newton(
 class mirrored(Messenger):
     """Reflects every normal draw about its location if ``sign`` is -1.
 
-    A pair of draws with signs 1 and -1 has the guide's mean exactly, so that the means of blocks
+    A pair of draws with signs 1 and -1 has the guide's mean exactly, so the means of blocks
     do not inherit the error of a finite set of draws. Wraps a guide that is already seeded.
     """
 

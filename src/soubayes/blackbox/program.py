@@ -36,7 +36,7 @@ TOGETHER = 8  # draws whose Hessians are computed at once
 
 
 class Plan(NamedTuple):
-    """Everything that shapes the computation; hashable, so that a program is found again."""
+    """Everything that shapes the computation; hashable, so a program is found again."""
 
     model: Callable
     guide: str | Callable

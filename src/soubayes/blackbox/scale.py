@@ -14,7 +14,7 @@ from soubayes.blackbox.guides import FRAME, of_prior
 from soubayes.blackbox.program import Program, abstract_trace, chains, has_params, subsampled
 from soubayes.blackbox.verdict import TRUSTED, Quality, guide_log_weights, quality
 
-MOST_COORDINATES = 200  # beyond these a Hessian for every draw costs more than it spares
+MOST_COORDINATES = 200  # beyond these a Hessian for every draw costs more than it saves
 MOST_DIAGONAL = 50_000
 STARTS_WITHIN = 2.0  # unconstrained coordinates of further starts, as in Stan
 LOOKS = 2048  # draws by which the best Gaussian is judged

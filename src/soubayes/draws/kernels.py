@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 MOST_DIMENSIONS = 3
-MOST_CENTRES = 4000  # draws that carry a kernel, so that time is linear in the draws
+MOST_CENTRES = 4000  # draws that carry a kernel, so time is linear in the draws
 CENTRES = 2000  # of them while bandwidths are chosen
 SCORED = 200  # draws that judge the bandwidths
 PLACES = 400  # of the grid that stands for one coordinate alone

@@ -279,7 +279,7 @@ def _to_the_line(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A coordinate on the real line, and the log of what its density has to be multiplied by.
 
     The bounds of a variable are not known here, and any smooth map is correct. Draws that are all
-    positive are taken to their logs, draws between 0 and 1 to their logits, so that a density that
+    positive are taken to their logs, draws between 0 and 1 to their logits, so a density that
     ends at a bound has no edge.
     """
     if np.all(x > 0) and np.all(x < 1):

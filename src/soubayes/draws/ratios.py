@@ -42,7 +42,7 @@ FULL = Effort(3, 2, 9)
 SIMPLE = Effort(2, 1, 6)  # the difference between the two says what flexibility is worth
 JUDGES = 1000  # draws on which kernels and the regression are compared
 CLEARLY = 3.0  # standard errors
-SMOOTHER = np.sqrt(2)  # of kernels: doubles their bias, so that the difference estimates it
+SMOOTHER = np.sqrt(2)  # of kernels: doubles their bias, so the difference estimates it
 
 
 class Estimates(NamedTuple):

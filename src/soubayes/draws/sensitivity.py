@@ -373,7 +373,7 @@ def surprise(draws: Draws, block: str) -> float:
     features = np.column_stack([np.ones(len(z)), z, z**2 - 1])
     coef = np.linalg.lstsq(features, density, rcond=None)[0]
     size, width = own.shape[1], x.shape[1]
-    slope = abs(coef[1 : 1 + size])  # in units of the posterior's sd, so that v = 1
+    slope = abs(coef[1 : 1 + size])  # in units of the posterior's sd, so v = 1
     curvature = -2 * coef[1 + width : 1 + width + size]
     known = np.clip(curvature, 0.0, MOST_KNOWN)
     if size == 1 and not earlier:

@@ -219,7 +219,7 @@ class BaseNet(FittedNet, Intake):
 
     @property
     def _free_scales(self) -> bool:
-        """Whether tau is free, so that information tells which units are dead."""
+        """Whether tau is free, so information tells which units are dead."""
         return self.prior == "horseshoe" and self.confidence_local <= FREE_CONFIDENCE
 
     def _spec(self) -> Spec:

@@ -65,7 +65,7 @@ class ColumnMoments:
     """Mean, variance and range of every column, merged chunk by chunk (Chan et al.'s update).
 
     Rows count by their weights, which are positive and are added up in units of the first one.
-    Squares are added up in units of the first chunk's largest value, so that columns of any unit
+    Squares are added up in units of the first chunk's largest value, so columns of any unit
     neither overflow nor vanish.
     """
 

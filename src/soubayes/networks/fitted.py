@@ -100,7 +100,7 @@ class FittedNet(SelectorMixin, SavedModel, NetSettings):
         Returns
         -------
         share : ndarray
-            One number for each layer. Weights of removed units count as zeros, so that the shares
+            One number for each layer. Weights of removed units count as zeros, so the shares
             are of the initial layer sizes.
         """
         check_is_fitted(self)

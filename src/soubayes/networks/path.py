@@ -23,7 +23,7 @@ SEPARATE_ROWS, SEPARATE = 4000, 0.5
 HELD_OUT, FEW_HELD_OUT, HELD_OUT_ROWS = 0.1, 0.3, 100  # part of the rows that "auto" scores on
 FEWEST_TO_CHOOSE = 10  # with fewer "auto" has nothing to choose by and is confidence 1
 PAIRED = 1.0  # standard errors that a held-out loss may lie above the lowest: see the measurements
-ROUND = 20  # default numbers of epochs are multiples of it, so that several fit into one call
+ROUND = 20  # default numbers of epochs are multiples of it, so several fit into one call
 
 
 def confidences(setting: Any) -> tuple[float, ...]:
@@ -54,7 +54,7 @@ def stages(
 ) -> tuple[PathStage, ...]:
     """Epochs of every confidence: given one by one, or shares of the number for the first.
 
-    Shares are `rounded` to multiples of ROUND where nobody asked for a number.
+    Shares are `rounded` to multiples of ROUND unless a number was given.
 
     >>> stages([0.1, 1.0], 100)
     (PathStage(start=0, stop=100, confidence=0.1), PathStage(start=100, stop=150, confidence=1.0))

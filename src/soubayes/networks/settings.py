@@ -76,10 +76,10 @@ class NetSettings(BaseEstimator):
         Shape of a row, (length, channels) or (height, width, channels), for convolutions on a flat
         X.
     prune_inputs : bool or "auto", default="auto"
-        Give every column of X a scale too, so that inputs are removed. ``"auto"`` does so where
+        Give every column of X a scale too, so inputs are removed. ``"auto"`` does so where
         columns are at least a quarter as many as rows and are scaled one by one.
     skip : bool or "auto", default="auto"
-        Let the outputs read the columns of X beside the last hidden layer, so that the network
+        Let the outputs read the columns of X beside the last hidden layer, so the network
         contains the linear model. ``"auto"`` does so where columns are scaled one by one. If there
         are at least a quarter as many columns as rows, a linear model must also predict held-out
         rows clearly better than a constant.
@@ -103,7 +103,7 @@ class NetSettings(BaseEstimator):
         Part of the run over which the KL terms grow to their full weight. None chooses by the model
         and the number of rows.
     compact : bool, default=True
-        Remove units that hold no information about the data while training, so that the rest of the
+        Remove units that hold no information about the data while training, so the rest of the
         run costs less.
     validation_fraction : float, default=0.0
         Part of the rows that is held out and scored every epoch. With 0, ``"auto"`` holds out a

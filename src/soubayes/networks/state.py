@@ -72,7 +72,7 @@ class Schedule:
     compact: bool
     mesh: jax.sharding.Mesh
     block: int = 1  # epochs a compiled call; more than 1 only when the data are one chunk
-    free_scales: bool = True  # whether tau is free, so that information tells who is dead
+    free_scales: bool = True  # whether tau is free, so information tells who is dead
     constant_loss: float = inf  # of a prediction that does not depend on x, in nats
     monitor: str = ""  # the score whose lowest value ends a training early
     separate: bool = False  # whether every stage is a training of its own, from all units
@@ -176,7 +176,7 @@ def afresh(plan: TrainingPlan, run: Run, seed: int) -> Run:
 def epochs_a_call(epochs: list[int], n: int, batch_size: int, weights: int) -> int:
     """As many epochs as are worth one compiled call: at most 200 steps or about a second.
 
-    It divides the number of epochs of every stage, so that all calls have one shape.
+    It divides the number of epochs of every stage, so all calls have one shape.
 
     >>> epochs_a_call([5000, 300], n=300, batch_size=100, weights=10_000)
     50

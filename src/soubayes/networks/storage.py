@@ -1,6 +1,6 @@
 """Networks on disk: tensors as safetensors, everything else as JSON in the same file.
 
-Reading runs no code, and every file is replaced as a whole, so that a kill leaves the old one.
+Reading runs no code, and every file is replaced as a whole, so a kill leaves the old one.
 """
 
 import hashlib
@@ -126,7 +126,7 @@ def read_ends(tree: dict[str, Any]) -> list[StageEnd]:
 
 
 def check_ends(spec: Spec, ends: list[StageEnd], epochs: int) -> None:
-    """Raise unless networks of a file fit their structure, so that nothing fails or reads later."""
+    """Raise unless networks of a file fit their structure, so nothing fails or reads later."""
     if not ends:
         raise ValueError("it holds no network")
     for end in ends:

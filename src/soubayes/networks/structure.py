@@ -27,7 +27,7 @@ class Conv:
         at many places, so removing a channel changes the KL little but saves much computation. A
         larger confidence removes more channels.
     padding : str, default="valid"
-        ``"same"`` surrounds the rows with zeros, so that a stride of 1 keeps their size.
+        ``"same"`` surrounds the rows with zeros, so a stride of 1 keeps their size.
         ``"valid"`` adds nothing.
     stride : int, default=1
         Steps between two places of the kernel.
@@ -164,7 +164,7 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class Spec:
-    """What does not change while a network trains; hashable, so that it can steer compilation.
+    """What does not change while a network trains; hashable, so it can steer compilation.
 
     >>> Spec((1, 100, 100, 1)).n_hidden
     2

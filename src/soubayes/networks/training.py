@@ -50,7 +50,7 @@ from soubayes.networks.structure import Spec
 PATIENCE = 0.1  # early stopping waits so much of the run for a better score
 COMPACT_FROM = 0.08  # no unit is removed in this first part of a stage
 COMPACT_GAIN = 0.6  # a new shape is compiled only when at most this part of the weights remains,
-COMPILE_FLOPS = 6e10  # and when that spares enough arithmetic: compiling takes about 4 s
+COMPILE_FLOPS = 6e10  # and when that saves enough arithmetic: compiling takes about 4 s
 DEAD_NATS = 3.0  # a unit that knows less than this about the data is dead
 LEAST_NATS = 0.1  # with which a unit goes even where the loss rises
 CHECKED_ROWS = 10_000  # whose loss is compared before and after the removal
@@ -238,7 +238,7 @@ def compact(plan: TrainingPlan, run: Run, rows_left: int, dead: float = DEAD_NAT
     kept = Kept([a[b] for a, b in zip(run.kept.units, units, strict=True)], run.kept.inputs[inputs])
     before, _ = spec.cost(*network_size(spec, run.kept))
     after, _ = spec.cost(*network_size(spec, kept))
-    # two products forward and four back, each a multiplication and an addition a weight and row
+    # two products forward and four back, each one multiply–add for every weight and row
     spared = 12.0 * (before - after) * rows_left
     if after == before or (rows_left and (after > COMPACT_GAIN * before or spared < COMPILE_FLOPS)):
         return run

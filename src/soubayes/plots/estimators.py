@@ -26,7 +26,7 @@ def plot_path(
         :class:`SoUGeneralizedRegression` or :class:`SoUNormalMeans`.
     standardised : bool, default=True
         Whether coefficients are those of columns with standard deviation 1 (and, in linear
-        regression, of a target with standard deviation 1), so that they can be compared.
+        regression, of a target with standard deviation 1), so they can be compared.
     target : int, default=0
         Which target, or which class against the rest.
     ax : matplotlib.axes.Axes, optional
@@ -111,7 +111,7 @@ def plot_coefficients(
         Level of the intervals.
     standardised : bool, default=True
         Whether coefficients are those of columns with standard deviation 1 (and, in linear
-        regression, of a target with standard deviation 1), so that they can be compared.
+        regression, of a target with standard deviation 1), so they can be compared.
     most : int, default=30
         How many columns are drawn: those with the largest standardised medians.
     target : int, default=0
@@ -175,7 +175,7 @@ def plot_confidences(estimator: Estimator, *, target: int = 0, ax: Axes | None =
     Parameters
     ----------
     estimator : SoULinearRegression or SoULogisticRegression
-        Fitted with confidences chosen by prediction, so that it has ``candidates_``.
+        Fitted with confidences chosen by prediction, so it has ``candidates_``.
     target : int, default=0
         Which target, or which class against the rest.
     ax : matplotlib.axes.Axes, optional

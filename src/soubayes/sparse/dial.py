@@ -21,7 +21,7 @@ constant, m the posterior mean. With the KL matched by -e log P + c P the minimu
 
 Such steps are slow in one direction only, the common scale of P and nu, where J has two cheap
 derivatives: a Newton step is added there. Steps are lengthened while J falls and taken back when it
-rises, so that J is monotone and tens of steps are enough.
+rises, so J is monotone and tens of steps are enough.
 """
 
 from collections.abc import Callable
@@ -140,7 +140,7 @@ E = TypeVar("E", bound=Evidence)
 class Variances(NamedTuple, Generic[E]):
     """Where the solver ended: the prior variances, their scales, and what the data say there."""
 
-    variance: Array  # (groups,) P, one a tau
+    variance: Array  # (groups,) P, one for each tau
     local: Scale
     top: Scale
     evidence: E

@@ -54,7 +54,7 @@ def nested(model: ColumnModel, restrict: Callable[[Array], Part]) -> list[Nested
 
 
 def mixed(model: ColumnModel, among: Array) -> bool:
-    """Whether columns ``among`` (a mask) differ in confidence, so that their order matters."""
+    """Whether columns ``among`` (a mask) differ in confidence, so their order matters."""
     first = [own[0] for _, own in model.sources if len(own)]
     return len({float(model.confidence[j]) for j in first if among[j]}) > 1
 

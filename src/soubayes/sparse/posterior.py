@@ -18,7 +18,7 @@ class Posterior:
 
     The others are the dropped columns: they keep their own tiny variances, while their
     covariances, smaller still by the order of s_j/w_j, are left out. Variances and covariances are
-    in units of ``scale`` (1 if None) squared, so that extreme units of X do not overflow.
+    in units of ``scale`` (1 if None) squared, so extreme units of X do not overflow.
 
     >>> q = Posterior(np.array([1.0, 0.0]), np.array([4.0, 1e-8]), np.array([0]), np.eye(1) * 4)
     >>> q.full()
@@ -230,7 +230,7 @@ class Mixture:
     def sd(self) -> Array:
         """Standard deviations of the coefficients: within plus between components.
 
-        Squares are taken in units of the largest part, so that extreme units do not overflow.
+        Squares are taken in units of the largest part, so extreme units do not overflow.
         """
         if len(self.components) == 1:
             return self.components[0].posterior.sd

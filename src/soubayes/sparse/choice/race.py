@@ -27,7 +27,7 @@ Array = np.ndarray
 Predictions = list[dict[str, HeldOut]]  # of every target and candidate
 
 
-BEHIND = 5.0  # nats in the weights, which is a weight of 0.7 %: as good as 0
+BEHIND = 5.0  # nats; candidates further behind have a relative weight below 0.7 %
 ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
 DECIDED = 5  # folds after which one remaining fit needs no more
 ENOUGH_ROWS = 40  # held-out rows that a recalibration needs

@@ -62,7 +62,7 @@ def pooled_variance(variance: Array, noise: Array, weight: Array) -> Array:
     An outlier is not in the noise of the fold that holds it out, but it is in that of the fit to
     all rows, which is the one that is recalibrated. The leverage variance/noise stays: for least
     squares residual^2/leverage is what RSS grows by when the row comes in, hence at most the RSS of
-    all rows, so that one row adds about 1 to the mean of residual^2 over these, whatever its size.
+    all rows, so one row adds about 1 to the mean of residual^2 over these, whatever its size.
 
     >>> pooled_variance(np.array([2.0, 200.0]), np.array([1.0, 99.0]), np.ones(2)).round(1)
     array([100., 101.])
@@ -206,7 +206,7 @@ def score_student(
 ) -> Scored:
     """The same for noise with these degrees of freedom.
 
-    The recalibration is the factor of the squared scale that fits the held-out rows best, so that
+    The recalibration is the factor of the squared scale that fits the held-out rows best, so
     outliers do not decide about it.
     """
     mean, variance, noise, _ = said

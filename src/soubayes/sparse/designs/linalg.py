@@ -92,7 +92,7 @@ class Woodbury(NamedTuple):
 
     @property
     def half(self) -> Array:
-        """T = L^-1 B^1/2, so that (.)^-1 = W^-1 - W^-1 X' T'T X W^-1."""
+        """T = L^-1 B^1/2, so (.)^-1 = W^-1 - W^-1 X' T'T X W^-1."""
         return self.inverse * self.root
 
     def projected(self, X: StandardColumns, v: Array) -> tuple[Array, Array]:

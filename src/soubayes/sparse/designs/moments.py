@@ -1,6 +1,6 @@
 """Sufficient statistics of least squares, accumulated in chunks of rows.
 
-One pass over rows that are walked in blocks: their sufficient statistics, or the rows.
+One pass over rows in blocks: their sufficient statistics, or the rows.
 
 Fewer rows than columns travel as rows, which is less than the p x p matrix they would make; a
 source that has no more than that (or than a number that is asked for) is fitted in memory.
@@ -77,7 +77,7 @@ class Moments:
 class FoldedMoments:
     """`Moments` of k folds, row number i in fold i mod k, and how many rows there are.
 
-    Rows are counted from the first, so that the folds of rows that follow are turned by the number
+    Rows are counted from the first, so the folds of rows that follow are turned by the number
     of rows before them: any number of chunks gives the same folds.
 
     >>> X, y = np.arange(14.0).reshape(7, 2), np.arange(7.0)[:, None]

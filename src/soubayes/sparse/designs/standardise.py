@@ -144,7 +144,7 @@ def check_units(x_scale: Array, y_scale: Array | None = None) -> None:
     if np.max(np.abs(size)) > _MOST_LOG:
         j = int(np.argmax(np.max(np.abs(size), axis=0)))
         raise ValueError(
-            f"column {j} of X has a standard deviation of {x_scale[j]:.2g}, so that its "
+            f"column {j} of X has a standard deviation of {x_scale[j]:.2g}, so its "
             "coefficient is not a float64 number; divide the column by a constant."
         )
 

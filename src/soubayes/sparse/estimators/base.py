@@ -86,7 +86,7 @@ class SparseEstimator(BaseEstimator, SparseParameters):
     """
 
     _single: bool
-    _path_solver = "path"  # the solver that follows a path, so that there is something to choose
+    _path_solver = "path"  # the solver that follows a path, so there is something to choose
     _x_mean: Array
     mixtures_: list[Mixture]
     selected_: Array

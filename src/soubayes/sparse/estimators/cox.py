@@ -114,7 +114,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     -----
     The hazard of a subject is :math:`h_0(t) \exp(x'\beta)`. The baseline hazard jumps at the times
     of events by :math:`h_j \sim \mathrm{Gamma}(a_j, c)` [2]_, and is the last block of the model of
-    [1]_, so that its factor given the coefficients is exact and hands on
+    [1]_, so its factor given the coefficients is exact and hands on
 
     .. math::
 

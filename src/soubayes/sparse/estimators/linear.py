@@ -271,7 +271,7 @@ class SoULinearRegression(
         """Add rows and fit again.
 
         Any number of chunks gives the same fit as one call with all rows. The estimator keeps the p
-        x p sufficient statistics of each fold and no rows, so that groups cannot be held out. The
+        x p sufficient statistics of each fold and no rows, so groups cannot be held out. The
         sparse point is that of :meth:`fit`. With fewer than 10,000 rows the weights of the mixture
         are not: here row i is in fold i mod 5 and folds are scored by their moments, while
         :meth:`fit` shuffles the rows and scores every row.

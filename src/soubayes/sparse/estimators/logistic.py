@@ -184,7 +184,7 @@ class SoULogisticRegression(
         X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
             The rows; float32 stays float32. Data that do not fit in memory: a Dask array or
             dataframe, the path of a ``.npy`` or parquet file, or an iterable of (X, y) or (X, y,
-            weight) blocks that can be walked again, as every step does.
+            weight) blocks that can be iterated again, as every step does.
         y : array-like of shape (n,), or str, optional
             Labels of any type; the name of the label column for a parquet file. Left out for an
             iterable of blocks.

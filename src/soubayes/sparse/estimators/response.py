@@ -148,7 +148,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         likelihood = self._likelihood()
         if not isinstance(likelihood, RowLikelihood):
             raise ValueError(
-                f"{type(likelihood).__name__} reads all rows at once, so that it cannot be fitted "
+                f"{type(likelihood).__name__} reads all rows at once, so it cannot be fitted "
                 "to data that come in blocks; pass X and y as arrays in memory."
             )
         walked_again(rows, type(self).__name__)

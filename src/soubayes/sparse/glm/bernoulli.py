@@ -129,7 +129,7 @@ class JaakkolaBernoulli(Bernoulli):
 
     It is minus the paper's (y - 1/2) m - xi/2 + log sigma(xi) at that xi. The printed objective of
     supplement C.4.3 has +xi/2 and (1 - y) log(1 - sigma(xi)), which is wrong for y = 1. The bound
-    overstates the information of a row, so that q is too narrow.
+    overstates the information of a row, so q is too narrow.
     """
 
     majorises = True

@@ -114,7 +114,7 @@ def _most_gain(
     ratio = np.where(back, ratio, 1.0)
     # J of one column at its best w minus at w = infinity, with ratio = z^2/gamma
     gain = np.where(ratio > 1.0 + 1e-4, gamma * (ratio - 1.0 - np.log(ratio)) / 2.0, 0.0)
-    # only sparse columns are ever dropped, so that the groups are those of all dropped ones
+    # only sparse columns are ever dropped, so the groups are those of all dropped ones
     return here.groups.largest(gain, int(RETURNS_PER_ROW * problem.design.n_rows))
 
 

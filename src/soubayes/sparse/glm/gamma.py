@@ -16,7 +16,7 @@ class Gamma(RowLikelihood):
 
     The loss, k (eta + y exp(-eta) - log y) + log Gamma(k) - k log k, is linear in E[k], and
     E[exp(-eta)] = exp(-m + v/2) for eta ~ N(m, v). log k ~ N(0, 2^2) a priori. It is minus the log
-    density of log y, so that J does not depend on the units of y.
+    density of log y, so J does not depend on the units of y.
     """
 
     lowest = 0.0

@@ -106,7 +106,7 @@ class Likelihood(ABC):
     start_curvature : float
         A typical curvature of the loss of a row, which scales the first steps.
     majorises : bool
-        Whether the loss is concave in the variance of the predictor, so that a full step cannot
+        Whether the loss is concave in the variance of the predictor, so a full step cannot
         raise J.
     kl : float
         KL divergence of the nuisance parameters, in nats.
@@ -200,15 +200,15 @@ class RowLikelihood(Likelihood):
     Attributes
     ----------
     whole : bool
-        Whether y is a whole number, so that its quantiles are.
+        Whether y, and so its quantiles, are whole numbers.
     lowest : float
         The least value of y.
     log_link : bool
-        Whether the mean of y is proportional to exp(eta), so that rows may have exposures.
+        Whether the mean of y is proportional to exp(eta), so rows may have exposures.
 
     See Also
     --------
-    CoupledLikelihood : Base class of losses that are no sum over rows.
+    CoupledLikelihood : Base class of losses that are not a sum over rows.
 
     Notes
     -----
@@ -378,7 +378,7 @@ class RowLikelihood(Likelihood):
 
 @fill_docstrings(_PARAMETERS)
 class CoupledLikelihood(Likelihood):
-    """Base class of losses that are no sum over rows, such as Cox's partial likelihood.
+    """Base class of losses that are not a sum over rows, such as Cox's partial likelihood.
 
     A subclass defines :meth:`terms` and :meth:`predict`. All rows must be in memory.
 

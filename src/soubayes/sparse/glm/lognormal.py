@@ -60,7 +60,7 @@ class LogNormal:
         """The q that minimises E[loss(t)] + confidence KL, by Newton steps.
 
         For t = mean + sd z Stein's identities give E[loss'] = E[loss z]/sd and
-        E[loss''] = E[loss (z^2 - 1)]/sd^2, so that no slopes of the loss are needed. A step that
+        E[loss''] = E[loss (z^2 - 1)]/sd^2, so no slopes of the loss are needed. A step that
         does not lower the objective is halved.
         """
         nodes, weights = normal_rule(15)

@@ -2,7 +2,7 @@
 
 With far more rows than columns the loss of new rows is the loss of the fitted rows plus the degrees
 of freedom, and one path gives a dense and a sparse fit: where it begins, at confidence 1, and where
-it is reported. The rows are read no further time, so that streams choose as arrays do.
+it is reported. The rows are read no further time, so streams choose as arrays do.
 """
 
 import math
@@ -74,7 +74,7 @@ def degrees_of_freedom(shrinkage: Array, threshold: float = 1.0) -> float:
     """Of coefficients with these shrinkage factors kappa, 1 where dropped, and of an intercept.
 
     At confidence gamma the estimate is z - gamma/z where z^2 > gamma and 0 elsewhere. That is
-    continuous, so that Stein's formula gives the sum of the slopes, 1 + gamma/z^2 = 1 + kappa. A
+    continuous, so Stein's formula gives the sum of the slopes, 1 + gamma/z^2 = 1 + kappa. A
     support that was searched with a ``threshold`` t^2 and refitted at confidence 1 jumps there by
     t - 1/t, which a null column does with the density 2 phi(t).
 

@@ -26,7 +26,7 @@ class NegativeBinomial(Counts):
 
         log y! + log Gamma(r) - log Gamma(y + r) + (y + r) log(1 + exp(eta - t)) - y (eta - t).
 
-    q(t) is normal, t ~ N(c, s^2), so that u = eta - t is, with the variance V = v + s^2, and
+    q(t) is normal, t ~ N(c, s^2), so u = eta - t is, with the variance V = v + s^2, and
 
         E[(y + r) log(1 + exp(u))] = y E[f(u)] + E[r] E[f(u - s^2)],   f(u) = log(1 + exp(u)),
 

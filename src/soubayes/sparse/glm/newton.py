@@ -73,7 +73,7 @@ def solve(
         if step is not None and history[-2] - value > coarse * abs(value):
             continue
         settled = step is None or history[-2] - value <= tol * abs(value)
-        # dropped columns are looked at early, so that they return before the last digits
+        # dropped columns are looked at early, so they return before the last digits
         check = check_dropped(problem, model, state, data, value, readmit)
         history = [past + check.shift for past in history]
         state, data, value = check.state, check.data, check.value

@@ -43,7 +43,7 @@ class RowDesign(Protocol):
     def total(self, work: Callable[..., tuple[Any, ...]], y: Any, weight: Any) -> Any:
         """One pass over the rows: work(Z, y, weight) of every block, summed entry by entry.
 
-        Solvers see the rows through this alone, so that they may be anywhere.
+        Solvers see the rows through this alone, so they may be anywhere.
         """
 
     def by_products(self) -> StandardColumns | None:

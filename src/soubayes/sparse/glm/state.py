@@ -19,7 +19,7 @@ class RowModel(ColumnModel):
     """The columns of a `RowDesign`, the intercept last if there is one.
 
     The paper's q is q(alpha) q(beta): the intercept has a factor of its own. In q(beta) the sources
-    stand in reverse order, the first one last, so that one Cholesky factor serves all of them: with
+    stand in reverse order, the first one last, so one Cholesky factor serves all of them: with
     A = H + gamma D = LL', S = L^-T Gamma L^-1.
     """
 
@@ -51,7 +51,7 @@ class RowState(NamedTuple):
     mean: Array  # (k,)
     root: Array  # (k, k) upper triangular: the covariance is root root'
     precision: Array  # (p,) d, the prior precision E[1/(tau_j^2 nu^2)]
-    local: Scale  # one a tau
+    local: Scale  # one for each tau
     top: Scale
     rest: Array  # (p,) what a dropped column adds to J beside its scales, see `dropped_terms`
 

@@ -65,7 +65,7 @@ class StreamedRows(NamedTuple):
             raise RuntimeError(
                 f"a pass found {n} rows whose weighted y sum to {found}, where the first found "
                 f"{self.n_rows} and {y.total}: the blocks must be the same every time they are "
-                "walked."
+                "read."
             )
         return total
 

@@ -222,7 +222,7 @@ def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> A
     Expectation propagation (Minka 2001) with parallel, damped updates. Unlike a product of effects
     it carries over how uncertain the other coefficients are, their absence included. The noise is
     unknown with n minus the expected number of effects as its degrees of freedom: variances of
-    effects are free, so that an effect uses up what it says about the noise.
+    effects are free, so an effect uses up what it says about the noise.
     """
     G, n = around.gram, around.n
     known = np.isinf(around.degrees)

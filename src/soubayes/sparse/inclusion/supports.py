@@ -265,7 +265,7 @@ def largest_set(probability: Array, p_value: Array, fdr: float) -> Array:
 def quantiles(
     levels: Array, column: Array, weight: Array, centre: Array, sd: Array, p: int, degrees: float
 ) -> Array:
-    """Quantiles of mixtures of t distributions, one a column, and of 0 with what weight is left.
+    """Quantiles of mixtures of t distributions and a point at 0, one mixture for each column.
 
     By bisection, all columns at once; (levels, p).
 

@@ -112,7 +112,7 @@ class Supports(Printable):
         table : pandas.DataFrame
             One row for each column of X: ``estimate`` (the mean), ``sd``, ``median``, ``lower``,
             ``upper``, ``inclusion`` and ``set``. A coefficient is 0 with the probability that its
-            column carries no effect, so that its mean may lie outside a central interval.
+            column carries no effect, so its mean may lie outside a central interval.
         """
         check_level("level", level)
         ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
@@ -149,7 +149,7 @@ class Supports(Printable):
         purity : float, default=0.5
             Sets in which two columns have a smaller correlation are left out.
         presence : float, default=0.9
-            Effects that are less probable than this have no set, so that pure noise has none.
+            Effects that are less probable than this have no set, so pure noise has none.
 
         Returns
         -------

@@ -195,7 +195,7 @@ def strongest_leavers(
 def merge(design: LeastSquares, model: LeastSquaresModel, state: PathState) -> PathState | None:
     """The state with one of every cluster of almost equal columns, if others can go.
 
-    How almost equal columns share a coefficient hardly changes J, so that steps come to rest with
+    How almost equal columns share a coefficient hardly changes J, so steps come to rest with
     all of them. The strongest takes over, with the sum of their prior variances; columns that
     would be asked back stay.
     """

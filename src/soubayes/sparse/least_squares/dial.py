@@ -69,7 +69,7 @@ def least_squares_evidence(
         w = np.empty(len(sparse))
         w[sparse], w[~sparse] = 1.0 / P, gamma * v / model.variance[~sparse]
         ridge = design.ridge(w)
-        # y'K^-1 y = RSS + m'W m, so that K is never formed
+        # y'K^-1 y = RSS + m'W m, so K is never formed
         quadratic = ridge.rss + float(ridge.mean @ (w * ridge.mean)) + 2.0 * prior.scale
         v = quadratic / n if noise is None else noise
         log_det = ridge.log_det - float(np.log(w).sum())

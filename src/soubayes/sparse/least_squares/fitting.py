@@ -90,7 +90,7 @@ class LinearSettings(FitSettings):
         return model, columns.free
 
     def follows_path(self, model: LeastSquaresModel) -> bool:
-        """Whether J has minima at infinite precisions, so that there is a path to follow."""
+        """Whether J has minima at infinite precisions, so there is a path to follow."""
         least = np.minimum(model.confidence, 1.0)
         selects = bool(np.all((model.local_confidence < least / 2.0)[model.sparse]))
         return self.solver == "path" and selects

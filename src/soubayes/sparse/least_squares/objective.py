@@ -102,7 +102,7 @@ def objective_value(
 
     With A = X'X + diag(w) and w_j = gamma_j u_j, the conditional covariance of each source is
     gamma_k sigma^2 times the inverse of its Schur complement in A (``log_dets``: their log
-    determinants, a source each), so that tr(A S) = sigma^2 sum_j gamma_j.
+    determinants, a source each), so tr(A S) = sigma^2 sum_j gamma_j.
     """
     gamma, v = model.confidence, noise.variance
     kappa = w * ridge.variance

@@ -15,13 +15,13 @@ with noise variance v = sigma^2/c. Everything that least squares does (the path,
 posterior over supports) is done on y*, and (1) is repeated at the new eta until it moves no more.
 X'X stays as it is. Least squares estimates v by RSS*/(n - k), which gives Huber's covariance of an
 M-estimate. The weights lambda instead would give v = sigma^2, as if lambda were known: c has the
-mean (d + 1)/(d + 3), so that standard deviations would be too small by its square root.
+mean (d + 1)/(d + 3), so standard deviations would be too small by its square root.
 
 E[z^2] adds the variance of eta, v k/n on average. Without it, a fit of many columns interpolates
 rows: the t density has its peak there.
 
 The degrees of freedom are given, or a block with d - 2 ~ Gamma(2, 0.1) on
-`DEGREES_NODES`: above 2, so that the noise has a variance. For every d, sigma^2 is at its best.
+`DEGREES_NODES`: above 2, so the noise has a variance. For every d, sigma^2 is at its best.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """One fit of all classes, as an estimator reports it and predicts from it.
 
-The coordinates' basis takes the classes in the order of their frequencies, so that their names do
+The coordinates' basis takes the classes in the order of their frequencies, so their names do
 not matter.
 """
 

@@ -22,7 +22,7 @@ class Groups(NamedTuple):
 
     number: Array  # (columns,)
     n_groups: int
-    alone: bool  # every column has a tau of its own, so that nothing needs to be summed
+    alone: bool  # every column has a tau of its own, so nothing needs to be summed
 
     @classmethod
     def of(cls, labels: Sequence[object] | Array) -> "Groups":
@@ -70,7 +70,7 @@ class Groups(NamedTuple):
         return self.each(found)
 
     def first(self, values: Array) -> Array:
-        """Values that agree within a group, one a group."""
+        """Values that agree within a group, one for each group."""
         if self.alone:
             return values
         found = np.empty(self.n_groups, values.dtype)

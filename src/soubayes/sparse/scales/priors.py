@@ -71,7 +71,7 @@ class Exponential(ScalePrior):
             return asymptote
 
         # dJ/da = gamma [delta1(a) (A/gamma - a - 1) - rate rho/(a - 1)^2] (supplement C.4 at fixed
-        # b/a): the first term must be positive, so that a > A/gamma - 1
+        # b/a): the first term must be positive, so a > A/gamma - 1
         low = np.maximum(A / gamma - 1.0, 1.0)
 
         def slope(t: Array) -> tuple[Array, Array]:

@@ -1,6 +1,6 @@
 r"""The loss of Cox's model with the baseline hazard integrated out, and its derivatives.
 
-The increments h_j of the baseline hazard are the last block. Their prior is Gamma(a_j, c), so that
+The increments h_j of the baseline hazard are the last block. Their prior is Gamma(a_j, c), so
 q(h_j | beta) = Gamma(a_j + d_j/gamma_b, c + S_j/gamma_b) is exact, with S_j the sum of exp(eta)
 over the risk set. What the block hands on to the coefficients is
 

@@ -3,7 +3,7 @@
 A subject is at risk at time t if start < t <= stop. The baseline hazard jumps at the times of
 events: once at each distinct time (Breslow), or d times where d subjects have an event together,
 with exposures from which l/d of the subjects that have it are taken, l = 0, ..., d - 1 (Efron).
-Sums over risk sets are differences of cumulative sums over subjects in order of time, so that
+Sums over risk sets are differences of cumulative sums over subjects in order of time, so
 nothing costs more than sorting.
 """
 
