@@ -57,17 +57,9 @@ def layer_shapes(spec: Spec, units: Sequence[int], reads: int) -> list[dict[str,
     {'mean': (3, 1), 'log_sd': (3, 1), 'global_mean': (), 'global_log_sd': ()}
     """
     layers = []
-    for i, (step, count) in enumerate(zip(spec.steps, units, strict=True)):
-        output = i == spec.n_hidden
-        skipped = spec.skipped(reads) if output else 0
-        inputs = step.inputs
-        if i == spec.gate:
-            inputs = reads
-        elif i:  # a row for every entry of a patch; dense layers have patches of one
-            inputs = step.inputs // spec.steps[i - 1].units * units[i - 1]
-            if output and spec.skip:
-                inputs = units[i - 1]
-        shapes: dict[str, tuple[int, ...]] = {"": (inputs + skipped + 1, count)}
+    for i, count in enumerate(units):
+        output, inputs = i == spec.n_hidden, spec.inputs_of(i, units, reads)
+        shapes: dict[str, tuple[int, ...]] = {"": (inputs + 1, count)}
         if i == spec.gate:
             shapes["input_"] = (inputs,)
         if spec.prior == "horseshoe" and not output:

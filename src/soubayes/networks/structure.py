@@ -4,6 +4,7 @@ A convolution is a dense layer that reads patches: its weights have a row for ev
 (offset first, channel last) and a column for every channel that it writes.
 """
 
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from math import prod
@@ -269,27 +270,28 @@ class Spec:
             shown.append(count)
         return tuple(shown)
 
-    def cost(self, units: list[int], reads: int) -> tuple[int, int]:
+    def inputs_of(self, i: int, units: Sequence[int], reads: int) -> int:
+        """Entries that a unit of layer i reads, for so many units and inputs of the gated layer."""
+        step, output = self.steps[i], i == self.n_hidden
+        if i == self.gate:
+            rows = reads
+        elif not i:
+            rows = step.inputs
+        else:  # a row for every entry of a patch; dense layers have patches of one
+            whole = step.inputs - (self.n_inputs if output and self.skip else 0)
+            rows = whole // self.steps[i - 1].units * units[i - 1]
+        return rows + (self.skipped(reads) if output else 0)
+
+    def cost(self, units: Sequence[int], reads: int) -> tuple[int, int]:
         """Multiply–adds of one row, and parameters, biases included in both.
 
         >>> lenet = Spec(((28, 28, 1), Conv(20, 5), Pool(2), Conv(50, 5), Pool(2), 500, 10))
         >>> lenet.cost([5, 10, 16, 10], reads=76)  # 5-10-76-16
         (156922, 2792)
         """
-        adds = parameters = 0
-        before = self.steps[0].inputs // max(1, self.steps[0].kernel ** len(self.steps[0].space))
-        for i, (step, count) in enumerate(zip(self.steps, units, strict=True)):
-            if i == self.gate:
-                rows = reads
-            else:
-                rows = before * max(1, step.kernel ** len(step.space), step.positions)
-            if self.skip and i == self.n_hidden:
-                rows += self.skipped(reads)
-            weights = (rows + 1) * count
-            adds += weights * step.places
-            parameters += weights
-            before = count
-        return adds, parameters
+        weights = [(self.inputs_of(i, units, reads) + 1) * n for i, n in enumerate(units)]
+        pairs = zip(weights, self.steps, strict=True)
+        return sum(count * step.places for count, step in pairs), sum(weights)
 
 
 @dataclass(frozen=True)
@@ -329,22 +331,18 @@ def to_json(hidden: Any) -> list[Any]:
     >>> from_json(to_json((Conv(20, 5), Pool(2), 500)))
     (Conv(channels=20, kernel=5, confidence=1.0, padding='valid', stride=1), Pool(size=2), 500)
     """
+    names = {kind: name for name, kind in _KINDS.items()}
     return [
-        ["conv", *astuple(part)]
-        if isinstance(part, Conv)
-        else ["pool", part.size]
-        if isinstance(part, Pool)
-        else ["residual"]
-        if isinstance(part, Residual)
-        else int(part)
-        for part in hidden
+        [names[type(part)], *astuple(part)] if type(part) in names else int(part) for part in hidden
     ]
 
 
 def from_json(parts: list[Any]) -> tuple[Any, ...]:
     """The hidden layers that `to_json` was given."""
-    kinds = {"conv": Conv, "pool": Pool, "residual": Residual}
-    return tuple(kinds[part[0]](*part[1:]) if isinstance(part, list) else part for part in parts)
+    return tuple(_KINDS[part[0]](*part[1:]) if isinstance(part, list) else part for part in parts)
+
+
+_KINDS: dict[str, type[Any]] = {"conv": Conv, "pool": Pool, "residual": Residual}
 
 
 def _shape(inputs: Any) -> Shape:
