@@ -123,7 +123,12 @@ def check_softmax(tab, model, row):
 
 
 def check_risk(tab, model, row):
-    risk, ratio = read(tab)
+    risk, ratio, *beyond = read(tab)
+    times = np.quantile(model.event_times_, [0.25, 0.5, 0.75])
+    curves = model.predict_survival_function(row, times, level=0.9)
+    shown = [[each["mean"], each["lower"], each["upper"]] for each in beyond]
+    np.testing.assert_allclose(shown, curves.to_numpy(), atol=1e-6)
+    assert [each["name"] for each in beyond] == [f"survives {t:.4g}" for t in times]
     assert risk["mean"] == pytest.approx(model.predict(row)[0], abs=1e-6)
     assert risk["lower"] < risk["mean"] < risk["upper"]
     assert np.log([ratio["lower"], ratio["upper"]]) == pytest.approx(

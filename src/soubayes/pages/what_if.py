@@ -31,6 +31,7 @@ from soubayes.sparse.glm.poisson import Poisson
 from soubayes.sparse.multinomial.posterior import JointClasses, ProductClasses
 from soubayes.sparse.multinomial.softmax import class_basis, normal_nodes
 from soubayes.sparse.posterior import Mixture, centred
+from soubayes.sparse.survival.curves import DRAWS
 
 Array = np.ndarray
 Categories = Mapping[str, Mapping[str, str]]  # label -> its column of 0 and 1, "" of the reference
@@ -56,7 +57,8 @@ def what_if_data(
     shapes = sum(len({_key(part) for part in m.components}) for own in mixtures for m in own)
     size = int(np.atleast_2d(mixtures[0][0].mean.T).shape[0])  # coordinates of a predictor
     columns = _edited(estimator, int(np.sqrt(MOST_NUMBERS / shapes) / size))
-    names, rows = _rows(estimator, X, MOST_NUMBERS // (shapes * len(columns) * size**2))
+    numbers = shapes * len(columns) * size**2 + (2 * DRAWS if kind["kind"] == "risk" else 0)
+    names, rows = _rows(estimator, X, MOST_NUMBERS // numbers)
     return {
         **kind,
         "columns": [str(name) for name in estimator._feature_names()[columns]],
@@ -67,8 +69,12 @@ def what_if_data(
         "rows": names,
         "values": packed(rows[:, columns]),
         "views": [
-            {"name": name, "targets": [_target(estimator, m, columns, rows) for m in own]}
-            for (name, _), own in zip(views, mixtures, strict=True)
+            {
+                "name": name,
+                "targets": [_target(estimator, m, columns, rows) for m in own],
+                "curves": _curves(view, columns, rows),
+            }
+            for (name, view), own in zip(views, mixtures, strict=True)
         ],
     }
 
@@ -179,6 +185,21 @@ def _target(estimator: Any, mixture: Mixture, columns: Array, rows: Array) -> di
             }
             for part in mixture.components
         ],
+    }
+
+
+def _curves(view: Any, columns: Array, rows: Array) -> dict[str, Any] | None:
+    """The draws behind survival curves, at the quartiles of the event times; of one stratum."""
+    if not isinstance(view, SoUCoxRegression) or len(view.strata_) > 1:
+        return None
+    baseline, times = view._baseline, np.quantile(view.event_times_, [0.25, 0.5, 0.75])
+    coef = view._drawn_coefficients(baseline.seed)
+    return {
+        "times": times.tolist(),
+        "expected": packed(baseline.at(times, 0, baseline.expected)),
+        "drawn": packed(baseline.at(times, 0, baseline.drawn)),
+        "coef": packed(coef[:, columns]),
+        "base": packed((rows - view._x_mean) @ coef.T),
     }
 
 

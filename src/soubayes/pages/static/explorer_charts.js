@@ -105,7 +105,7 @@ const ExplorerCharts = (() => {
       element(svg, "text", { x: left - 8, y: chart.toY(k) + 4, "text-anchor": "end" }, cut(names[j]));
       element(svg, "rect", { x: chart.toX(0), width: chart.toX(inclusion[j]) - chart.toX(0), y: chart.toY(k) - 6, height: 12, class: "dot" });
     });
-    byId("inclusion-note").textContent = `Probability that a column carries an effect${names.length > few.length ? `; the largest ${few.length} of ${names.length}` : ""}.`;
+    byId("inclusion-note").textContent = `Probability that a column carries an effect, of the posterior over supports${names.length > few.length ? `; the largest ${few.length} of ${names.length}` : ""}.`;
   };
 
   const held = (held) => {

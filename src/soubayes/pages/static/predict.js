@@ -9,8 +9,8 @@ const makePredictor = (data, level) => {
   const count = data.columns.length;
   const [weights, points, basis] = ["weights", "points", "basis"].map((key) => (data[key] ? unpack(data[key]) : null));
   const values = unpack(data.values);
-  const views = data.views.map(({ name, targets }) => ({
-    name,
+  const views = data.views.map(({ name, targets, curves }) => ({
+    name, curves: curves && unpackAll(curves),
     targets: targets.map((target) => ({ ...target, shapes: target.shapes.map(unpackAll), parts: target.parts.map(unpackAll) })),
   }));
   const tails = [(1 - level) / 2, (1 + level) / 2];
@@ -173,13 +173,33 @@ const makePredictor = (data, level) => {
     return [{ name: "log risk", mean, lower, upper }, ratio];
   };
 
+  const quantileOf = (values, q) => {
+    const sorted = [...values].sort((a, b) => a - b), at = q * (sorted.length - 1), low = Math.floor(at);
+    return sorted[low] + (at - low) * ((sorted[low + 1] ?? sorted[low]) - sorted[low]);
+  };
+
+  /* The probability to survive a time: averages and quantiles over draws of the coefficients and the baseline hazard. */
+  const survival = ({ times, expected, drawn, coef, base }, row, d) => {
+    const draws = expected.length / times.length;
+    const risk = Array.from({ length: draws }, (_, s) => {
+      const eta = base[row * draws + s] + sum([...d], (step, i) => step * coef[s * count + i]);
+      return Math.exp(Math.min(Math.max(eta, -300), 300));
+    });
+    const beyond = (hazard, t) => risk.map((r, s) => Math.exp(-hazard[t * draws + s] * r));
+    return times.map((time, t) => {
+      const [lower, upper] = tails.map((q) => quantileOf(beyond(drawn, t), q));
+      return { name: `survives ${Charts.short(time)}`, mean: sum(beyond(expected, t), (p) => p) / draws, lower, upper };
+    });
+  };
+
   const predictKind = { number: predictNumber, odds: predictOdds, ordered: predictOrdered, softmax: predictSoftmax, risk: predictRisk }[kind] ?? predictPositive;
 
   /* Predictions of one view at a row with its edited values: rows of a table, of one target for numbers. */
   const predict = (view, target, row, edited) => {
     const base = baseValues(row), d = Float64Array.from(edited, (value, i) => value - base[i]);
     const all = views[view].targets, used = kind === "odds" ? all : [all[kind === "softmax" ? 0 : target]];
-    return predictKind(used.map((t) => predictors(t, row, d)), used.map((t) => t.power), used.map((t) => t.widen));
+    const rows = predictKind(used.map((t) => predictors(t, row, d)), used.map((t) => t.power), used.map((t) => t.widen));
+    return views[view].curves ? [...rows, ...survival(views[view].curves, row, d)] : rows;
   };
 
   /* How the mean predictor of a target comes about: at the means of the data, plus a share of each column. */

@@ -237,10 +237,14 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         self._baseline = BaselineDraws.of(sets, eta, len(labels), seed)
         self._censoring = KaplanMeier.of(sets.y, sets.weight, censoring=True)
 
+    def _drawn_coefficients(self, seed: int) -> Array:
+        """(draws, p): the same for the same seed."""
+        draws, _ = self.mixtures_[0].sample(DRAWS, np.random.default_rng(seed))
+        return draws[:, : len(self._x_mean)]
+
     def _drawn_predictors(self, X: Any, seed: int) -> Iterator[Array]:
         """Blocks of rows: predictors at the draws of the coefficients that are behind curves."""
-        rng = np.random.default_rng(seed)
-        coef = self.mixtures_[0].sample(DRAWS, rng)[0][:, : len(self._x_mean)]
+        coef = self._drawn_coefficients(seed)
         for rows in row_slices(X):
             yield (as_dense(X[rows]) - self._x_mean) @ coef.T
 

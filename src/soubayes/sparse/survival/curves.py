@@ -64,8 +64,8 @@ class BaselineDraws:
 
         ``risks`` are blocks of rows with the relative risks of every draw.
         """
-        expected = [self._at(times, s, self.expected) for s in range(len(self.times))]
-        drawn = [self._at(times, s, self.drawn) for s in range(len(self.times))]
+        expected = [self.at(times, s, self.expected) for s in range(len(self.times))]
+        drawn = [self.at(times, s, self.drawn) for s in range(len(self.times))]
         found = []
         for s, risk in zip(stratum, (row for block in risks for row in block), strict=True):
             lines = [of(expected[s] * risk).mean(axis=1)]
@@ -75,7 +75,7 @@ class BaselineDraws:
             found.append(lines)
         return np.array(found)
 
-    def _at(self, times: Array, stratum: int, steps: tuple[Array, ...]) -> Array:
+    def at(self, times: Array, stratum: int, steps: tuple[Array, ...]) -> Array:
         """(times, draws) cumulative hazards of a stratum: 0 before the first event."""
         own = steps[stratum]
         place = np.searchsorted(self.times[stratum], times, side="right")
