@@ -69,7 +69,7 @@ RUN = {
     ),
     "cluster": (
         "from distributed import Client, LocalCluster\n"
-        "    with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster:\n"
+        "    with LocalCluster(n_workers=1, processes=False, dashboard_address=':0') as cluster:\n"
         "        with Client(cluster):\n            main(few=True)"
     ),
 }

@@ -111,7 +111,7 @@ def test_dask_finishes_when_a_worker_is_killed(tmp_path, quiet, monkeypatch):
     monkeypatch.setenv("SOUBAYES_TEST_MARK", str(tmp_path / "killed"))
     deadly = small_experiment.experiment(small_experiment.compute_once_deadly)
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
     ) as cluster:
         store = Store(tmp_path)
         done = run(deadly, "quick", store, backend="dask", scheduler=cluster.scheduler_address)
