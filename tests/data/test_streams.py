@@ -118,12 +118,9 @@ def test_logistic_from_any_source_equals_memory(kind, tmp_path):
 )
 def test_streamed_logistic_takes_the_options(options):
     X, _, labels, weight = _table(1)
-    expected = SoULogisticRegression(**({"choice": "path", "confidence_coef": 1.0} | options)).fit(
-        X, labels, weight
-    )
-    found = SoULogisticRegression(**({"choice": "path", "confidence_coef": 1.0} | options)).fit(
-        _cut(X, labels, weight, step=250)
-    )
+    settings = {"choice": "path", "confidence_coef": 1.0, "multi_class": "ovr"} | options
+    expected = SoULogisticRegression(**settings).fit(X, labels, weight)
+    found = SoULogisticRegression(**settings).fit(_cut(X, labels, weight, step=250))
     assert list(found.classes_) == ["low", "middle", "top"]
     _assert_same(expected, found)
 
@@ -157,13 +154,10 @@ def test_fewer_rows_than_columns_are_fitted_in_memory():
 def test_float32_blocks_stay_float32():
     X, _, labels, _ = _table(4)
     single = X.astype(np.float32)
-    expected = SoULogisticRegression(confidence_coef=1.0).fit(single, labels)
+    model = SoULogisticRegression(confidence_coef=1.0, multi_class="ovr")
+    expected = clone(model).fit(single, labels)
     # Gram matrices of float32 rows are summed in float32 within a block
-    _assert_same(
-        expected,
-        SoULogisticRegression(confidence_coef=1.0).fit(_cut(single, labels)),
-        tolerance=1e-4,
-    )
+    _assert_same(expected, model.fit(_cut(single, labels)), tolerance=1e-4)
 
 
 def test_one_shot_iterators():
@@ -319,7 +313,7 @@ def test_a_block_without_weight_or_rows_changes_nothing():
     X, y, labels, _ = _table()
     for model, target in (
         (SoULinearRegression(choice="path"), y),
-        (SoULogisticRegression(confidence_coef=1.0), labels),
+        (SoULogisticRegression(confidence_coef=1.0, multi_class="ovr"), labels),
     ):
         some, none = np.ones(300), np.zeros(300)
         blocks = [(X[:300], target[:300], some), (X[300:], target[300:], none)]

@@ -141,7 +141,7 @@ FITS = {
     "one point": (SoULinearRegression(choice="path"), NUMBER, check_numbers),
     "student": (SoULinearRegression(noise="student", cv=3), NUMBER, check_numbers),
     "two classes": (SoULogisticRegression(cv=3), CLASS > 0, check_odds),
-    "classes": (SoULogisticRegression(cv=3), CLASS, check_odds),
+    "classes": (SoULogisticRegression(cv=3, multi_class="ovr"), CLASS, check_odds),
     "softmax": (SoULogisticRegression(multi_class="multinomial", cv=3), CLASS, check_softmax),
     "counts": (SoUPoissonRegression(cv=3), RNG.poisson(np.exp(1.0 + ETA)), check_numbers),
     "dispersed": (

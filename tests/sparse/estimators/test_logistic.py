@@ -107,7 +107,8 @@ def test_log_probability_has_the_right_tail():
 @pytest.mark.parametrize("classes", [2, 3])
 def test_predict_proba_averages_over_the_posterior(classes):
     X, y = data(n=60, classes=classes)
-    model = SoULogisticRegression(confidence_coef=1.0, confidence_local=1.0).fit(X, y)
+    settings = {"confidence_coef": 1.0, "confidence_local": 1.0, "multi_class": "ovr"}
+    model = SoULogisticRegression(**settings).fit(X, y)
     draws = model.sample(20_000, random_state=0)
     coef, intercept = draws["coef"], draws["intercept"]
     if classes == 2:
@@ -248,7 +249,7 @@ def test_without_selection_a_flat_prior_is_ordinary_logistic_regression():
 def test_one_against_the_rest_is_one_binary_fit_a_class(labels):
     X, y = data(classes=3)
     names = np.array(labels)[y]
-    model = SoULogisticRegression(confidence_coef=1.0, n_jobs=2).fit(X, names)
+    model = SoULogisticRegression(confidence_coef=1.0, n_jobs=2, multi_class="ovr").fit(X, names)
     assert model.coef_.shape == (3, 12)
     np.testing.assert_array_equal(model.classes_, np.unique(names))
     for t, label in enumerate(model.classes_):
@@ -584,7 +585,7 @@ def test_sd_of_several_classes_is_possible_and_that_of_draws():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(150, 3))
     y = np.digitize(X[:, 0] + 0.3 * rng.logistic(size=150), [-0.7, 0.7])
-    model = SoULogisticRegression(choice="path").fit(X, y)
+    model = SoULogisticRegression(choice="path", multi_class="ovr").fit(X, y)
     _, sd = model.predict_proba(X, return_std=True)
     draws = model.sample(4000, random_state=0)
     odds = np.einsum("skp,np->snk", draws["coef"], X) + draws["intercept"][:, None]

@@ -180,7 +180,7 @@ def test_one_column_of_three_classes_is_the_exact_posterior(confidence):
 def test_bad_input():
     X, y = made(40, 3)
     for settings, words in (
-        ({"multi_class": "softmax"}, "'ovr', 'multinomial'"),
+        ({"multi_class": "softmax"}, "'auto', 'ovr', 'multinomial'"),
         ({"multi_class": "multinomial", "bound": "jaakkola"}, "bound is 'jaakkola'"),
     ):
         with pytest.raises(ValueError, match=words):
@@ -197,3 +197,19 @@ def test_two_classes_are_fitted_as_ever():
     one = SoULogisticRegression(multi_class="multinomial", **settings).fit(X, y > 0)
     two = SoULogisticRegression(**settings).fit(X, y > 0)
     np.testing.assert_array_equal(one.coef_, two.coef_)
+
+
+def test_auto_is_softmax_where_it_is_affordable():
+    X, y = made(60, 4)
+    settings = {"choice": "path", "confidence_coef": 3.0}
+    auto = SoULogisticRegression(**settings).fit(X, y)
+    softmax = SoULogisticRegression(multi_class="multinomial", **settings).fit(X, y)
+    np.testing.assert_array_equal(auto.coef_, softmax.coef_)
+    np.testing.assert_allclose(auto.coef_.sum(axis=0), 0.0, atol=1e-12)
+    assert np.isfinite(auto.path_coef_sd_[0].to_numpy()[-1][auto.selected_[0]]).all()
+    rest = SoULogisticRegression(multi_class="ovr", **settings).fit(X, y)
+    blocks = [(X[:30], y[:30]), (X[30:], y[30:])]
+    streamed = SoULogisticRegression(**settings).fit(blocks)
+    np.testing.assert_allclose(streamed.coef_, rest.coef_, rtol=1e-4, atol=1e-6)
+    bound = SoULogisticRegression(bound="jaakkola", **settings).fit(X, y)
+    assert np.abs(bound.coef_.sum(axis=0)).max() > 1e-3

@@ -49,6 +49,7 @@ from soubayes.sparse.posterior import Mixture, centred
 
 Array = np.ndarray
 
+SOFTMAX_NUMBERS = 2_000_000  # up to here one softmax model takes at most some ten seconds
 NEARER = 1e-160  # times a row whose predictor overflows: above 1e308 it is still above 1e148
 
 
@@ -62,8 +63,8 @@ class SoULogisticRegression(
     r"""Sparse Bayesian logistic regression with a confidence for every source of uncertainty.
 
     Columns that do not matter are dropped, and probabilities average over the posterior. By default
-    the confidences are chosen by prediction. Several classes are fitted one against the rest, or as
-    one softmax model (``multi_class``). Columns are standardised inside; coefficients are reported
+    the confidences are chosen by prediction. Several classes are one softmax model, or fitted one
+    against the rest (``multi_class``). Columns are standardised inside; coefficients are reported
     in the units of X.
 
     Parameters
@@ -86,11 +87,13 @@ class SoULogisticRegression(
         Jaakkola and Jordan [2]_, as the paper does; its posterior is too narrow.
     class_weight : mapping, "balanced" or None, default=None
         Multiplies ``sample_weight``, as in scikit-learn.
-    multi_class : {"ovr", "multinomial"}, default="ovr"
+    multi_class : {"auto", "ovr", "multinomial"}, default="auto"
         More than two classes: ``"ovr"`` fits each against the rest, as the paper does, with columns
         of its own. ``"multinomial"`` is one softmax model of all classes: a column is kept or
         dropped for all of them, coefficients sum to 0 over the classes, and probabilities need no
-        normalisation. It needs the rows in memory.
+        normalisation. It needs the rows in memory. ``"auto"`` is ``"multinomial"``, which predicts
+        better, up to 2 million numbers in rows x columns x (classes - 1), and ``"ovr"`` beyond, for
+        streamed rows, and with ``bound`` or ``solver="coordinate"``.
     solver : {"newton", "coordinate"}, default="newton"
         ``"coordinate"`` is Algorithm 1 of the paper. It has the same fixed points, needs
         ``bound="jaakkola"``, and is slow when ``confidence_local`` is small.
@@ -165,7 +168,7 @@ class SoULogisticRegression(
     prior_global: str | None = None
     bound: str | None = None
     class_weight: Mapping[Label, float] | str | None = None
-    multi_class: str = "ovr"
+    multi_class: str = "auto"
     solver: str = "newton"
     _classes: ClassMixture | None = field(init=False, default=None)  # of all classes at once
     _stratified = True
@@ -242,11 +245,18 @@ class SoULogisticRegression(
         groups = None if groups is None else groups[sample_weight > 0]
         X, y, weight = self._weigh(X, y, sample_weight)
         self._set_classes(np.unique(y))
-        if self.multi_class == "multinomial" and not self._single:
+        if not self._single and self._is_softmax(X):
             return self._fit_classes(X, y, weight, groups)
         targets = [one_against_rest(label, y) for label in self._target_names()]
         candidates = ClassCandidates(self._family())
         return self._fit_candidates(candidates, X, y, targets, weight, groups)
+
+    def _is_softmax(self, X: Any) -> bool:
+        """Whether several classes are one model."""
+        if self.multi_class != "auto":
+            return self.multi_class == "multinomial"
+        few = X.shape[0] * X.shape[1] * (len(self.classes_) - 1) <= SOFTMAX_NUMBERS
+        return few and self.bound is None and self.solver == "newton"
 
     def _fit_classes(self, X: Any, y: Array, weight: Array, groups: Array | None) -> Self:
         """One softmax model of all classes."""
@@ -405,8 +415,8 @@ class SoULogisticRegression(
             )
 
     def _check_multi_class(self) -> None:
-        check_choice("multi_class", self.multi_class, ("ovr", "multinomial"))
-        if self.multi_class == "ovr":
+        check_choice("multi_class", self.multi_class, ("auto", "ovr", "multinomial"))
+        if self.multi_class != "multinomial":
             return
         for name, value in (("bound", None), ("solver", "newton")):
             if getattr(self, name) != value:

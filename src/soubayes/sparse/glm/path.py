@@ -55,6 +55,10 @@ class PathRows(Protocol):
     def products(self) -> bool:
         """Whether all columns are read by products with a sparse X alone."""
 
+    @property
+    def coordinates(self) -> int:
+        """How many columns of the problem, which are neighbours, are one column of X."""
+
     def minimise(
         self, y: Any, model: RowModel, warm: RowFit | None, limits: "Limits", readmit: bool = True
     ) -> RowFit:
@@ -79,6 +83,11 @@ class SharedRows(NamedTuple):
     gram: Array | None  # X'X; None: more columns than rows, never formed
     n: float  # sum of the weights
     products: bool = False  # whether all columns are read by products with a sparse X alone
+
+    @property
+    def coordinates(self) -> int:
+        """1."""
+        return 1
 
     @property
     def grid_rows(self) -> float:
@@ -139,7 +148,9 @@ class RowPoint(NamedTuple):
     gamma: float
     active: Array  # columns, the intercept too
     mean: Array  # (p,) exactly 0 where dropped
-    sd: Array  # (p,) of q, NaN where dropped or not known (wide data with nothing dropped)
+    # (columns of X, d, d) covariances of the d coordinates of a column under q; NaN where it is
+    # dropped or they are not known (wide data with nothing dropped)
+    spread: Array
     value: float  # J
     score: float  # what `solve_rows` minimises along the path; NaN where not asked for
     refit: Array  # (p,) the mean of the support refitted at confidence 1; NaN likewise
@@ -366,14 +377,16 @@ def _point(
     p, active = shared.design.n_columns, fit.state.active
     mean, again, score = np.zeros(p), np.full(p, np.nan), np.nan
     mean[active] = fit.state.mean
-    sd = np.full(p, np.nan)
+    d = shared.coordinates
+    spread = np.full((p // d, d, d), np.nan)
     if fit.rows is None:
-        sd[active] = np.sqrt(np.einsum("ij,ij->i", fit.state.root, fit.state.root))
+        root = fit.state.root.reshape(-1, d, fit.state.root.shape[1])
+        spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
     if refit is not None:
         again = np.zeros(p)
         again[refit.state.active] = refit.state.mean
         score = _score(shared, y, refit, places) if known is None else known
-    return RowPoint(gamma, active, mean, sd, fit.history[-1], score, again, fit.converged)
+    return RowPoint(gamma, active, mean, spread, fit.history[-1], score, again, fit.converged)
 
 
 def _places(model: RowModel, free: Array) -> Array:

@@ -96,7 +96,7 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
 
     may = _selectable(outcome.model, units, back)
     kept = [int(may[point.active[point.active < p]].sum()) for point in outcome.points]
-    each = np.array([point.sd[:p] for point in outcome.points])
+    each = np.sqrt([point.spread[:p, 0, 0] for point in outcome.points])
     sd = np.where(may, each, np.nan)[:, back] / units.scale
     return path_points(outcome, coefficients, kept, sd)
 
@@ -105,7 +105,7 @@ def path_points(
     outcome: RowOutcome,
     coefficients: Callable[[list[Array]], tuple[Array, Array]],
     n_selected: list[int],
-    coef_sd: Array | None = None,
+    coef_sd: Array,
 ) -> PathPoints:
     """The table of a path; ``coefficients`` gives those of some means and the intercepts."""
     points = outcome.points
@@ -121,9 +121,7 @@ def path_points(
     refit = None
     if np.isfinite(columns["score"]).any():
         refit, columns["refit_intercept"] = coefficients([point.refit for point in points])
-    return PathPoints(
-        columns, coef, np.full_like(coef, np.nan) if coef_sd is None else coef_sd, refit
-    )
+    return PathPoints(columns, coef, coef_sd, refit)
 
 
 def dense_spread(outcome: RowOutcome, p: int) -> _Spread:

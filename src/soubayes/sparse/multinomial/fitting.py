@@ -62,6 +62,11 @@ class ClassRows(NamedTuple):
     products: bool = False
 
     @property
+    def coordinates(self) -> int:
+        """One less than there are classes."""
+        return self.design.d
+
+    @property
     def grid_rows(self) -> float:
         """At confidence 1 wide data would begin with more columns than are ever kept."""
         d, rows = self.design.d, self.design.n_rows
@@ -278,7 +283,7 @@ def _points(outcome: RowOutcome, component: Component, intake: ClassIntake) -> l
 
 
 def _path(outcome: RowOutcome, intake: ClassIntake, k: int) -> PathPoints:
-    """The path of a class; standard deviations along it are not kept."""
+    """The path of a class."""
     back, units, d = intake.plan.back, intake.units, intake.shared.design.d
     own, p = class_basis(d + 1)[k], len(back)
 
@@ -289,7 +294,10 @@ def _path(outcome: RowOutcome, intake: ClassIntake, k: int) -> PathPoints:
         return coef, alpha - coef @ units.mean
 
     kept = [np.unique(point.active // d) for point in outcome.points]
-    return path_points(outcome, coefficients, [int(np.sum(active < p)) for active in kept])
+    count = [int(np.sum(active < p)) for active in kept]
+    spread = np.array([point.spread[:p] for point in outcome.points])
+    sd = np.sqrt(np.einsum("kjab,a,b->kj", spread, own, own, optimize=True))[:, back]
+    return path_points(outcome, coefficients, count, sd / units.scale)
 
 
 class SoftmaxCandidates(Candidates):

@@ -71,7 +71,15 @@ class ClassMixture:
         first = second = np.zeros((len(rows), len(self.rank)))
         for part in self.mixture.components:
             q: Any = part.posterior
-            mean, sd = Softmax(q.classes).share_sd(*q.predictors(rows))
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean, root = q.predictors(rows)
+                far = ~(
+                    np.isfinite(mean).all(axis=1)
+                    & np.isfinite(root.reshape(len(root), -1)).all(axis=1)
+                )
+                if far.any():
+                    mean[far], root[far] = q.predictors(NEARER * rows[far])
+            mean, sd = Softmax(q.classes).share_sd(mean, root)
             first = first + part.weight * mean
             second = second + part.weight * (mean**2 + sd**2)
         return np.sqrt(np.maximum(second - np.square(first), 0.0))[:, self.rank]

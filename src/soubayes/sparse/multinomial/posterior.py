@@ -89,8 +89,10 @@ class JointClasses(ClassPosterior):
     def __init__(
         self, mean: Array, variance: Array, active: Array, covariance: Array, scale: Array
     ) -> None:
-        self.mean, self.variance, self.active = mean, variance, active
-        self.covariance, self.scale = covariance, scale  # (k, d, k, d)
+        # contiguous, as a file gives them back: products round alike
+        self.mean, self.variance = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
+        self.covariance = np.ascontiguousarray(covariance)  # (k, d, k, d)
+        self.active, self.scale = active, scale
 
     def predictors(self, X: Array) -> tuple[Array, Array]:
         rows = X * self.scale

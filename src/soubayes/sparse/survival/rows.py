@@ -214,6 +214,11 @@ class SurvivalRows:
         return Expansion(shared, y, at.loss, at.loss - 0.5 * float(off @ off))
 
     @property
+    def coordinates(self) -> int:
+        """1."""
+        return 1
+
+    @property
     def grid_rows(self) -> float:
         """At confidence 1 wide data are separated: the path begins above."""
         return self.n
