@@ -10,7 +10,7 @@ from sklearn.base import clone
 from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.datasets import wide_design
 from soubayes.sparse.designs import columns as module
-from soubayes.sparse.designs.columns import standard_columns, weighted_moments
+from soubayes.sparse.designs.columns import StandardColumns, standard_columns, weighted_moments
 from soubayes.sparse.glm import dropped
 
 N, P = 15, 40
@@ -185,3 +185,21 @@ def test_of_copies_the_first_is_kept_and_the_fit_is_that_of_distinct_columns(mon
         np.testing.assert_allclose(
             found.decision_function(X), distinct.decision_function(base), rtol=1e-3
         )
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rough_products_are_those_of_float64(order):
+    """In float32, with a triangle and without."""
+    rng = np.random.default_rng(8)
+    X = np.asarray(rng.normal(size=(40, 2000)), order=order)
+    columns = StandardColumns(X, None, None, np.ones(40))
+    rough, w, v = columns.rough(), rng.uniform(1e3, 2e3, size=2000), rng.normal(size=40)
+    assert rough.raw.dtype == np.float32
+    np.testing.assert_allclose(rough.gram(w), columns.gram(w), atol=1e-5)
+    np.testing.assert_allclose(rough.times(w), columns.times(w), rtol=1e-3)
+    T = np.tril(rng.normal(size=(40, 40)))
+    for each, tol in ((columns, 1e-12), (rough, 1e-5)):
+        squares, products = each.projected(T, v, lower=True)
+        np.testing.assert_allclose(squares, np.square(T @ X).sum(axis=0), rtol=tol)
+        np.testing.assert_allclose(products, v @ T @ X, rtol=tol, atol=100 * tol)
+    assert StandardColumns(X[:, :10], None, None, np.ones(40)).rough().raw.dtype == np.float64

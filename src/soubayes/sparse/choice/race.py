@@ -33,7 +33,9 @@ DECIDED = 5  # folds after which one remaining fit needs no more
 ENOUGH_ROWS = 40  # held-out rows that a recalibration needs
 EQUAL_ERRORS = 0.005  # relative difference of errors below which they count as equal
 FAR_APART = 2.0  # ratio of errors above which it is not given
-SOME = 30  # held-out rows before any candidate is left behind
+SOME = 30  # held-out rows before any candidate is left behind by the plain rule
+EARLY = 10  # the same by a rule with a margin: so many times the nats and the standard errors
+EARLY_NATS, EARLY_ERRORS = 2.0, 3.0
 DENSE_FOLDS = 2  # folds before a dense end is left behind: one fold may have the outliers
 
 
@@ -192,7 +194,7 @@ def choose(
         for number, predictions in enumerate(found, start=begin):
             race.keep(number, folds[number - begin][1], predictions)
         begin = end
-        if end < len(splits) and len(race.seen) >= SOME:
+        if end < len(splits) and len(race.seen) >= EARLY:
             race.leave_behind(len(splits) / end, end)
             if race.decided(end):
                 break
@@ -241,15 +243,22 @@ class _Race:
         return self.scoring.score(self.task.targets[t][rows], said, weight[rows], more)
 
     def leave_behind(self, more: float, folds: int) -> None:
-        """Drop whose weight would vanish with ``more`` times the rows, less one standard error."""
+        """Drop whose weight would vanish with ``more`` times the rows, less one standard error.
+
+        After few rows, or one fold for a dense end, only with a wide margin. An outlier that
+        decided the difference would make its standard error as large.
+        """
         early = np.array([candidate.dense and folds < DENSE_FOLDS for candidate in self.candidates])
+        early |= len(self.seen) < SOME
         for t, left in enumerate(self.left):
             scores = self.scored(t).scores
             behind = scores - scores[:, [int(np.argmax(scores.sum(axis=0)))]]
             # the sum of n differences has the standard error sqrt(n) sd, which is granted
-            granted = behind.sum(axis=0) + np.sqrt(len(behind)) * behind.std(axis=0)
-            hopeless = self.scoring.power * more * granted < -BEHIND
-            left[np.flatnonzero(left)[hopeless & ~early[left]]] = False
+            error, total = np.sqrt(len(behind)) * behind.std(axis=0), behind.sum(axis=0)
+            granted = total + np.where(early[left], EARLY_ERRORS, 1.0) * error
+            limit = -BEHIND * np.where(early[left], EARLY_NATS, 1.0)
+            hopeless = self.scoring.power * more * granted < limit
+            left[np.flatnonzero(left)[hopeless]] = False
 
     def decided(self, folds: int) -> bool:
         """Whether one fit is left for every target, and enough rows were held out.

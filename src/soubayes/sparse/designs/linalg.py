@@ -97,7 +97,7 @@ class Woodbury(NamedTuple):
 
     def projected(self, X: StandardColumns, v: Array) -> tuple[Array, Array]:
         """t_j = |T x_j|^2 and x_j' B^1/2 K^-1 v for every column."""
-        return X.projected(self.half, self.inverse @ v)
+        return X.projected(self.half, self.inverse @ v, lower=True)
 
     def diagonal(self, X: StandardColumns, w: Array) -> Array:
         """The diagonal of the inverse, (1 - t_j/w_j)/w_j."""
