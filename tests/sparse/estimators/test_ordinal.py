@@ -113,3 +113,11 @@ def test_blocks_of_rows_need_levels():
 def test_bad_levels(levels, y, message):
     with pytest.raises(ValueError, match=message):
         SoUOrdinalRegression(levels=levels).fit(np.eye(3), y)
+
+
+def test_nothing_is_kept_of_noise():
+    """A path whose points have no column at all, and no intercept either."""
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    model = SoUOrdinalRegression(choice="path").fit(X, np.arange(60) % 3)
+    assert not model.selected_.any()
+    assert model.path_coef_sd_.shape == model.path_coef_.shape

@@ -380,7 +380,8 @@ def _point(
     d = shared.coordinates
     spread = np.full((p // d, d, d), np.nan)
     if fit.rows is None:
-        root = fit.state.root.reshape(-1, d, fit.state.root.shape[1])
+        k = len(active)
+        root = fit.state.root.reshape(k // d, d, k)
         spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
     if refit is not None:
         again = np.zeros(p)
