@@ -56,7 +56,7 @@ PLAIN = {
     "distributions": lambda v: hasattr(v, "mean") and hasattr(v, "ppf"),
     "frozen scipy.stats distribution": lambda v: hasattr(v, "dist"),
     "ndarray of matplotlib.axes.Axes": lambda v: all(type(one).__name__ == "Axes" for one in v),
-    "pandas.DataFrame": lambda v: type(v) is pd.DataFrame,
+    "pandas.DataFrame": lambda v: isinstance(v, pd.DataFrame),
 }
 KINDS = {"bool": "b", "int": "iu", "float": "f", "str": "UO"}
 CONTAINERS = {"list": list, "tuple": tuple, "set": set, "sequence": (list, tuple)}
@@ -283,6 +283,9 @@ def made(name: str) -> list:
         "Quality": lambda: [fitted().quality],
         "Diagnosis": lambda: [soubayes.diagnose(fitted())],
         "Reweighted": lambda: [soubayes.reweight(draws(), normal, 2.0, confidence={"mu": 0.9})],
+        "ReweightedFamily": lambda: [
+            soubayes.reweight_family(draws(), normal, 2.0, confidence={"mu": (0.8, 1.2)})
+        ],
         "Sensitivity": lambda: [soubayes.sensitivity_from_draws(draws(), normal, 2.0)],
         "Selection": lambda: [
             soubayes.select_confidence(
@@ -324,8 +327,8 @@ ARGUMENTS = {
     **dict.fromkeys(("SoUPosterior.predictive", "MixturePosterior.predictive"), (None,)),
     "SoUPosterior.log_likelihood": (2.0,),
     **dict.fromkeys(("TableEncoder.transform", "gaps", "unseen"), (FRAME,)),
-    "PosteriorFamily.at": ({"mu": 0.8},),
-    "PosteriorFamily.path": ("mu", 2),
+    **dict.fromkeys(("PosteriorFamily.at", "ReweightedFamily.at"), ({"mu": 0.8},)),
+    **dict.fromkeys(("PosteriorFamily.path", "ReweightedFamily.path"), ("mu", 2)),
     "PosteriorFamily.choose": (2.0,),
     "quantile": ("mu", 0.5),
     "rank": ({"a": act},),
@@ -479,6 +482,7 @@ MAKERS = {
     "fit_family": "PosteriorFamily",
     "sample_sou": "NestedPosterior",
     "reweight": "Reweighted",
+    "reweight_family": "ReweightedFamily",
     "sensitivity_from_draws": "Sensitivity",
     "select_confidence": "Selection",
 }
