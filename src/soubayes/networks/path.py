@@ -20,7 +20,7 @@ LATER, ALL_LATER = 0.5, 1.5  # epochs of a later stage, and of all of them, over
 AUTO_LATER, REFIT = 1.0, 0.5  # of all later stages of "auto", and of the training on all rows after
 # with fewer rows "auto" trains each confidence by itself, for this part of the epochs
 SEPARATE_ROWS, SEPARATE = 4000, 0.5
-HELD_OUT, FEW_HELD_OUT, HELD_OUT_ROWS = 0.1, 0.3, 100  # part of the rows that "auto" scores on
+HELD_OUT, FEW_HELD_OUT, HELD_OUT_ROWS = 0.1, 0.3, 250  # part of the rows that "auto" scores on
 FEWEST_TO_CHOOSE = 10  # with fewer "auto" has nothing to choose by and is confidence 1
 PAIRED = 1.0  # standard errors that a held-out loss may lie above the lowest: see the measurements
 ROUND = 20  # default numbers of epochs are multiples of it, so several fit into one call
@@ -40,8 +40,8 @@ def confidences(setting: Any) -> tuple[float, ...]:
 def held_out_part(n: int) -> float:
     """Part of n rows to choose and to calibrate on: a tenth, more of few rows.
 
-    >>> held_out_part(200), held_out_part(500), held_out_part(60_000)
-    (0.3, 0.2, 0.1)
+    >>> held_out_part(200), held_out_part(1000), held_out_part(60_000)
+    (0.3, 0.25, 0.1)
     """
     return min(FEW_HELD_OUT, max(HELD_OUT, HELD_OUT_ROWS / n))
 
