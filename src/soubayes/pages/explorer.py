@@ -272,17 +272,24 @@ def _reading(estimator: Any, gamma: Array, degrees: Array) -> dict[str, Any] | N
     """The confidences of a path as thresholds of |t|, and how often a null column passes them.
 
     For a vanishing confidence in the local scales a column stays where z^2 > gamma (section 4.2);
-    columns of a group where the mean of their z^2 does. Otherwise there is no threshold.
+    coefficients that share a scale (a group, or the classes of one softmax model) where the sum of
+    q^2 exceeds gamma times that of s, z^2 = q^2/s: a mean of z^2. Otherwise there is no threshold.
     """
     local = estimator.confidence_local
     blocks = getattr(estimator, "feature_blocks", None)
     if (local != "auto" and local > SMALL_LOCAL) or blocks is not None:
         return None
-    edge = np.sqrt(gamma)
+    shared, what = 1, "columns whose |t|"
+    if getattr(estimator, "_classes", None) is not None:
+        shared, what = len(estimator.classes_) - 1, "columns whose root mean square t over classes"
+    elif estimator._group_labels() is not None:
+        what = "columns whose |t|, or groups of columns whose root mean square t"
+    # that mean of a column without an effect is F-distributed; with 1 and many degrees it is t^2
+    chance = stats.f.sf(gamma, shared, np.minimum(degrees, 1e9))
     return {
-        "threshold": _numbers(edge, LOOKUP_DIGITS),
-        "chance": _numbers(2.0 * stats.t.sf(edge, degrees), LOOKUP_DIGITS),
-        "grouped": estimator._group_labels() is not None,
+        "what": what,
+        "threshold": _numbers(np.sqrt(gamma), LOOKUP_DIGITS),
+        "chance": _numbers(chance, LOOKUP_DIGITS),
     }
 
 

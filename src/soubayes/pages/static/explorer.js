@@ -46,8 +46,7 @@
   const reading = (at) => {
     const { reading } = here().path;
     if (!reading) return "";
-    const what = reading.grouped ? "groups of columns whose root mean square t" : "columns whose |t|";
-    return ` It keeps ${what}, given the other columns as fitted, exceeds ${short(reading.threshold[at], 3)}; a column without an effect passes with probability ${short(reading.chance[at], 2)}.`;
+    return ` It keeps ${reading.what}, given the other columns as fitted, exceeds ${short(reading.threshold[at], 3)}; a column without an effect passes with probability ${short(reading.chance[at], 2)}.`;
   };
 
   const sentence = ({ mode, at }) => {
