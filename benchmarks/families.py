@@ -6,7 +6,8 @@
     python benchmarks/families.py report tables.csv simulated.csv
 
 Tables are those of $SOUBAYES_DATA/tables, in 5 folds; glmnet chooses lambda by cv.glmnet (needs
-Rscript with the package glmnet). Every row of the output is one fit; a run that was stopped goes on
+Rscript with the package glmnet); abess and adelie take part in the simulations where they are
+installed. Every row of the output is one fit; a run that was stopped goes on
 where it was.
 Settings were chosen with --seed 0 (folds) and simulated seeds below 1000.
 """
@@ -26,6 +27,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from soubayes import (
     SoUGammaRegression,
+    SoULinearRegression,
     SoULogisticRegression,
     SoUNegativeBinomialRegression,
     SoUOrdinalRegression,
@@ -214,6 +216,8 @@ def simulate(family, design, seed):
     coef = np.zeros(p)
     coef[rng.choice(p, 10, replace=False)] = rng.uniform(0.2, 0.5, 10) * rng.choice([-1, 1], 10)
     mean = np.exp(1.0 + X @ coef)
+    if family == "student":
+        return X, X @ coef + 0.5 * rng.standard_t(3, n), coef
     if family == "poisson":
         return X, rng.poisson(mean), coef
     if family == "negative binomial":
@@ -226,10 +230,37 @@ def f1(found, coef):
     return float(2.0 * right / max(found.sum() + np.sum(coef != 0.0), 1))
 
 
+def other_peers(family, X, y):
+    """Coefficients and CPU seconds of abess (both of its rules) and adelie, where installed."""
+    found = {}
+    try:
+        import abess
+    except ImportError:
+        abess = None
+    make = {"gamma": "GammaRegression", "student": "LinearRegression"}.get(
+        family, "PoissonRegression"
+    )
+    for name, how in (("abess", {}), ("abess cv", {"cv": 5})) if abess else ():
+        begin = time.process_time()
+        fit = getattr(abess, make)(support_size=range(31), **how).fit(X, y)
+        found[name] = fit.coef_, time.process_time() - begin
+    try:
+        import adelie
+    except ImportError:
+        return found
+    glm = {"student": adelie.glm.gaussian, "gamma": None}.get(family, adelie.glm.poisson)
+    if glm is not None:  # it has no gamma family
+        begin, X = time.process_time(), np.asfortranarray(X)
+        fit = adelie.cv_grpnet(X, glm(np.asarray(y, float)), seed=1, progress_bar=False)
+        beta = fit.fit(X, glm(np.asarray(y, float)), progress_bar=False).betas[-1]
+        found["adelie"] = beta.toarray().ravel(), time.process_time() - begin
+    return found
+
+
 def run_simulated(args):
     """Rows: design, seed, family, method, F1, coverage of all and of kept signals, seconds."""
     for seed in range(args.seed, args.seed + args.seeds):
-        for family in ("poisson", "negative binomial", "gamma"):
+        for family in ("poisson", "negative binomial", "gamma", "student"):
             for design in DESIGNS:
                 key, have = (design, str(seed), family), done(args.out)
                 X, y, coef = simulate(family, design, seed)
@@ -237,6 +268,7 @@ def run_simulated(args):
                     "poisson": SoUPoissonRegression(),
                     "negative binomial": SoUNegativeBinomialRegression(),
                     "gamma": SoUGammaRegression(),
+                    "student": SoULinearRegression(noise="student"),
                 }[family]
                 if (*key, "SoU") not in have:
                     begin = time.process_time()
@@ -252,7 +284,10 @@ def run_simulated(args):
                 if (*key, "lasso") in have or args.alone:
                     continue
                 zero = np.zeros(len(y))
-                name = "gamma" if family == "gamma" else "poisson"
+                name = {"gamma": "gamma", "student": "gaussian"}.get(family, "poisson")
+                for peer, (beta, used) in other_peers(family, X, y).items():
+                    row = f1(beta != 0.0, coef), np.nan, np.nan, used
+                    write(args.out, [[*key, peer, *row]])
                 for peer, (_, beta, sparse, used) in glmnet(name, X, y, X, zero, zero).items():
                     for how, b in (("", beta), (" 1se", sparse)):
                         row = f1(b != 0.0, coef), np.nan, np.nan, used
