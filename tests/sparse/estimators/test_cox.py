@@ -325,6 +325,16 @@ def test_log_risks_that_overflow_do_not_win_the_choice():
     assert loss[0] > loss[1] - 1.0
 
 
+def test_one_strong_effect_among_many_columns_is_predicted():
+    """Log risks that vary much are not those of a fit that ran off."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 500))
+    y = np.ones(120, bool), rng.exponential(np.exp(-3.0 * X[:, 0]))
+    model = SoUCoxRegression().fit(X[:90], (y[0][:90], y[1][:90]))
+    assert np.corrcoef(model.predict(X[90:]), X[90:, 0])[0, 1] > 0.9
+    assert np.std(model.predict(X[90:])) > 1.5
+
+
 def test_a_confidence_that_keeps_too_much_of_wide_data_converges():
     rng = np.random.default_rng(2)
     X = rng.normal(size=(80, 400))

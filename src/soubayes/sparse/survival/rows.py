@@ -38,7 +38,7 @@ _LOOSE_ROUNDS = 4  # expansions there
 _NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
 _DAMPED = 1e3  # largest factor of the curvature
 _SEPARATED = 500.0  # range of log risks at which the columns order the times: V has no minimum
-WILD = 3.0  # log risks that vary so much separate the data: the loss is flat about them
+WILD = 10.0  # standard deviation of log risks that separates the data: the loss is flat about them
 
 
 class UnitNormal(RowLikelihood):
