@@ -61,7 +61,9 @@ def _visit(block, folder, deaths):
 
 def _collections(folder, deaths, label):
     """Dask arrays whose blocks are made anew at every pass."""
-    pairs = [dask.delayed(_visit, nout=2)(i, folder, deaths) for i in range(BLOCKS)]
+    # a lambda cannot be named, so Dask sends it and what it calls by value
+    visit = dask.delayed(lambda block: _visit(block, folder, deaths), nout=2)
+    pairs = [visit(i) for i in range(BLOCKS)]
     size = N // BLOCKS
     X = da.concatenate([da.from_delayed(X, (size, P), float) for X, _ in pairs])
     y = da.concatenate([da.from_delayed(y, (size,), float) for _, y in pairs])
