@@ -40,7 +40,9 @@ class Base:
 
 
 @pytest.fixture
-def made():
+def made(monkeypatch):
+    monkeypatch.setattr(Base, "__module__", "soubayes.base")  # bases of other packages do not count
+
     @fill_docstrings("X : array\n    The rows.")
     class Made(Base):
         """Made [1]_.
@@ -72,9 +74,8 @@ def made():
     return Made
 
 
-def test_what_is_left_out_is_filled_in(made, monkeypatch):
-    monkeypatch.setattr(Base, "__module__", "soubayes.base")
-    doc = ClassDoc(fill_docstrings()(made))
+def test_what_is_left_out_is_filled_in(made):
+    doc = ClassDoc(made)
     assert [(one.name, one.type) for one in doc["Parameters"]] == [("a", "int"), ("c", "str")]
     told = [(one.name, one.type, one.desc) for one in doc["Attributes"]]
     assert told == [("d_", "str", ["Own attribute."]), ("b_", "ndarray", ["Shared attribute."])]
