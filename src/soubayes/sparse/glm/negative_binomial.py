@@ -58,7 +58,8 @@ class NegativeBinomial(Counts):
         q = self.dispersion
         u, wide = mean + q.mean, variance + q.sd**2  # t = -log a
         r = q.moment(-1.0)
-        one, two = _softplus(u, wide), _softplus(u - q.sd**2, wide)
+        one = _softplus(u, wide)
+        two = _softplus(u - q.sd**2, wide) if q.sd > 0.0 else one
         loss, slope, curvature = (y * a + r * b for a, b in zip(one, two, strict=True))
         return loss - y * u + _own(y, *q.nodes), slope - y, curvature
 
