@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from soubayes.networks.compaction import all_kept
 from soubayes.networks.layers import init_layers
 from soubayes.networks.prediction import Network
+from soubayes.networks.removal import all_kept
 from soubayes.networks.structure import Spec
 
 

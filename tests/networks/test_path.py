@@ -14,7 +14,7 @@ from sklearn.datasets import make_friedman1
 
 from soubayes import Conv, Pool, Residual, SoUNetClassifier, SoUNetRegressor
 from soubayes.networks import path, state, storage, training
-from soubayes.networks.compaction import all_kept
+from soubayes.networks.removal import all_kept
 from soubayes.networks.state import PathStage
 from soubayes.networks.structure import Spec
 

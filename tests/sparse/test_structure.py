@@ -12,7 +12,15 @@ from soubayes import SoULinearRegression, SoULogisticRegression
 
 SOURCE = Path(__file__).parents[2] / "src" / "soubayes"
 # a likelihood and an estimator each
-FAMILIES = {"poisson", "negative_binomial", "gamma", "ordinal", "cox", "multinomial", "student"}
+FAMILIES = {
+    "poisson",
+    "negative_binomial",
+    "gamma",
+    "ordinal",
+    "cox",
+    "multinomial",
+    "student_noise",
+}
 
 
 def imports():

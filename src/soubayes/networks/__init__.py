@@ -13,7 +13,7 @@
 | priors, posterior, KL terms, the one forward pass | layers.py |
 | the compiled step and its optimiser | program.py |
 | the loop around it; several networks in one program | training.py, together.py |
-| which units go | compaction.py |
+| which units go | removal.py |
 | what a training needs to go on | state.py |
 | posterior draws in NumPy | prediction.py |
 | methods of a fitted network | fitted.py, plots.py |

@@ -15,7 +15,6 @@ from soubayes._docstrings import fill_docstrings
 from soubayes._optional import require
 from soubayes._types import Axes
 from soubayes.confidence import check_choice
-from soubayes.networks.compaction import network_size
 from soubayes.networks.files import Parts, SavedModel, network_parts, read_network
 from soubayes.networks.layers import active_counts, weight_counts
 from soubayes.networks.prediction import (
@@ -25,6 +24,7 @@ from soubayes.networks.prediction import (
     draw_groups,
     outputs_by_chunk,
 )
+from soubayes.networks.removal import network_size
 from soubayes.networks.settings import NET_ARGUMENTS, NetSettings
 from soubayes.networks.state import StageEnd
 from soubayes.networks.structure import Architecture, Spec

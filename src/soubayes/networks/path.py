@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.networks.compaction import network_size
+from soubayes.networks.removal import network_size
 from soubayes.networks.state import PathStage, StageEnd
 from soubayes.networks.structure import Spec
 

@@ -12,7 +12,6 @@ import jax
 import numpy as np
 
 from soubayes.networks import path, storage
-from soubayes.networks.compaction import Kept
 from soubayes.networks.feeding import (
     ArraySource,
     BatchSource,
@@ -25,6 +24,7 @@ from soubayes.networks.feeding import (
 from soubayes.networks.files import NOT_SAVED
 from soubayes.networks.layers import mean_weights
 from soubayes.networks.prediction import Network, forward_weights
+from soubayes.networks.removal import Kept
 from soubayes.networks.state import (
     PathStage,
     Run,

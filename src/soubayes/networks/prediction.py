@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from soubayes.networks.compaction import Kept, columns_read
 from soubayes.networks.feeding import Scaler
 from soubayes.networks.layers import (
     Layer,
@@ -17,6 +16,7 @@ from soubayes.networks.layers import (
     pooled,
     row_scales,
 )
+from soubayes.networks.removal import Kept, columns_read
 from soubayes.networks.structure import Spec
 
 _ROWS = 16_384  # whose outputs are held for all draws at once

@@ -9,10 +9,10 @@ import jax
 import numpy as np
 import optax
 
-from soubayes.networks.compaction import Kept, all_kept, network_size, remove
 from soubayes.networks.feeding import Chunk, minibatches
 from soubayes.networks.layers import init_layers
 from soubayes.networks.likelihoods import PrecisionPrior, init_noise
+from soubayes.networks.removal import Kept, all_kept, network_size, remove
 from soubayes.networks.structure import Spec
 
 BLOCK_STEPS, BLOCK_FLOPS = 200, 2e10  # what one compiled call may hold of small epochs

@@ -15,8 +15,8 @@ import pandas as pd
 
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.networks.compaction import Kept, network_size, streams
 from soubayes.networks.layers import layer_shapes
+from soubayes.networks.removal import Kept, network_size, streams
 from soubayes.networks.state import Run, StageEnd
 from soubayes.networks.structure import Spec
 

@@ -10,11 +10,11 @@ import jax
 import numpy as np
 
 from soubayes.networks import storage
-from soubayes.networks.compaction import columns_read
 from soubayes.networks.feeding import placement
 from soubayes.networks.plan import make_plan
 from soubayes.networks.program import scan_together
 from soubayes.networks.progress import CHECKPOINT_SECONDS, progress
+from soubayes.networks.removal import columns_read
 from soubayes.networks.state import Run, TrainingPlan, TrainingProblem, stage_problem
 from soubayes.networks.training import epoch_rngs, handed_over, history_row, order_and_keys
 

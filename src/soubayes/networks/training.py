@@ -10,16 +10,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from soubayes._warnings import warn
-from soubayes.networks.compaction import (
-    Kept,
-    columns_read,
-    information,
-    information_read,
-    information_skipped,
-    network_size,
-    remove,
-    survivors,
-)
 from soubayes.networks.feeding import Chunk, minibatches, placement
 from soubayes.networks.layers import (
     ACTIVE_SCALE,
@@ -34,6 +24,16 @@ from soubayes.networks.layers import (
 from soubayes.networks.likelihoods import categorical_loss, gaussian_loss
 from soubayes.networks.prediction import Network, forward_weights
 from soubayes.networks.program import WEIGHT_THRESHOLD, scan_chunk
+from soubayes.networks.removal import (
+    Kept,
+    columns_read,
+    information,
+    information_read,
+    information_skipped,
+    network_size,
+    remove,
+    survivors,
+)
 from soubayes.networks.state import (
     Run,
     Schedule,

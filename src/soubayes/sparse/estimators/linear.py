@@ -76,7 +76,7 @@ from soubayes.sparse.least_squares.fitting import (
     solve_targets,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
-from soubayes.sparse.least_squares.student import (
+from soubayes.sparse.least_squares.student_noise import (
     MemoryTail,
     StreamTail,
     StudentNoise,

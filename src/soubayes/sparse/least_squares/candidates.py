@@ -31,7 +31,7 @@ from soubayes.sparse.least_squares.fitting import (
 )
 from soubayes.sparse.least_squares.objective import LeastSquaresModel
 from soubayes.sparse.least_squares.path import path_fit
-from soubayes.sparse.least_squares.student import MemoryTail, StudentPrior
+from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 
 Array = np.ndarray

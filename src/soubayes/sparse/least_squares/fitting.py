@@ -33,7 +33,7 @@ from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
 from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
-from soubayes.sparse.least_squares.student import (
+from soubayes.sparse.least_squares.student_noise import (
     STILL,
     RowUnits,
     StudentNoise,

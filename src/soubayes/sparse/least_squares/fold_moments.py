@@ -16,7 +16,7 @@ from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.moments import FoldedMoments, Moments
 from soubayes.sparse.least_squares.candidates import LinearCandidates
 from soubayes.sparse.least_squares.fitting import moments_intake
-from soubayes.sparse.least_squares.student import StudentNoise
+from soubayes.sparse.least_squares.student_noise import StudentNoise
 from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray

@@ -15,7 +15,7 @@ from soubayes import (
     solve_exact,
 )
 from soubayes.sparse.choice.scoring import HeldOut, score_numbers, score_student
-from soubayes.sparse.least_squares.student import (
+from soubayes.sparse.least_squares.student_noise import (
     DEGREES_NODES,
     Around,
     RowUnits,

@@ -5,7 +5,9 @@ import pytest
 
 from noisy_network import network, noisy_layers
 from soubayes.networks import training
-from soubayes.networks.compaction import (
+from soubayes.networks.layers import mean_weights
+from soubayes.networks.prediction import Network, forward_weights
+from soubayes.networks.removal import (
     Kept,
     all_kept,
     information,
@@ -14,8 +16,6 @@ from soubayes.networks.compaction import (
     remove,
     survivors,
 )
-from soubayes.networks.layers import mean_weights
-from soubayes.networks.prediction import Network, forward_weights
 from soubayes.networks.structure import Conv, Pool, Residual, Spec
 
 
