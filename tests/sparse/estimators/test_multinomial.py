@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy import stats
+from sklearn.base import clone
 
 from soubayes import Block, Model, SoULogisticRegression, load_model, save_model, solve_exact
 from soubayes.sparse.choice.folds import ChoiceWarning
@@ -213,3 +214,15 @@ def test_auto_is_softmax_where_it_is_affordable():
     np.testing.assert_allclose(streamed.coef_, rest.coef_, rtol=1e-4, atol=1e-6)
     bound = SoULogisticRegression(bound="jaakkola", **settings).fit(X, y)
     assert np.abs(bound.coef_.sum(axis=0)).max() > 1e-3
+
+
+@pytest.mark.parametrize("confidence", ["auto", 2.0])
+def test_the_container_does_not_decide_the_model_of_several_classes(confidence):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(240, 5))
+    y = (X[:, :3] + rng.gumbel(size=(240, 3))).argmax(axis=1)
+    model = SoULogisticRegression(confidence_coef=confidence)
+    blocks = [(X[i : i + 80], y[i : i + 80]) for i in range(0, 240, 80)]
+    whole, streamed = clone(model).fit(X, y), clone(model).fit(lambda: iter(blocks))
+    np.testing.assert_allclose(whole.coef_, streamed.coef_, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(whole.coef_.sum(axis=0), 0.0, atol=1e-8)  # softmax

@@ -92,8 +92,8 @@ class SoULogisticRegression(
         of its own. ``"multinomial"`` is one softmax model of all classes: a column is kept or
         dropped for all of them, coefficients sum to 0 over the classes, and probabilities need no
         normalisation. It needs the rows in memory. ``"auto"`` is ``"multinomial"``, which predicts
-        better, up to 2 million numbers in rows x columns x (classes - 1), and ``"ovr"`` beyond, for
-        streamed rows, and with ``bound`` or ``solver="coordinate"``.
+        better, below 10,000 rows and up to 2 million numbers in rows x columns x (classes - 1), and
+        ``"ovr"`` beyond and with ``bound`` or ``solver="coordinate"``.
     solver : {"newton", "coordinate"}, default="newton"
         ``"coordinate"`` is Algorithm 1 of the paper. It has the same fixed points, needs
         ``bound="jaakkola"``, and is slow when ``confidence_local`` is small.
@@ -215,7 +215,7 @@ class SoULogisticRegression(
     def _fit_rows(self, rows: RowSource) -> Self:
         """From blocks of rows, in memory if they are few."""
         walked_again(rows, type(self).__name__)
-        gather = self._chooses() or self.multi_class == "multinomial"
+        gather = self._chooses() or self.multi_class != "ovr"
         found = survey(rows, self.class_weight, LARGE if gather else 0)
         set_columns(self, found.gathered.n_columns, rows.names)
         if found.gathered.rows is not None:
@@ -255,8 +255,10 @@ class SoULogisticRegression(
         """Whether several classes are one model."""
         if self.multi_class != "auto":
             return self.multi_class == "multinomial"
-        few = X.shape[0] * X.shape[1] * (len(self.classes_) - 1) <= SOFTMAX_NUMBERS
-        return few and self.bound is None and self.solver == "newton"
+        n, p = X.shape
+        few = n * p * (len(self.classes_) - 1) <= SOFTMAX_NUMBERS
+        # streams of LARGE rows are not gathered, and the container must not decide the model
+        return few and n < LARGE and self.bound is None and self.solver == "newton"
 
     def _fit_classes(self, X: Any, y: Array, weight: Array, groups: Array | None) -> Self:
         """One softmax model of all classes."""
