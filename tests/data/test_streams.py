@@ -179,7 +179,7 @@ def test_blocks_that_change_between_passes_are_an_error():
         return _cut(X, labels)[: 8 if len(walks) > 4 else None]
 
     with pytest.raises(RuntimeError, match="same every time"):
-        SoULogisticRegression(confidence_coef=1.0).fit(blocks)
+        SoULogisticRegression(confidence_coef=1.0, multi_class="ovr").fit(blocks)
 
 
 @pytest.mark.parametrize(

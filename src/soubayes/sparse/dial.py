@@ -40,7 +40,6 @@ Array = np.ndarray
 
 AnyModel = TypeVar("AnyModel", bound=ColumnModel)
 DIAL_NATS = 0.1  # nats in a step at which a point counts as reached
-MOST_ROUGH = 1e4  # diagonal of K up to which its smallest eigenvalue, 1, is known in float32
 SURE = 1e-6  # gamma_b of a point without posterior variance; its predictors have gamma_b held p
 
 

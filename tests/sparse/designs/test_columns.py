@@ -188,18 +188,21 @@ def test_of_copies_the_first_is_kept_and_the_fit_is_that_of_distinct_columns(mon
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_rough_products_are_those_of_float64(order):
-    """In float32, with a triangle and without."""
+def test_products_with_a_triangle(order):
     rng = np.random.default_rng(8)
     X = np.asarray(rng.normal(size=(40, 2000)), order=order)
-    columns = StandardColumns(X, None, None, np.ones(40))
-    rough, w, v = columns.rough(), rng.uniform(1e3, 2e3, size=2000), rng.normal(size=40)
-    assert rough.raw.dtype == np.float32
-    np.testing.assert_allclose(rough.gram(w), columns.gram(w), atol=1e-5)
-    np.testing.assert_allclose(rough.times(w), columns.times(w), rtol=1e-3)
+    columns, v = StandardColumns(X, None, None, np.ones(40)), rng.normal(size=40)
     T = np.tril(rng.normal(size=(40, 40)))
-    for each, tol in ((columns, 1e-12), (rough, 1e-5)):
-        squares, products = each.projected(T, v, lower=True)
-        np.testing.assert_allclose(squares, np.square(T @ X).sum(axis=0), rtol=tol)
-        np.testing.assert_allclose(products, v @ T @ X, rtol=tol, atol=100 * tol)
-    assert StandardColumns(X[:, :10], None, None, np.ones(40)).rough().raw.dtype == np.float64
+    squares, products = columns.projected(T, v, lower=True)
+    np.testing.assert_allclose(squares, np.square(T @ X).sum(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(products, v @ T @ X, rtol=1e-12, atol=1e-10)
+
+
+def test_a_mixture_of_wide_data_does_not_depend_on_the_order_of_columns():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 1500))
+    y = 0.05 * X @ rng.normal(size=1500) + rng.normal(size=60)
+    order = rng.permutation(1500)
+    model, other = SoULinearRegression().fit(X, y), SoULinearRegression().fit(X[:, order], y)
+    assert (model.candidates_["weight"] > 0).sum() > 3
+    np.testing.assert_allclose(other.predict(X[:, order]), model.predict(X), rtol=1e-8)

@@ -17,7 +17,6 @@ Array = np.ndarray
 
 HELD_BYTES = 2**28  # bytes of standardised columns up to which they are kept
 CHUNK_BYTES = 2**25  # bytes of a chunk of them otherwise
-ROUGH_SIZE = 2**16  # entries from which products in float32 save time
 
 
 class StandardColumns(NamedTuple):
@@ -71,16 +70,9 @@ class StandardColumns(NamedTuple):
             inside -= shift[:, None] + shift - d @ mean**2
             return total + inside * np.outer(self.root, self.root)
         for chunk in self._chunks():
-            X = self._chunk(chunk)
-            X = X * np.sqrt(1.0 / w[:p][chunk]).astype(X.dtype)
+            X = self._chunk(chunk) * np.sqrt(1.0 / w[:p][chunk])
             total += X @ X.T
         return total
-
-    def rough(self) -> "StandardColumns":
-        """The same in float32, for half the time of a product, where X is dense and not small."""
-        if sp.issparse(self.raw) or self.mean is not None or self.raw.size < ROUGH_SIZE:
-            return self
-        return self._replace(raw=self.raw.astype(np.float32))
 
     def through(self, T: Array, lower: bool = False) -> Iterator[tuple[slice, Array]]:
         """T X for T (k, n), perhaps a lower triangle, a chunk of columns at a time."""
@@ -120,8 +112,7 @@ class StandardColumns(NamedTuple):
             scaled = v[:p] / scale
             return total + self.root * (self.raw @ scaled - mean @ scaled)
         for chunk in self._chunks():
-            X = self._chunk(chunk)
-            total = total + X @ v[:p][chunk].astype(X.dtype)
+            total = total + self._chunk(chunk) @ v[:p][chunk]
         return total
 
     def projected(self, T: Array, v: Array, lower: bool = False) -> tuple[Array, Array]:
@@ -206,12 +197,10 @@ class StandardColumns(NamedTuple):
 
 
 def _product(T: Array, X: Array, lower: bool) -> Array:
-    """T X in the precision of X; half the work where T is a lower triangle."""
-    T = T.astype(X.dtype, copy=False)
+    """T X; half the work where T is a lower triangle."""
     if not (lower and X.flags.c_contiguous):
         return T @ X
-    product = blas.strmm if X.dtype == np.float32 else blas.dtrmm
-    return product(1.0, T, X.T, side=1, lower=1, trans_a=1).T  # X'T': BLAS reads by columns
+    return blas.dtrmm(1.0, T, X.T, side=1, lower=1, trans_a=1).T  # X'T': BLAS reads by columns
 
 
 def standard_columns(

@@ -16,7 +16,6 @@ from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert_triangle, log_determinant
 from soubayes.sparse.dial import (
     DIAL_NATS,
-    MOST_ROUGH,
     DialPoint,
     Evidence,
     Prior,
@@ -61,9 +60,9 @@ RowEvidences = Callable[[Array, RowEvidence | None], RowEvidence]
 
 
 def row_evidence(
-    problem: RowProblem, confidence: float, sparse: Array, plain: Array, rough: bool = False
+    problem: RowProblem, confidence: float, sparse: Array, plain: Array
 ) -> RowEvidences:
-    """The evidence of rows that are read by a likelihood; ``rough``: wide ones in float32.
+    """The evidence of rows that are read by a likelihood.
 
     ``plain`` are the precisions of the columns that are not ``sparse``, the intercept among them:
     here it is one more coefficient, not a factor of its own. Mean and covariance move together, a
@@ -72,7 +71,6 @@ def row_evidence(
     columns = problem.design.by_columns()
     step: Callable[[Array, Any, Any], Any] = partial(_tall_step, problem, confidence)
     if columns is not None:
-        columns = columns.rough() if rough else columns
         step = partial(_wide_step, problem, columns, confidence)
 
     def at(P: Array, last: RowEvidence | None) -> RowEvidence:
@@ -287,22 +285,6 @@ def fit_rows_at(
     model = at_point(model, point)
     plain, nuisance = 1.0 / model.variance[~sparse], problem.likelihood.nuisance is not None
     at: AtPoint | None = None
-
-    def rough(problem: RowProblem) -> RowEvidences | None:
-        columns = problem.design.by_columns()
-        if columns is None or columns.rough() is columns:
-            return None
-        exact, near = (
-            row_evidence(problem, point.coef, sparse, plain, rough=part) for part in (False, True)
-        )
-        heaviest = float(problem.weight.max())
-
-        def evidence(P: Array, last: RowEvidence | None) -> RowEvidence:
-            # standardised columns: K - I has a diagonal of about the sum of P
-            return (near if heaviest * P.sum() < MOST_ROUGH else exact)(P, last)
-
-        return evidence
-
     for _ in range(NUISANCE_ROUNDS if nuisance or renew else 1):
         last = at and at.evidence
         if at is not None and renew:
@@ -315,7 +297,7 @@ def fit_rows_at(
         before = np.inf if at is None else at.evidence.value
         evidence = row_evidence(problem, point.coef, sparse, plain)
         if point.held is None:
-            at = at_fitted(evidence, model, point, at and at.scales, last, rough(problem))
+            at = at_fitted(evidence, model, point, at and at.scales, last)
         else:
             at = at_held(evidence, np.full(int(sparse.sum()), point.held), last)
         if not renew and abs(before - at.evidence.value) < DIAL_NATS:
@@ -351,19 +333,13 @@ def at_fitted(
     point: DialPoint,
     before: Variances[RowEvidence] | None,
     last: RowEvidence | None,
-    rough: RowEvidences | None = None,
 ) -> AtPoint:
-    """With the scales fitted, from those ``before`` and from the coefficients of ``last``.
-
-    The way there may be ``rough``; what is reported is not.
-    """
+    """With the scales fitted, from those ``before`` and from the coefficients of ``last``."""
     prior = Prior(model.scales, model.groups, point.coef)
     # None where the problem was renewed: the scales are a start, the coefficients are not
     start = before and before._replace(evidence=last)  # type: ignore[arg-type]
-    found = minimise(rough or evidence, prior, start=start, tol=DIAL_NATS)
+    found = minimise(evidence, prior, start=start, tol=DIAL_NATS)
     P = model.groups.each(found.variance)
-    if rough is not None:
-        found = found._replace(evidence=evidence(P, found.evidence))
     return AtPoint(P, found.evidence, len(found.history), found.converged, found)
 
 

@@ -1,6 +1,5 @@
 """Least squares from X'X, with more columns than rows, and with orthogonal columns."""
 
-from copy import copy
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
@@ -48,9 +47,6 @@ class LeastSquares(Protocol):
     def take(self, index: Array) -> "LeastSquares":
         """The same problem with some columns."""
 
-    def rough(self) -> "LeastSquares":
-        """The same problem with cheaper products, exact to about 1e-6, if there are any."""
-
     def ridge(self, w: Array) -> Ridge:
         """The posterior at these precisions."""
 
@@ -89,9 +85,6 @@ class Gram:
     def __init__(self, gram: Array, scores: Array, yy: float, n: float) -> None:
         self.gram, self.scores, self.yy, self.n = gram, scores, yy, n
         self.norms = np.diag(gram).copy()
-
-    def rough(self) -> "Gram":
-        return self
 
     def take(self, index: Array) -> "Gram":
         return Gram(self.gram[index[:, None], index], self.scores[index], self.yy, self.n)
@@ -165,14 +158,6 @@ class Wide:
         self.norms = columns.norms()
         self.scores = columns.left(y)
 
-    def rough(self) -> "Wide":
-        columns = self.columns.rough()
-        if columns is self.columns:
-            return self
-        other = copy(self)
-        other.columns = columns
-        return other
-
     def take(self, index: Array) -> LeastSquares:
         part = self.columns.take(index)
         if len(index) > len(self.y):
@@ -245,9 +230,6 @@ class Diagonal:
 
     def __init__(self, norms: Array, scores: Array, yy: float, n: float) -> None:
         self.norms, self.scores, self.yy, self.n = norms, scores, yy, n
-
-    def rough(self) -> "Diagonal":
-        return self
 
     def take(self, index: Array) -> "Diagonal":
         return Diagonal(self.norms[index], self.scores[index], self.yy, self.n)

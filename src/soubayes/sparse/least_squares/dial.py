@@ -12,7 +12,6 @@ import numpy as np
 
 from soubayes.sparse.dial import (
     DIAL_NATS,
-    MOST_ROUGH,
     DialPoint,
     Evidence,
     Prior,
@@ -110,7 +109,7 @@ class LeastSquaresDial:
     """
 
     def __init__(self, design: LeastSquares, model: LeastSquaresModel) -> None:
-        self.design, self.model, self._rough = design, model, design.rough()
+        self.design, self.model = design, model
         self._dense: Variances[LeastSquaresEvidence] | None = None
         self._dense = self._minimise(at_point(self.model, RIDGE), None)
         self.noise = self._dense.evidence.noise
@@ -138,19 +137,9 @@ class LeastSquaresDial:
         self, model: LeastSquaresModel, noise: float | None
     ) -> Variances[LeastSquaresEvidence]:
         prior = Prior(model.scales, model.groups, float(model.confidence[0]))
-        exact = least_squares_evidence(self.design, model, noise)
+        evidence = least_squares_evidence(self.design, model, noise)
         start = self._dense or common_variance(self.design)
-        # the evidence of ridge regression is almost flat where X nearly interpolates y
-        if noise is None or self._rough is self.design:
-            return minimise(exact, prior, start=start, tol=DIAL_NATS)
-        rough = least_squares_evidence(self._rough, model, noise)
-
-        def near(P: Array, last: LeastSquaresEvidence | None) -> LeastSquaresEvidence:
-            size = float(P @ self.design.norms[model.sparse]) / self.design.n  # mean of diag K - 1
-            return (rough if size < MOST_ROUGH else exact)(P, last)
-
-        found = minimise(near, prior, start=start, tol=DIAL_NATS)
-        return found._replace(evidence=exact(prior.groups.each(found.variance), found.evidence))
+        return minimise(evidence, prior, start=start, tol=DIAL_NATS)
 
 
 def common_variance(design: LeastSquares) -> float | None:
