@@ -6,7 +6,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 from soubayes import SoULinearRegression, SoULogisticRegression, threads
 from soubayes.datasets import experiment1
 from soubayes.sparse.glm import fitting as rows_fitting
-from soubayes.sparse.least_squares import fitting
+from soubayes.sparse.least_squares import candidates, fitting
 
 
 def _blas_threads():
@@ -39,9 +39,9 @@ def test_folds_in_two_threads_share_the_cores(monkeypatch):
     """Systems too large for one thread: each of two jobs gets half of the cores."""
     data = experiment1(60, 30, 3, random_state=0)
     seen = []
-    solve = fitting.path_fit
+    solve = candidates.path_fit
     monkeypatch.setattr(
-        fitting,
+        candidates,
         "path_fit",
         lambda *a, **k: seen.append(_blas_threads()) or solve(*a, **k),
     )

@@ -122,15 +122,15 @@ def test_auto_goes_on_to_a_flow_where_the_conditional_guide_is_too_small(capsys)
 def test_the_bar_expects_the_plateaus_to_come():
     with reporting(True) as report:
         report({"step": 400.0, "value": 1.0, "learning_rate": 0.05})
-        first = report.bar.total
+        first = report.line.total
         for step in (500.0, 600.0, 700.0, 800.0):
             report({"step": step, "value": 1.0, "learning_rate": 0.015})
         report({"step": 900.0, "value": 1.0, "learning_rate": 0.0045})
         # four windows on the plateau that is over, so four on each that is left
-        assert report.bar.total == 900 + 4 * WINDOW * (PLATEAUS - 3)
+        assert report.line.total == 900 + 4 * WINDOW * (PLATEAUS - 3)
         assert first > 400
         report({"newton_step": 1.0, "value": 2.0, "gain": 0.1})
-        assert "Newton 1" in str(report.bar)
+        assert "Newton 1" in report.line.text
     rows = []
     with reporting(rows.append) as report:
         report({"step": 1.0})
