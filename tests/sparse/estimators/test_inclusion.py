@@ -140,10 +140,13 @@ def test_pure_noise_has_no_sets(n, p):
     assert len(model.supports_.credible_sets()) == 0
 
 
-def test_streamed_rows_of_a_classifier_are_refused():
+def test_streamed_rows_of_a_classifier_are_refused_unless_they_are_few():
     blocks = [(X[:80], LABELS[:80]), (X[80:], LABELS[80:])]
     with pytest.raises(ValueError, match="rows in memory"):
-        SoULogisticRegression(choice="path", inclusion=True).fit(blocks)
+        SoULogisticRegression(choice="path", inclusion=True, multi_class="ovr").fit(blocks)
+    few = SoULogisticRegression(choice="path", inclusion=True)  # few rows are gathered
+    found = few.fit(blocks).supports_.inclusion
+    np.testing.assert_allclose(found, few.fit(X, LABELS).supports_.inclusion, rtol=1e-8)
     model = SoULinearRegression(choice="path", inclusion=True).fit(
         [(X[:80], Y[:80]), (X[80:], Y[80:])]
     )
