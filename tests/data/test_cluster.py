@@ -85,9 +85,14 @@ def test_linear_on_a_cluster_equals_memory(client, tmp_path):
 
 def test_a_worker_that_dies_in_the_middle_of_a_pass_changes_nothing(client, tmp_path):
     X, y = _memory()
-    found = SoULogisticRegression(confidence_coef=1.0).fit(*_collections(tmp_path, 1, True))
+    found = SoULogisticRegression(confidence_coef=1.0, multi_class="ovr").fit(
+        *_collections(tmp_path, 1, True)
+    )
     assert len(list(tmp_path.iterdir())) > 3  # it died, and was asked again
-    _assert_same(SoULogisticRegression(confidence_coef=1.0).fit(X, (y > 0).astype(int)), found)
+    _assert_same(
+        SoULogisticRegression(confidence_coef=1.0, multi_class="ovr").fit(X, (y > 0).astype(int)),
+        found,
+    )
 
 
 def test_a_worker_that_dies_with_the_data_changes_nothing(client, tmp_path):
@@ -103,11 +108,16 @@ def test_a_worker_that_dies_with_the_data_changes_nothing(client, tmp_path):
 
             return report
 
-    found = Killing(confidence_coef=1.0).fit(X, y)
+    found = Killing(confidence_coef=1.0, multi_class="ovr").fit(X, y)
     X, y = _memory()
-    _assert_same(SoULogisticRegression(confidence_coef=1.0).fit(X, (y > 0).astype(int)), found)
+    _assert_same(
+        SoULogisticRegression(confidence_coef=1.0, multi_class="ovr").fit(X, (y > 0).astype(int)),
+        found,
+    )
 
 
 def test_a_block_that_always_kills_its_worker_is_an_error(client, tmp_path):
     with pytest.raises(distributed.KilledWorker):
-        SoULogisticRegression(confidence_coef=1.0).fit(*_collections(tmp_path, 99, True))
+        SoULogisticRegression(confidence_coef=1.0, multi_class="ovr").fit(
+            *_collections(tmp_path, 99, True)
+        )
