@@ -71,7 +71,7 @@ _OURS = {
     "Ordinal": "soubayes.sparse.glm.ordinal",
     "Cuts": "soubayes.sparse.glm.ordinal",
     "Supports": "soubayes.sparse.inclusion.view",
-    "Sparsity": "soubayes.sparse.choice.race",
+    "Sparsity": "soubayes.sparse.choice.sparsity",
     "SupportPosterior": "soubayes.sparse.inclusion.supports",
     "FoldedMoments": "soubayes.sparse.designs.moments",
     "Moments": "soubayes.sparse.designs.moments",

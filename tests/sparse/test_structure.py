@@ -16,6 +16,7 @@ FAMILIES = {
     "poisson",
     "negative_binomial",
     "gamma",
+    "lognormal",  # the nuisance parameter of the two above
     "ordinal",
     "cox",
     "multinomial",

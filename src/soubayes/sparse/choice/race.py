@@ -8,16 +8,16 @@ one fit is left. Nothing of the fit to all rows is known to a fold.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
-from soubayes.results import Printable, Shown
 from soubayes.sparse.choice.folds import Splits
 from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring, first_column
+from soubayes.sparse.choice.sparsity import Sparsity
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.posterior import Component, Mixture, centred
@@ -31,8 +31,6 @@ BEHIND = 5.0  # nats; candidates further behind have a relative weight below 0.7
 ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
 DECIDED = 5  # folds after which one remaining fit needs no more
 ENOUGH_ROWS = 40  # held-out rows that a recalibration needs
-EQUAL_ERRORS = 0.005  # relative difference of errors below which they count as equal
-FAR_APART = 2.0  # ratio of errors above which it is not given
 SOME = 30  # held-out rows before any candidate is left behind by the plain rule
 EARLY = 10  # the same by a rule with a margin: so many times the nats and the standard errors
 EARLY_NATS, EARLY_ERRORS = 2.0, 3.0
@@ -141,41 +139,13 @@ class Choice(NamedTuple):
     error: str  # the name of the errors in the table
     judged_by: str = "held-out rows"
 
-    def sparsity(self, selected: Array) -> "Sparsity":
+    def sparsity(self, selected: Array) -> Sparsity:
         """What keeping only the selected columns costs on held-out rows."""
         row = self.candidates.set_index("candidate").loc[PATH.name]
         return Sparsity(
             int(selected.sum()), len(selected), float(row["error"]), float(row["mixture_error"]),
             self.error, self.judged_by,
         )  # fmt: skip
-
-
-@dataclass(frozen=True, repr=False)
-class Sparsity(Printable):
-    """What it costs to keep only the selected columns; its text is a sentence.
-
-    >>> print(Sparsity(6, 10, 55.2, 54.1, "RMSE"))
-    6 of 10 columns; alone they predict held-out rows 2% worse than all columns (RMSE 55.2 against
-    54.1).
-    """
-
-    selected: int
-    columns: int
-    error: float  # of the sparse point
-    error_all: float  # of the mixture on the same rows
-    measure: str  # what the errors are
-    rows: str = "held-out rows"  # whose errors they are
-
-    def _shown(self) -> Shown:
-        both = f"({self.measure} {self.error:.3g} against {self.error_all:.3g})"
-        low, high = sorted([self.error, self.error_all])
-        how = f"{'worse' if self.error == high else 'better'} than all columns {both}"
-        if high - low <= EQUAL_ERRORS * self.error_all:
-            how = "as well as all columns"
-        elif high <= FAR_APART * low:  # a ratio to a number near 0 says little
-            how = f"{abs(self.error / self.error_all - 1.0):.0%} {how}"
-        columns = f"{self.selected:,} of {self.columns:,} columns"
-        return [f"{columns}; alone they predict {self.rows} {how}."]
 
 
 def choose(
