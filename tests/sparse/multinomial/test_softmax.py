@@ -15,7 +15,7 @@ from soubayes.sparse.estimators.rowwise import row_settings
 from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.multinomial.dial import class_evidence
 from soubayes.sparse.multinomial.fitting import ClassFamily
-from soubayes.sparse.multinomial.softmax import Softmax, class_basis, spread_root
+from soubayes.sparse.multinomial.softmax import Softmax, class_basis, normal_nodes, spread_root
 
 
 def normal(c, n=3, seed=0):
@@ -23,6 +23,14 @@ def normal(c, n=3, seed=0):
     rng = np.random.default_rng(seed)
     root = np.tril(rng.normal(size=(n, c - 1, c - 1))) * 0.5
     return rng.normal(size=(n, c - 1)), root, rng.integers(c, size=n)
+
+
+@pytest.mark.parametrize("d", [3, 8, 33, 100])
+@pytest.mark.parametrize("coarse", [False, True])
+def test_nodes_have_the_moments_of_a_standard_normal(d, coarse):
+    points, weights = normal_nodes(d, coarse)
+    np.testing.assert_allclose(weights @ points, 0.0, atol=1e-12)
+    np.testing.assert_allclose((points.T * weights) @ points, np.eye(d), atol=0.005)
 
 
 @pytest.mark.parametrize("c", [2, 3, 5, 9])

@@ -50,6 +50,7 @@ from soubayes.sparse.posterior import Mixture, centred
 Array = np.ndarray
 
 SOFTMAX_NUMBERS = 2_000_000  # up to here one softmax model takes at most some ten seconds
+SOFTMAX_CLASSES = 20  # its averages have a dimension for each further class
 NEARER = 1e-160  # times a row whose predictor overflows: above 1e308 it is still above 1e148
 
 
@@ -92,8 +93,9 @@ class SoULogisticRegression(
         of its own. ``"multinomial"`` is one softmax model of all classes: a column is kept or
         dropped for all of them, coefficients sum to 0 over the classes, and probabilities need no
         normalisation. It needs the rows in memory. ``"auto"`` is ``"multinomial"``, which predicts
-        better, below 10,000 rows and up to 2 million numbers in rows x columns x (classes - 1), and
-        ``"ovr"`` beyond and with ``bound`` or ``solver="coordinate"``.
+        better, below 10,000 rows, up to 20 classes and up to 2 million numbers in
+        rows x columns x (classes - 1), and ``"ovr"`` beyond and with ``bound`` or
+        ``solver="coordinate"``.
     solver : {"newton", "coordinate"}, default="newton"
         ``"coordinate"`` is Algorithm 1 of the paper. It has the same fixed points, needs
         ``bound="jaakkola"``, and is slow when ``confidence_local`` is small.
@@ -256,7 +258,8 @@ class SoULogisticRegression(
         if self.multi_class != "auto":
             return self.multi_class == "multinomial"
         n, p = X.shape
-        few = n * p * (len(self.classes_) - 1) <= SOFTMAX_NUMBERS
+        further = len(self.classes_) - 1
+        few = n * p * further <= SOFTMAX_NUMBERS and further < SOFTMAX_CLASSES
         # streams of LARGE rows are not gathered, and the container must not decide the model
         return few and n < LARGE and self.bound is None and self.solver == "newton"
 
