@@ -1,11 +1,12 @@
 """One line of progress, on a terminal and in a file."""
 
 import sys
+import time
 
 import pytest
 
 from soubayes import progress
-from soubayes.progress import progress_line
+from soubayes.progress import elapsed_line, progress_line
 
 
 @pytest.fixture
@@ -67,4 +68,18 @@ def test_what_was_said_last_is_seen_when_it_stops(monkeypatch, capsys, clock):
 def test_silence(capsys):
     with progress_line("step", 10, show=False) as line:
         line(5, "half", total=20)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_step_of_unknown_length_shows_its_time_and_leaves_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(progress, "MOVE_SECONDS", 0.001)
+    with elapsed_line("fitting"):
+        time.sleep(0.1)
+    out, err = capsys.readouterr()
+    states = [state.rstrip() for state in err.split("\r")]
+    assert (out, states[1], states[-2:]) == ("", "fitting  0 s", ["", ""])
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    with elapsed_line("fitting"):
+        time.sleep(0.01)
     assert capsys.readouterr() == ("", "")

@@ -1,6 +1,7 @@
-"""How far a long computation is: one line on stderr, the same for every part of the package."""
+"""How far a long computation is, on stderr: the same for every part of the package."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,6 +29,34 @@ def progress_line(name: str, total: float, show: bool | int = True) -> Iterator[
         yield line
     finally:
         line.end()
+
+
+@contextmanager
+def elapsed_line(name: str) -> Iterator[None]:
+    """Show on a terminal for how long something has run, where nothing says how much is left."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    begin, ended = time.monotonic(), threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(MOVE_SECONDS):
+            _write_over(f"{name}  {_duration(time.monotonic() - begin)}")
+
+    clock = threading.Thread(target=tick, daemon=True)
+    clock.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        clock.join()
+        _write_over("")
+        print("\r", end="", file=sys.stderr, flush=True)
+
+
+def say_step(words: str) -> None:
+    """Write a line for one step of a solver, where ``verbose`` asks for it."""
+    print(words, file=sys.stderr, flush=True)
 
 
 class _Line:
@@ -60,9 +89,13 @@ class _Line:
     def _write(self) -> None:
         self.written = self.text
         if self.moves:
-            print(f"\r{self.text[:LINE_WIDTH]:{LINE_WIDTH}}", end="", file=sys.stderr, flush=True)
+            _write_over(self.text)
         else:
             print(self.text, file=sys.stderr, flush=True)
+
+
+def _write_over(text: str) -> None:
+    print(f"\r{text[:LINE_WIDTH]:{LINE_WIDTH}}", end="", file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

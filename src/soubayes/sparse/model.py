@@ -7,6 +7,7 @@ from typing import Self
 
 import numpy as np
 
+from soubayes.progress import say_step
 from soubayes.sparse.blocks import FeatureBlock, GroupLabels
 from soubayes.sparse.scales.balance import Groups, ScaleCosts, ScaleModel, stationary_precision
 from soubayes.sparse.scales.base import ScalePrior
@@ -201,3 +202,14 @@ class FitSettings:
     verbose: int = 0
     blocks: tuple[FeatureBlock, ...] = ()
     groups: GroupLabels | None = None  # columns of a group share a tau
+
+    def say(self, words: str) -> None:
+        """What ``verbose`` asks for."""
+        if self.verbose:
+            say_step(words)
+
+    def say_newton(self, name: str) -> Callable[[int, float, int], None]:
+        """What ``verbose`` asks for of a Newton solver: the step, J and the number of columns."""
+        return lambda step, value, active: self.say(
+            f"{name}step {step}, J = {value:.8g}, {active} active"
+        )

@@ -425,11 +425,11 @@ def test_works_inside_scikit_learn(fitted):
 
 def test_verbose_says_where_it_is(capsys):
     SoULinearRegression(choice="path", verbose=1).fit(DATA.X, DATA.y)
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 22
     assert lines[0].startswith("confidence 1.000:")
     SoULinearRegression(verbose=1, confidence_coef=1, confidence_local=1).fit(DATA.X, DATA.y)
-    assert "sweep 1: J = " in capsys.readouterr().out
+    assert "sweep 1: J = " in capsys.readouterr().err
 
 
 def test_plots(fitted):

@@ -69,7 +69,7 @@ class SparseParameters:
     tol : float, default=1e-7
         The solver stops when J falls by less than this in relative terms.
     verbose : int, default=0
-        1 prints a line for each point of the path.
+        1 writes a line for each point of the path to stderr.
 
     References
     ----------

@@ -157,7 +157,7 @@ class RowFamily:
         settings, jobs = self.settings, min(jobs, len(targets))
 
         def one(target: Any, name: Any) -> RowSolved:
-            limits = Limits(settings.max_iter, settings.tol, self._reporter(name))
+            limits = Limits(settings.max_iter, settings.tol, self.settings.say_newton(f"{name}: "))
             if shared.products:
                 limits = limits._replace(stride=STRIDE // 2, loose=FOLD_TOL)
             elif shared.design.n_rows >= LARGE:
@@ -197,13 +197,6 @@ class RowFamily:
                 groups = self.settings.groups
                 found.append(row_supports(likelihood, rows, coef, alpha, always, scale, groups))
         return found
-
-    def _reporter(self, name: Any) -> Callable[[int, float, int], None]:
-        def report(step: int, value: float, active: int) -> None:
-            if self.settings.verbose:
-                print(f"{name}: step {step}, J = {value:.8g}, {active} active", flush=True)
-
-        return report
 
 
 class RowCandidates(Candidates):

@@ -203,13 +203,12 @@ def solve_targets(intake: LinearIntake, settings: LinearSettings) -> list[Solved
 
 def _solve(design: LeastSquares, settings: LinearSettings, units: TargetUnits, t: int) -> Solved:
     label = f"target {t}: " if len(units.y_scale) > 1 else ""
-
-    def report(text: str) -> None:
-        if settings.verbose:
-            print(label + text, flush=True)
-
     model, free = settings.model(len(units.x_scale), float(units.y_scale[t]))
-    limits: Any = {"tol": settings.tol, "max_iter": settings.max_iter, "report": report}
+    limits: Any = {
+        "tol": settings.tol,
+        "max_iter": settings.max_iter,
+        "report": lambda words: settings.say(label + words),
+    }
     if not settings.follows_path(model):
         return Solved(design, solve_coordinate(design, model, **limits), [], settings.coef or 1.0)
     points, chosen, solution = solve_path(design, model, free, settings.coef, **limits)

@@ -145,15 +145,7 @@ def fit_class_point(settings: Any, X: Any, y: Array, classes: Array, weight: Arr
     rank = np.argsort(order)
     family = ClassFamily(settings, len(classes))
     intake = family.in_memory(X, weight)
-    limits = Limits(settings.max_iter, settings.tol, _reporter(settings.verbose), loose=WAY_TOL)
+    limits = Limits(settings.max_iter, settings.tol, settings.say_newton(""), loose=WAY_TOL)
     with solver_threads(int(min(X.shape))):
         solved = family.solve(intake, rank[index], limits, False)
     return ClassFit(family, intake, solved, rank[index], rank)
-
-
-def _reporter(verbose: int) -> Any:
-    def report(step: int, value: float, active: int) -> None:
-        if verbose:
-            print(f"step {step}, J = {value:.8g}, {active} active", flush=True)
-
-    return report
