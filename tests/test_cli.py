@@ -16,7 +16,8 @@ import small_experiment
 import soubayes.cli as cli
 import soubayes.paper.commands as commands
 from soubayes import __version__ as version
-from soubayes.data.tabular import pose_problem, read_table
+from soubayes.data.reading import read_table
+from soubayes.data.tabular import pose_problem
 from soubayes.paper import experiments, storage
 from soubayes.paper.storage import FILE, Store, this_version
 
@@ -57,6 +58,27 @@ def test_the_program_starts_without_the_libraries_that_its_commands_need():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "[]\n"
+
+
+def test_wrong_names_of_files_are_found_before_any_library_is_loaded(tmp_path):
+    (tmp_path / "data.csv").write_text("x,y\n1,2\n")
+    code = (
+        "import sys; from soubayes.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as end: print(end.code, 'numpy' in sys.modules)"
+    )
+    for words, said in [
+        (["fit", "no.csv", "--target", "y"], "there is no file 'no.csv'"),
+        (["fit", "data.csv", "--target", "y", "--out", "data.csv"], "--out data.csv is a file"),
+        (["fit", "data.csv", "--target", "y", "--level", "90"], "--level is 90"),
+        (["predict", "no.soubayes", "data.csv"], "there is no file 'no.soubayes'"),
+        (["predict", "data.csv", "no.csv"], "there is no file 'no.csv'"),
+        (["predict", "data.csv", "data.csv", "--out", "new.pdf"], "new.pdf is not .csv"),
+    ]:
+        words = [sys.executable, "-c", code, *words]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+        assert done.stdout == "2 False\n"
+        assert said in done.stderr
 
 
 def test_help_names_every_command():

@@ -37,7 +37,7 @@ from soubayes import (
     load_model,
     save_model,
 )
-from soubayes.data.tabular import TableEncoder
+from soubayes.data.encoding import TableEncoder
 from soubayes.model_files import _OURS, _from_bytes, _to_bytes
 
 RNG = np.random.default_rng(0)

@@ -72,7 +72,7 @@ def test_gaps_and_unseen_categories_are_as_in_the_fit_and_said(folder, tmp_path)
     found, said = predict(folder, "number", new)
     assert "'size' 1 (by the median)" in said
     assert "'code' 1 (by '01', the most frequent)" in said
-    assert "'code': 'zz' not seen in the fit, predicted as '01'" in said
+    assert "'code': 'zz' not seen in the fit; predicted as '01'" in said
     frame = pd.read_csv(folder / "data.csv")
     plain = tmp_path / "plain.csv"
     median = frame["size"].median()

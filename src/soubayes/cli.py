@@ -10,12 +10,13 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from soubayes._optional import explain_missing_extra
+from soubayes.data.names import TableError, check_table_file, table_kind
 from soubayes.levels import LEVEL, check_level
+from soubayes.progress import elapsed_line
 
 FAILED, USAGE = 1, 2
 _DISK = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
@@ -25,27 +26,46 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 console = Console()
 
 
 TableFile = Annotated[
-    Path, typer.Argument(help="A .csv, .tsv, .txt, .parquet or .xlsx file with a header.")
+    Path,
+    typer.Argument(
+        help="A .csv, .tsv, .txt, .parquet or .xlsx file whose first row names the columns."
+    ),
 ]
 Target = Annotated[str, typer.Option(help="The column to predict.")]
-Time = Annotated[str, typer.Option(help="The column of survival times, in place of a target.")]
+Time = Annotated[str, typer.Option(help="Instead of --target: the column of survival times.")]
 Event = Annotated[
-    str, typer.Option(help="With --time: 1 where the event happened, 0 where censored.")
+    str, typer.Option(help="With --time: a column with 1 if the event happened, 0 if not yet.")
 ]
-TaskOption = Annotated[str, typer.Option(help="auto, regression, classification or counts.")]
-Missing = Annotated[str, typer.Option(help="impute missing values, or drop rows.")]
-Drop = Annotated[list[str] | None, typer.Option(help="A column to leave out.")]
-Date = Annotated[list[str] | None, typer.Option(help="A column of dates, as days.")]
-Decimal = Annotated[str, typer.Option(help="The decimal mark of a text file: auto, . or ,")]
+TaskOption = Annotated[
+    str,
+    typer.Option(help="regression (a number), classification (a class), counts, or auto."),
+]
+Missing = Annotated[
+    str, typer.Option(help="impute replaces missing values, drop leaves out their rows.")
+]
+Drop = Annotated[
+    list[str] | None, typer.Option(help="A column to leave out; repeat it for several.")
+]
+Date = Annotated[
+    list[str] | None,
+    typer.Option(help="A column of dates, used as days since 1970-01-01; repeat it for several."),
+]
+Decimal = Annotated[str, typer.Option(help="The decimal mark in a text file: auto, . or ,")]
 SeparatorOption = Annotated[
-    str, typer.Option("--sep", help="Between the columns of a text file: auto, tab or a character.")
+    str,
+    typer.Option("--sep", help="What separates columns in a text file: auto, tab or a character."),
 ]
-LevelOption = Annotated[float, typer.Option(help="The probability of the intervals.")]
+LevelOption = Annotated[float, typer.Option(help="The probability of intervals, from 0 to 1.")]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(help="A column to copy beside the predictions; repeat it for several."),
+]
 
 
 def _print_version(wanted: bool) -> None:
@@ -66,10 +86,15 @@ def program(
         ),
     ] = False,
 ) -> None:
-    """Sparse regression of your own tables, and the results of the paper.
+    """Find which columns of a table predict one of them, and predict new rows.
 
-    Three steps: `soubayes fit data.csv --target y` fits the column y of a table on all others. Open
-    fit/summary.html in a browser. `soubayes predict fit/model.soubayes new.csv` predicts new rows.
+    1. Learn to predict the column y from the other columns: `soubayes fit data.csv --target y`
+
+    2. Open fit/summary.html in a browser: what was found, and how well it predicts.
+
+    3. Write predictions.csv: `soubayes predict fit/model.soubayes new.csv`
+
+    All options: `soubayes fit --help`, `soubayes predict --help`
     """
 
 
@@ -90,18 +115,26 @@ def fit(
 ) -> None:
     """Find which columns of a table predict a number, a class, a count or survival.
 
-    Writes three files into a folder: summary.html (open it in a browser: coefficients, predictions
-    of rows that you enter, how well it predicts), summary.csv (all coefficients) and model.soubayes
-    (for `soubayes predict`, or load_model in Python).
+    Writes three files into a folder. Open summary.html in a browser: it has the coefficients, says
+    how well the model predicts, and predicts rows that you enter. summary.csv lists all
+    coefficients. model.soubayes is for the command `predict`, and for load_model in Python.
+
+    Survival times: `soubayes fit data.csv --time days --event died`
     """
     if bool(target) == bool(time) or bool(time) != bool(event):
         fail("name what to predict: --target COLUMN, or both --time COLUMN and --event COLUMN.")
+    with one_line_errors(TableError, ValueError):
+        check_table_file(file)
+        check_level("--level", level)
+    if out.exists() and not out.is_dir():
+        fail(f"--out {out} is a file, but it must be a folder: give another name.")
     settings: dict[str, Any] = {"task": task, "missing": missing}
     settings |= {"drop": drop or [], "dates": date or []} | ({"event": event} if time else {})
     target = target or time
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
-        from soubayes.data.tabular import pose_problem, read_table
+        from soubayes.data.reading import read_table
+        from soubayes.data.tabular import pose_problem
         from soubayes.fitting import (
             TableSource,
             caution,
@@ -111,13 +144,11 @@ def fit(
             write_fit,
         )
 
-        with one_line_errors(ValueError):
-            check_level("--level", level)
-        with step("reading"):
+        with elapsed_line("reading"):
             problem = pose_problem(read_table(file, **reading), target, **settings)
         for note in problem.notes:
             say(note)
-        with step(f"fitting {len(problem.y)} rows"):
+        with elapsed_line(f"fitting {len(problem.y)} rows"):
             fitted = fit_table(problem, level)
         columns, rows = summary_cells(fitted)
         table = Table(*columns, box=None, pad_edge=False)
@@ -126,7 +157,7 @@ def fit(
         say(selection(fitted))
         console.print(table)
         say(caution(fitted))
-        with step("writing"):
+        with elapsed_line("writing"):
             source = TableSource(file, target, reading, settings)
             written = write_fit(fitted, problem, source, out)
     if len(rows) > MOST_PRINTED:
@@ -137,11 +168,9 @@ def fit(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="A model.soubayes that `soubayes fit` wrote.")],
+    model: Annotated[Path, typer.Argument(help="The file model.soubayes of the command fit.")],
     file: TableFile,
-    keep: Annotated[
-        list[str] | None, typer.Option(help="A column of the file to copy beside the predictions.")
-    ] = None,
+    keep: Keep = None,
     decimal: Decimal = "auto",
     separator: SeparatorOption = "auto",
     level: LevelOption = LEVEL,
@@ -149,23 +178,30 @@ def predict(
         Path, typer.Option(help="The table to write: .csv, .tsv, .parquet or .xlsx.")
     ] = Path("predictions.csv"),
 ) -> None:
-    """Predict the rows of a table with a model of `soubayes fit`.
+    """Predict the rows of a table with the model that the command `fit` has written.
 
-    Writes a row for each row of the file: mean, sd and the ends of an interval, or the class and
-    the probability of every class. Columns that the model does not read are ignored.
+    Writes one row for each row of the file. For a number or a count: mean, sd, and the lower and
+    upper end of an interval. For a class: the class, and the probability of every class. For
+    survival: the log risk, and the probability S(t) to survive the time t, with an interval, for
+    three times.
+
+    The file needs the columns that the model was fitted with; other columns are ignored.
     """
+    with one_line_errors(TableError, ValueError):
+        if not model.is_file():
+            fail(f"there is no file {str(model)!r}: `soubayes fit` writes model.soubayes.")
+        check_table_file(file)
+        table_kind(out)
+        check_level("--level", level)
     with table_errors():
         from soubayes.model_files import load_model
         from soubayes.predicting import predict_table, read_new_rows, remarks, write_predictions
 
         with one_line_errors(ValueError):
-            check_level("--level", level)
-            if not model.is_file():
-                fail(f"there is no file {str(model)!r}: `soubayes fit` writes model.soubayes.")
             loaded = load_model(model)
-        with step("reading"):
+        with elapsed_line("reading"):
             frame = read_new_rows(loaded, file, decimal, separator)
-        with step("predicting"):
+        with elapsed_line("predicting"):
             predictions = predict_table(loaded, frame, level, keep=keep or ())
         for note in [*frame.attrs.get("notes", ()), *remarks(loaded, frame)]:
             say(note)
@@ -186,20 +222,8 @@ def paper(context: typer.Context) -> None:
 
 
 @contextmanager
-def step(name: str) -> Iterator[None]:
-    """Show what is being done and for how long, on a terminal only."""
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
-    terminal = console.is_terminal
-    with Progress(*columns, console=console, disable=not terminal, transient=True) as progress:
-        progress.add_task(name, total=None)
-        yield
-
-
-@contextmanager
 def table_errors() -> Iterator[None]:
     """Errors of tables, files and missing libraries are one line."""
-    from soubayes.data.tabular import TableError
-
     with one_line_errors(TableError, OSError, ImportError):
         yield
 

@@ -10,7 +10,8 @@ from sklearn.metrics import d2_tweedie_score, r2_score
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from soubayes._files import atomic_path
-from soubayes.data.tabular import Problem, TableEncoder
+from soubayes.data.encoding import TableEncoder
+from soubayes.data.tabular import Problem
 from soubayes.levels import LEVEL
 
 MIXED = (
@@ -99,7 +100,10 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
         if problem.task == "regression":
             measure, score = "R²", r2_score(truth, mean)
         elif problem.task == "counts":
-            measure, score = "share of the deviance", d2_tweedie_score(truth, mean, power=1)
+            measure, score = (
+                "deviance explained",
+                d2_tweedie_score(truth, mean, power=1),
+            )
         else:
             measure, score = "accuracy", np.mean((mean > 0.5) == (truth > 0.5))
     return f"{said}Cross-validated {measure} ({folds}): {score:.3f}. {sparsity}".strip()
@@ -136,7 +140,9 @@ class TableSource(NamedTuple):
         return (
             "from pathlib import Path\n"
             "from sklearn.pipeline import make_pipeline\n"
-            "from soubayes.data.tabular import TableEncoder, pose_problem, read_table\n\n"
+            "from soubayes import TableEncoder\n"
+            "from soubayes.data.reading import read_table\n"
+            "from soubayes.data.tabular import pose_problem\n\n"
             f"table = read_table(Path({str(self.file)!r}){read})\n"
             f"problem = pose_problem(table, {self.target!r}{posed})\n"
             "model = make_pipeline(TableEncoder(problem.dates), {estimator})\n"

@@ -55,7 +55,7 @@ _OURS = {
     "BaselineDraws": "soubayes.sparse.survival.curves",
     "PiecewiseHazard": "soubayes.sparse.survival.hazard",
     "KaplanMeier": "soubayes.sparse.survival.measures",
-    "TableEncoder": "soubayes.data.tabular",
+    "TableEncoder": "soubayes.data.encoding",
     "Component": "soubayes.sparse.posterior",
     "Mixture": "soubayes.sparse.posterior",
     "Posterior": "soubayes.sparse.posterior",

@@ -11,14 +11,9 @@ from sklearn.base import is_classifier
 
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.data.tabular import (
-    TableEncoder,
-    TableError,
-    no_column,
-    read_table,
-    refuse_absent,
-    table_kind,
-)
+from soubayes.data.encoding import TableEncoder
+from soubayes.data.names import TableError, no_column, refuse_absent, table_kind
+from soubayes.data.reading import read_table
 from soubayes.levels import LEVEL
 
 
@@ -100,7 +95,9 @@ def remarks(model: Any, frame: pd.DataFrame) -> list[str]:
     for name, levels in unseen.items():
         shown = ", ".join(map(repr, levels[:5])) + (" ..." if len(levels) > 5 else "")
         reference = encoder.levels_[name][0]
-        notes.append(f"{name!r}: {shown} not seen in the fit, predicted as {reference!r}.")
+        notes.append(
+            f"{name!r}: {shown} not seen in the fit; predicted as {reference!r}, the most frequent."
+        )
     return notes
 
 

@@ -7,7 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from soubayes.data.tabular import TableEncoder, TableError, pose_problem, read_table
+from soubayes.data.encoding import TableEncoder
+from soubayes.data.names import TableError
+from soubayes.data.reading import read_table
+from soubayes.data.tabular import pose_problem
 
 FRAME = pd.DataFrame(
     {
@@ -77,7 +80,11 @@ def test_unseen_and_missing_values_at_prediction():
     [
         ({}, {"target": "yy"}, "no column 'yy': did you mean 'y'"),
         ({}, {"drop": ["zebra"]}, "no column 'zebra': there are 'age'"),
-        ({"age": [np.nan] * 6}, {}, r"'age' \(no values at all\); --drop age leaves out\."),
+        (
+            {"age": [np.nan] * 6},
+            {},
+            r"\(no values at all\); add --drop age to leave it out\.",
+        ),
         ({"age": [np.nan] * 6}, {"missing": "drop"}, r"'age' \(no values at all\)"),
         ({"age": [1, 2, 3, 4, 5, np.inf]}, {}, r"'age' \(infinite values\)"),
         ({"y": [1, 2, 3, 4, 5, np.inf]}, {}, "infinite"),
@@ -88,13 +95,18 @@ def test_unseen_and_missing_values_at_prediction():
         ({"y": list("abcabc")}, {"task": "regression"}, "'y' holds text"),
         ({"y": [np.nan] * 6}, {}, "0 usable rows"),
         ({"name": list("abcdef")}, {}, r"'name' \(text with 6 different values in 6 rows"),
-        ({"day": pd.date_range("2026-01-01", periods=6)}, {}, r"'day' \(dates\); --date day uses"),
+        (
+            {"day": pd.date_range("2026-01-01", periods=6)},
+            {},
+            r"\(dates\); add --date day to use",
+        ),
         ({"name": list("abcdef")}, {"dates": ["name"]}, "'name' cannot be read as dates"),
         ({}, {"dates": ["age"]}, r"'age' \(numbers, not dates\)"),
         ({}, {"dates": ["y"]}, "--date y names a column that is not a feature"),
         ({1: [0] * 6, "1": [0] * 6}, {}, "several columns are called '1'"),
         ({}, {"task": "ranking"}, "task is 'ranking'"),
         ({}, {"missing": "guess"}, "missing is 'guess'"),
+        ({"y": range(6)}, {"task": "classification"}, "'y' has 6 different values in 6 rows"),
         ({}, {"drop": ["age", "kind", "flag"]}, "0 features"),
     ],
 )
@@ -128,8 +140,8 @@ def test_all_unusable_columns_are_listed_at_once():
     assert str(caught.value) == (
         "these columns cannot be used: 'an id' (text with 72 different values in 72 rows, too many "
         "for categories), 'day' (dates), 'when' (dates), 'empty' (no values at all), 'far' "
-        "(infinite values); --drop 'an id' --drop empty --drop far leaves out, "
-        "--date day --date when uses the days since 1970-01-01."
+        "(infinite values); add --drop 'an id' --drop empty --drop far to leave them out, "
+        "add --date day --date when to use days since 1970-01-01."
     )
     usable = pose_problem(frame, "y", drop=["an id", "empty", "far"], dates=["day", "when"])
     assert "'day' (2026-01-01 to 2026-03-13)" in " ".join(usable.notes)
@@ -236,7 +248,7 @@ def test_decimals_of_a_database_are_numbers(tmp_path):
 )
 def test_days_are_not_made_categories_in_silence(days):
     frame = pd.concat([FRAME] * 5, ignore_index=True).assign(day=(days * 15))
-    with pytest.raises(TableError, match=r"'day' \(dates\); --date day uses the days"):
+    with pytest.raises(TableError, match=r"'day' \(dates\); add --date day to use days"):
         pose_problem(frame, "y")
 
 
@@ -250,7 +262,7 @@ def test_lists_are_named(tmp_path):
     frame = FRAME.assign(several=[[1, 2], [3], None, [4], [5], [6]])
     frame.to_parquet(tmp_path / "data.parquet")
     frame = read_table(tmp_path / "data.parquet")
-    said = r"'several' \(lists, not numbers or text\); --drop several"
+    said = r"'several' \(lists, not numbers or text\); add --drop several"
     with pytest.raises(TableError, match=said):
         pose_problem(frame, "y")
     with pytest.raises(TableError, match="'several' holds lists"):

@@ -6,7 +6,7 @@ import pytest
 from sklearn.pipeline import make_pipeline
 
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
-from soubayes.data.tabular import TableEncoder
+from soubayes.data.encoding import TableEncoder
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))

@@ -180,7 +180,7 @@ def check_numbers(X: Any) -> None:
     if text:
         raise ValueError(
             f"the columns {text} of X hold text or categories, but a network reads numbers. Put "
-            "soubayes.data.tabular.TableEncoder before it in a pipeline."
+            "soubayes.TableEncoder before it in a pipeline."
         )
 
 

@@ -1,18 +1,55 @@
-"""CSV files as programs and countries write them: encodings, separators and marks of numbers."""
+"""Tables in files; text files as programs and countries write them."""
 
 import csv
 import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+
+from soubayes._optional import require
+from soubayes.data.names import TableError, check_table_file, table_kind
 
 SEPARATORS = ",;\t|"
 DECIMALS = ("auto", ".", ",")
 _SAMPLE = 1000  # rows that separator and decimal mark are read off
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _GROUPS = ",. \u00a0\u202f'’"  # between thousands
+
+
+def read_table(
+    path: Path, decimal: str = "auto", separator: str = "auto", text: Sequence[str] = ()
+) -> Any:
+    """The data frame in a file.
+
+    ``decimal`` and ``separator`` are those of a text file; the columns named in ``text`` are not
+    turned into numbers.
+    """
+    check_table_file(path)
+    readers = {
+        ".parquet": pd.read_parquet,
+        ".xlsx": partial(_read_excel, text=text),
+    }
+    text_reader = partial(read_csv, decimal=decimal, separator=separator, text=text)
+    reader = readers.get(table_kind(path), text_reader)
+    try:
+        frame = reader(path)
+    except ImportError:
+        raise
+    except Exception as error:  # each reader has its own kinds
+        raise TableError(f"{path.name} cannot be read: {' '.join(str(error).split())}.") from error
+    if frame.empty:
+        raise TableError(f"{path.name} has no rows.")
+    return frame
+
+
+def _read_excel(path: Path, text: Sequence[str]) -> Any:
+    """The first sheet of a workbook."""
+    require("openpyxl", "reading .xlsx")
+    return pd.read_excel(path, dtype=dict.fromkeys(text, str), engine="openpyxl")
 
 
 def read_csv(
@@ -52,7 +89,7 @@ def read_csv(
     notes = []
     if encoding == "cp1252":
         notes.append("the file is not UTF-8: read as Windows-1252 (Latin-1).")
-    if guessed and separator != ",":
+    if guessed and separator != "," and (separator, path.suffix.lower()) != ("\t", ".tsv"):
         name = {"\t": "tabs", ";": "semicolons", "|": "bars"}[separator]
         notes.append(f"columns are separated by {name}.")
     numbers = [name for name in frame if name not in text]
