@@ -13,7 +13,7 @@ from sklearn.model_selection import train_test_split
 
 from soubayes import SoUNetClassifier, SoUNetRegressor
 from soubayes.networks import choosing, path, state, training
-from soubayes.networks.learning import (
+from soubayes.networks.held_out import (
     TEMPERATURE_SD,
     LittleLearntWarning,
     fitted_temperature,

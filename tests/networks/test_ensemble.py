@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression
 
 from soubayes import SoUNetClassifier, SoUNetEnsemble, SoUNetRegressor
 from soubayes.networks import state, together
-from soubayes.networks.learning import fitted_temperature, tempered_probability
+from soubayes.networks.held_out import fitted_temperature, tempered_probability
 from soubayes.networks.mixtures import FACTORS, NormalMixture, stacking_weights
 from soubayes.networks.storage import read, write
 from soubayes.networks.together import fit_together

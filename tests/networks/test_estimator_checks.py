@@ -6,7 +6,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from soubayes import SoUNetClassifier, SoUNetRegressor
 
 # some of the checks' targets are noise
-pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.held_out.LittleLearntWarning")
 SMALL = {"hidden": (8,), "epochs": 100, "batch_size": 20, "learning_rate": 0.02}
 
 

@@ -10,7 +10,7 @@ from soubayes.networks import state
 from soubayes.networks.layers import unit_scales
 
 # trainings of a few epochs learn little
-pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.held_out.LittleLearntWarning")
 PAPER = {"confidence_weights": 1.0, "skip": False, "prune_inputs": False}
 SMALL = {"hidden": (12, 8), "epochs": 60, "batch_size": 40, "learning_rate": 0.01, **PAPER}
 

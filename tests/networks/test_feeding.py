@@ -13,7 +13,7 @@ from soubayes.networks import feeding, state
 from soubayes.networks.feeding import ArraySource, BatchSource, ColumnMoments, minibatches
 
 # trainings of a few epochs learn little
-pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.held_out.LittleLearntWarning")
 PAPER = {"confidence_weights": 1.0, "skip": False, "prune_inputs": False}
 SETTINGS = {"hidden": (4,), "epochs": 3, "batch_size": 10, "random_state": 0, **PAPER}
 

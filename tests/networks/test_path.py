@@ -19,7 +19,7 @@ from soubayes.networks.state import PathStage
 from soubayes.networks.structure import Spec
 
 # trainings of a few epochs learn little
-pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.held_out.LittleLearntWarning")
 SETTINGS = {"hidden": (6, 5), "epochs": 12, "batch_size": 25, "random_state": 0, "skip": False}
 PATH = {**SETTINGS, "confidence_weights": (0.1, 1.0), "prune_inputs": True}
 

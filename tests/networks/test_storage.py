@@ -21,7 +21,7 @@ from soubayes.networks.layers import mean_weights
 from soubayes.networks.storage import read, write
 
 # trainings of a few epochs learn little
-pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.held_out.LittleLearntWarning")
 PAPER = {"confidence_weights": 1.0, "skip": False, "prune_inputs": False}
 SMALL = {"hidden": (9, 6), "epochs": 5, "batch_size": 30, "random_state": 0, **PAPER}
 

@@ -14,7 +14,7 @@ from soubayes.networks.likelihoods import gaussian_loss, noise_prior
 from soubayes.networks.structure import Spec
 
 # trainings of a few epochs learn little
-pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.learning.LittleLearntWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::soubayes.networks.held_out.LittleLearntWarning")
 NONE = np.arange(0)  # inputs of a gated layer where there is none
 PAPER = {"confidence_weights": 1.0, "skip": False, "prune_inputs": False}
 SETTINGS = {"hidden": (6, 5), "epochs": 12, "batch_size": 25, "random_state": 0, **PAPER}

@@ -20,7 +20,8 @@ from soubayes.blackbox.variational import fit
 from soubayes.blackbox.verdict import ROUGH, USELESS
 from soubayes.exact.posterior import ExactPosterior
 from soubayes.feedback import reduced
-from soubayes.results import Printable, Shown, pareto_smoothed
+from soubayes.pareto import pareto_smoothed
+from soubayes.results import Printable, Shown
 
 MOST_NESTED = 10  # coordinates for which nested sampling takes about a minute with two blocks
 

@@ -38,8 +38,8 @@ from soubayes.blackbox.program import (
     subsampled,
 )
 from soubayes.blackbox.progress import WINDOW, reporting
-from soubayes.blackbox.scale import Scaled, at_scale, in_frame, is_constant
 from soubayes.blackbox.stages import FitRequest, by_stages
+from soubayes.blackbox.start import Scaled, at_scale, in_frame, is_constant
 from soubayes.blackbox.verdict import TRUSTED
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the

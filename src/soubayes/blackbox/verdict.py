@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from soubayes._docstrings import fill_docstrings
-from soubayes.results import Printable, Shown, pareto_smoothed
+from soubayes.pareto import pareto_smoothed
+from soubayes.results import Printable, Shown
 
 TRUSTED, ROUGH, USELESS = "trusted", "rough", "not to be used"
 UNCHECKED = "not checked"

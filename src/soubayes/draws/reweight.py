@@ -15,7 +15,8 @@ from soubayes.draws.ratios import Ratios, ratios
 from soubayes.draws.sensitivity import kl_of_block, known_draws, standard_error
 from soubayes.draws.weights import Weights, influence, log_weights, normalised_weights
 from soubayes.families import ConfidenceFamily, Look, check_ranges, middle_of
-from soubayes.results import Shown, pareto_fit, pareto_smoothed, pareto_tail
+from soubayes.pareto import pareto_fit, pareto_smoothed, pareto_tail
+from soubayes.results import Shown
 from soubayes.threads import SMALL, solver_threads
 from soubayes.weighted import WeightedDraws, interval, weighted_mean
 

@@ -8,7 +8,7 @@
 | what data are accepted; scales, held-out rows, chunks | intake.py, feeding.py |
 | defaults that depend on the data: epochs, learning rate, warm-up | plan.py |
 | the stages of a path, the choice of a confidence | path.py, choosing.py (the second look) |
-| the temperature, and warnings that little was learnt | learning.py |
+| the temperature, and warnings that little was learnt | held_out.py |
 | kinds of layers, sizes and costs | structure.py |
 | priors, posterior, KL terms, the one forward pass | layers.py |
 | the compiled step and its optimiser | program.py |

@@ -12,7 +12,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from soubayes.confidence import check_choice
 from soubayes.networks.base import BaseNet
 from soubayes.networks.feeding import Chunk
-from soubayes.networks.learning import fitted_temperature, tempered_probability
+from soubayes.networks.held_out import fitted_temperature, tempered_probability
 from soubayes.networks.prediction import Uncertainty, entropy, softmax
 from soubayes.networks.settings import network_estimator
 from soubayes.networks.state import StageEnd

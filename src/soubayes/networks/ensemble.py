@@ -25,8 +25,8 @@ from soubayes.networks import mixtures
 from soubayes.networks.classifier import SoUNetClassifier, check_classes
 from soubayes.networks.feeding import check_weight, minibatches
 from soubayes.networks.files import Parts, SavedModel, ensemble_parts, read_ensemble
+from soubayes.networks.held_out import tempered_probability
 from soubayes.networks.intake import check_numbers
-from soubayes.networks.learning import tempered_probability
 from soubayes.networks.mixtures import FACTORS, UNSEEN, NormalMixture, interval_tails
 from soubayes.networks.path import DIAL_CONFIDENCES, ROUND
 from soubayes.networks.regressor import SoUNetRegressor

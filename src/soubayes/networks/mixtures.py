@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, ndtr
 
-from soubayes.networks.learning import fitted_temperature
+from soubayes.networks.held_out import fitted_temperature
 
 FACTORS = 2.0 ** np.arange(-4, 9)  # what may multiply the variance of an average of networks
 UNSEEN = 2  # networks that have not seen a row of the training data
