@@ -12,7 +12,7 @@ from sklearn.utils import check_random_state
 
 from soubayes._types import RowBlocks
 from soubayes._warnings import warn
-from soubayes.networks import learning, path, storage
+from soubayes.networks import held_out, path, storage
 from soubayes.networks.choosing import confirmed
 from soubayes.networks.feeding import ArraySource, Chunk
 from soubayes.networks.fitted import FittedNet
@@ -206,7 +206,7 @@ class BaseNet(FittedNet, Intake):
             self._prunes = dense and wide
             # many columns fit any targets, so there the linear part must show that it predicts
             self._skips = dense and (
-                not wide or (self.skip == "auto" and learning.linear_predicts(self, data))
+                not wide or (self.skip == "auto" and held_out.linear_predicts(self, data))
             )
         self._hidden = tuple(self.hidden or self._hidden)
         self._prunes = self._prunes if self.prune_inputs == "auto" else bool(self.prune_inputs)
@@ -295,6 +295,6 @@ class BaseNet(FittedNet, Intake):
         """Warn where a constant or a linear model would do as well."""
         if not self.n_iter_:
             return
-        said = learning.complaints(self, data)
+        said = held_out.complaints(self, data)
         if said:
-            warn(" ".join(said), learning.LittleLearntWarning)
+            warn(" ".join(said), held_out.LittleLearntWarning)
