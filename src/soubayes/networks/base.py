@@ -12,10 +12,11 @@ from sklearn.utils import check_random_state
 
 from soubayes._types import RowBlocks
 from soubayes._warnings import warn
-from soubayes.networks import held_out, path, storage
+from soubayes.networks import path, storage
 from soubayes.networks.choosing import confirmed
 from soubayes.networks.feeding import ArraySource, Chunk
 from soubayes.networks.fitted import FittedNet
+from soubayes.networks.held_out import LittleLearntWarning, complaints, linear_predicts
 from soubayes.networks.intake import Intake
 from soubayes.networks.layers import mean_weights
 from soubayes.networks.plan import Before, TrainingData, make_plan
@@ -206,7 +207,7 @@ class BaseNet(FittedNet, Intake):
             self._prunes = dense and wide
             # many columns fit any targets, so there the linear part must show that it predicts
             self._skips = dense and (
-                not wide or (self.skip == "auto" and held_out.linear_predicts(self, data))
+                not wide or (self.skip == "auto" and linear_predicts(self, data))
             )
         self._hidden = tuple(self.hidden or self._hidden)
         self._prunes = self._prunes if self.prune_inputs == "auto" else bool(self.prune_inputs)
@@ -295,6 +296,6 @@ class BaseNet(FittedNet, Intake):
         """Warn where a constant or a linear model would do as well."""
         if not self.n_iter_:
             return
-        said = held_out.complaints(self, data)
+        said = complaints(self, data)
         if said:
-            warn(" ".join(said), held_out.LittleLearntWarning)
+            warn(" ".join(said), LittleLearntWarning)
