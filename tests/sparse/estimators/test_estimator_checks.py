@@ -149,6 +149,7 @@ def test_scikit_learn_checks_of_counts(estimator, check):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:No features were selected")
+@pytest.mark.filterwarnings("ignore:y has text labels without an order")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     [

@@ -68,11 +68,26 @@ def test_the_order_is_that_of_levels_or_of_a_categorical():
     listed = SoUOrdinalRegression(levels=["low", "middle", "high"], choice="path").fit(X, names)
     kind = pd.CategoricalDtype(["low", "middle", "high"], ordered=True)
     categorical = SoUOrdinalRegression(choice="path").fit(X, pd.Series(names, dtype=kind))
-    for other in (listed, categorical):
+    polars = pytest.importorskip("polars")
+    series = polars.Series(names.tolist(), dtype=polars.Enum(["low", "middle", "high"]))
+    enum = SoUOrdinalRegression(choice="path").fit(X, series)
+    for other in (listed, categorical, enum):
         np.testing.assert_allclose(other.coef_, numbers.coef_)
         assert other.classes_.tolist() == ["low", "middle", "high"]
     assert (listed.predict(X) == np.array(["low", "middle", "high"])[numbers.predict(X)]).all()
     assert listed.score(X, names) > 0.4
+
+
+def test_text_without_an_order_is_named():
+    X, y = ordered()
+    names = np.array(["low", "middle", "high"])[y]
+    unordered = pd.Series(names, dtype="category")
+    for labels in (names, names.astype(object), unordered):
+        with pytest.warns(UserWarning, match="'high', 'low', 'middle'.*Pass levels") as caught:
+            SoUOrdinalRegression(choice="path").fit(X, labels)
+        assert caught[0].filename == __file__
+    two = np.array(["no", "yes"])[(y > 0).astype(int)]
+    SoUOrdinalRegression(choice="path").fit(X, two)  # the order is a matter of sign
 
 
 def test_probabilities_choice_and_a_file(tmp_path):

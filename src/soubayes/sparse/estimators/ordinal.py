@@ -9,6 +9,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
 from soubayes._types import Label, Matrix
+from soubayes._warnings import warn
 from soubayes.confidence import shown
 from soubayes.data.streams import RowSource, block_by_block, row_weights
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
@@ -31,8 +32,9 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     ----------
     levels : sequence of labels, optional
         The classes in order, for example ``["low", "middle", "high"]``. Left out, the order is that
-        of an ordered pandas categorical, or else the sorted order of the labels. Rows that come in
-        blocks need it.
+        of an ordered pandas categorical or a polars Enum, or else the sorted order of the labels.
+        Three or more text labels are then taken in alphabetical order with a warning. Rows that
+        come in blocks need it.
     confidence_cuts : float, default=1.0
         Confidence in the prior of the cut points.
     intercept_variance : float, default=10.0
@@ -104,6 +106,12 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         check_classification_targets(values)
         weight = row_weights(sample_weight, X.shape[0])
         there = np.unique(values[weight > 0])
+        if self._order is None and len(there) > 2 and isinstance(there[0], str):
+            warn(
+                f"y has text labels without an order, which are taken alphabetically: "
+                f"{shown(there.tolist())}. Pass levels, the labels from the lowest to the highest "
+                "class, or an ordered categorical as y."
+            )
         self._set_classes(there if self._order is None else self._order, there)
         numbers = self._read(values[weight > 0]).astype(int)
         self._shares: Array = np.bincount(numbers, weight[weight > 0], len(self.classes_))
@@ -210,6 +218,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
 
 
 def _categories(y: Any) -> list[Any] | None:
-    """The order of an ordered pandas categorical."""
+    """The order of an ordered pandas categorical or of a polars Enum; None: it has none."""
     kind: Any = getattr(y, "dtype", None)
-    return list(kind.categories) if getattr(kind, "ordered", False) else None
+    ordered = getattr(kind, "ordered", False) or type(kind).__name__ == "Enum"
+    return list(kind.categories) if ordered else None
