@@ -47,11 +47,39 @@ def column_units(X: Any, weight: Array, centre: bool) -> ColumnUnits:
     if sp.issparse(X):
         return ColumnUnits.of(*weighted_moments(X, share, centre), n)
     mean, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    few = X.shape[0] <= BLOCK_ROWS
     for rows in row_blocks(X.shape[0]) if centre else []:
-        mean += share[rows] @ X[rows]
+        mean += _total(share[rows], X[rows], few)
     for rows in row_blocks(X.shape[0]):
-        square += share[rows] @ np.square(np.asarray(X[rows], float) - mean)
+        square += _total(share[rows], np.square(np.asarray(X[rows], float) - mean), few)
     return ColumnUnits.of(mean, square, n)
+
+
+def _total(share: Array, X: Array, few: bool) -> Array:
+    """share @ X; of few rows with a rounding that does not depend on where a column stands."""
+    return np.multiply(share[:, None], X, order="C").sum(axis=0) if few else share @ X
+
+
+def column_marks(X: Any, units: ColumnUnits, weight: Array) -> Array | None:
+    """Numbers that order the columns of a few rows whatever their places, units and signs.
+
+    A mark is the absolute correlation of a column with the squared lengths of the standardised
+    rows. J may have many minima and be flat between them: steps that depend on the order of the
+    columns then end in different places. None: there are many rows, of which the loss is nearly
+    quadratic.
+    """
+    if X.shape[0] > BLOCK_ROWS:
+        return None
+    divisor, share = units.divisor, weight / weight.sum()
+    if sp.issparse(X):
+        pull = units.mean / divisor**2
+        length = X.power(2) @ (1.0 / divisor**2) - 2.0 * (X @ pull) + units.mean @ pull
+    else:
+        length = np.square(standardise_block(X, units.mean, divisor, ones=False)).sum(axis=1)
+    length = length - share @ length
+    size = np.sqrt(share @ length**2)
+    # equal columns keep their order, so rounding must not tell them apart
+    return np.abs((share * length) @ X / divisor / (size or 1.0)).round(8)
 
 
 def row_blocks(n: int) -> list[slice]:

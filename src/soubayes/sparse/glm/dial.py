@@ -241,7 +241,7 @@ def _may_go(value: float, penalised: float, last: float | None, start: float | N
     may take any finite value.
     """
     if last is not None:
-        return value <= last
+        return value <= last + 1e-12 * abs(last)  # a step that rounding alone makes rise
     return bool(np.isfinite(value)) and (start is None or penalised <= start)
 
 

@@ -23,6 +23,7 @@ from soubayes.sparse.designs.standardise import (
     ColumnUnits,
     check_squares,
     check_units,
+    column_marks,
     column_units,
     in_range,
 )
@@ -61,10 +62,15 @@ class RowSettings(FitSettings):
 
     centre: bool  # whether the columns are centred
 
-    def plan(self, p: int) -> "RowPlan":
-        """The columns' model; the sources stand in reverse order, the intercept last."""
+    def plan(self, p: int, marks: Array | None = None) -> "RowPlan":
+        """The columns' model; the sources stand in reverse order, the intercept last.
+
+        Within a source the columns stand in the order of their ``marks``, if there are any.
+        """
         given = sources(list(self.blocks), p, self.coef or 1.0, self.local)
-        order = np.concatenate([columns for _, columns in given.groups[::-1]])
+        marks = np.zeros(p) if marks is None else marks
+        each = [columns for _, columns in given.groups[::-1]]
+        order = np.concatenate([own[np.argsort(marks[own], kind="stable")] for own in each])
         place = np.argsort(order)
         extra = [] if self.intercept is None else [1.0]
         own, trust = self.intercept or (1.0, 1.0)
@@ -123,7 +129,7 @@ class RowFamily:
         """Rows in memory."""
         X, unit = in_range(X)
         units = column_units(X, weight, self.settings.centre)
-        plan = self.settings.plan(X.shape[1])
+        plan = self.settings.plan(X.shape[1], column_marks(X, units, weight))
         design = rows_in_memory(X, units, plan.order, plan.model.intercept)
         shared = share_rows(self.likelihood, design, weight, self.settings.solver)
         units = units._replace(mean=units.mean * unit, scale=units.scale * unit)

@@ -9,6 +9,7 @@ the second derivatives of J are of the size of the confidences.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.optimize import minimize
@@ -19,6 +20,7 @@ from soubayes.sparse.scales.balance import Groups
 
 Array = np.ndarray
 
+_RENEWALS = 4  # rounds of shapes and all the rest in turn, at a precise end
 _REACH = 4.0  # how far log d and the log sds go in one call, at most
 
 
@@ -33,22 +35,13 @@ def descend_jointly(
     """The state after at most ``max_iter`` steps on the active columns.
 
     They end when one gains less than ``enough``. J is that of the shapes of ``start``. A
-    ``precise`` end has as many digits as the gradient of J and not only as J itself.
+    ``precise`` end has as many digits as the gradient of J and not only as J itself; the shapes
+    follow it.
     """
     rows, at = problem.take(start.active), _Coordinates.of(model, start)
     if not at.size:
         return start
-
-    def objective(x: Array) -> tuple[float, Array]:
-        state = at.state(x)
-        with np.errstate(over="ignore", invalid="ignore"):
-            data = rows.sweep(state.mean, state.root, curvature=False)
-            value, slope = data.loss + prior_value(model, state), at.slope(state, data)
-        if not np.isfinite(value) or not np.isfinite(slope).all():
-            return 1e300, np.zeros_like(x)
-        return value, slope
-
-    zero = np.zeros(at.size)
+    objective, zero = partial(_objective, rows, at), np.zeros(at.size)
     value = objective(zero)[0]
     found = minimize(
         objective,
@@ -63,9 +56,26 @@ def descend_jointly(
             "maxcor": 20,
         },
     )
-    state = at.state(_precise(found.x, lambda x: objective(x)[1]) if precise else found.x)
-    held = model.scales.refresh(tau_precision(model, state.precision), (state.local, state.top))
-    return state._replace(local=held[0], top=held[1])
+    state = at.renewed(found.x)
+    for _ in range(_RENEWALS if precise else 0):
+        at = _Coordinates.of(model, state)
+        state = at.renewed(_precise(zero, partial(_slope, rows, at)))
+    return state
+
+
+def _objective(rows: RowProblem, at: "_Coordinates", x: Array) -> tuple[float, Array]:
+    """J and its gradient."""
+    state = at.state(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        data = rows.sweep(state.mean, state.root, curvature=False)
+        value, slope = data.loss + prior_value(at.model, state), at.slope(state, data)
+    if not np.isfinite(value) or not np.isfinite(slope).all():
+        return 1e300, np.zeros_like(x)
+    return value, slope
+
+
+def _slope(rows: RowProblem, at: "_Coordinates", x: Array) -> Array:
+    return _objective(rows, at, x)[1]
 
 
 def _precise(x: Array, slope: Callable[[Array], Array]) -> Array:
@@ -139,6 +149,12 @@ class _Coordinates:
         scales = model.scales.balance(tau_precision(model, precision), (start.local, start.top))
         mean, root = start.mean + start.root @ u, start.root @ U
         return RowState(start.active, mean, root, precision, *scales, start.rest)
+
+    def renewed(self, x: Array) -> RowState:
+        """The state with the best shapes of its scales."""
+        state, model = self.state(x), self.model
+        held = model.scales.refresh(tau_precision(model, state.precision), (state.local, state.top))
+        return state._replace(local=held[0], top=held[1])
 
     def slope(self, state: RowState, data: Pass) -> Array:
         """The gradient of J in the coordinates."""

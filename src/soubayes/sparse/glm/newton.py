@@ -127,7 +127,8 @@ def _jointly(
     enough = 0.1 * tol * abs(step.value)
     trial = descend_jointly(problem, model, step.state, enough, JOINT_STEPS, precise)
     data, value = evaluate_rows(problem, model, trial)
-    close = precise and value <= step.value + 1e-13 * abs(step.value)  # equal but for rounding
+    # the slope is that of exact averages, J that of a rule: where it is 0 all ways end alike
+    close = precise and value <= step.value + tol * abs(step.value)
     return _Step(trial, data, min(value, step.value)) if value < step.value or close else step
 
 

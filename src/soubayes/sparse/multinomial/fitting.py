@@ -19,6 +19,7 @@ from soubayes.sparse.designs.standardise import (
     ColumnUnits,
     as_dense,
     check_units,
+    column_marks,
     column_units,
     in_range,
 )
@@ -178,7 +179,7 @@ class ClassFamily(NamedTuple):
             )
         X, unit = in_range(X)
         units = column_units(X, weight, self.settings.centre)
-        plan = self.settings.plan(X.shape[1])
+        plan = self.settings.plan(X.shape[1], column_marks(X, units, weight))
         order = plan.order
         Z = (as_dense(X)[:, order] - units.mean[order]) / units.divisor[order]
         if plan.model.intercept:
