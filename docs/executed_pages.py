@@ -58,6 +58,7 @@ def with_outputs(text: str, folder: Path, name: str) -> str:
     <BLANKLINE>
     """
     matplotlib.use("Agg")
+    plt.close("all")  # what another page or script has left open is not of this page
     namespace: dict[str, Any] = {"__name__": "__page__"}
     here, drawn = os.getcwd(), 0
 

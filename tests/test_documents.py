@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
 
 import soubayes
@@ -88,7 +89,9 @@ ax.set(xlabel="time", ylabel="$x$")
 print(x + 1)
 ```
 """
+    plt.figure()  # left open by somebody else
     text = executed_pages.with_outputs(page, tmp_path, "page")
+    assert text.count("![") == 1
     assert text.index("![ x  against time](/executed/page-1.png)") < text.index("print(x + 1)")
     assert text.endswith("```\n\n```text\n4\n```\n")
     assert (tmp_path / "page-1.png").stat().st_size > 1000

@@ -5,7 +5,7 @@ Eight schools on a slider: from separate schools to one population
 Rubin's (1981) effects of coaching in eight schools. The prior of the effects says that the schools
 are draws of one population. Its confidence says how far to believe that. A low confidence leaves
 every school with its own data (no pooling). A high confidence holds all effects at the population
-mean (complete pooling). `fit_family` learns the posteriors at all confidences in one training.
+mean (complete pooling). ``fit_family`` learns the posteriors at all confidences in one training.
 """
 
 import tempfile
@@ -36,8 +36,8 @@ columns = ["confidence", "verdict", "mean_theta[0]", "sd_theta[0]", "mean_tau", 
 print(path[columns][::2].round(3).to_string(index=False))
 
 # %%
-# The page with a slider is one file that needs no network. The documentation of `fit_family` shows
-# the one with two sliders.
+# The page with a slider is one file that needs no network. The documentation of ``fit_family``
+# shows the one with two sliders.
 page = Path(tempfile.mkdtemp()) / "schools.html"
 family.to_html(page, quantities=["tau", "theta"], title="Eight schools")
 print(f"{page.stat().st_size / 1e6:.2f} MB")

@@ -2,8 +2,8 @@
 Cutting feedback: HPV and cervical cancer
 =========================================
 
-Thirteen regions have two tables. In the first, a survey found `hpv` women with a high-risk strain
-of HPV among `women`. In the second, a registry counted `cases` of cervical cancer in `years`
+Thirteen regions have two tables. In the first, a survey found ``hpv`` women with a high-risk strain
+of HPV among ``women``. In the second, a registry counted ``cases`` of cervical cancer in ``years``
 woman-years. A Poisson regression of the incidence on the prevalence joins them. The regression is
 only a guess, and the registry is so large that it would rather change the prevalences than fit
 badly. Plummer (2015) cut the feedback: the prevalences are estimated from the survey alone.
@@ -41,8 +41,8 @@ def model(hpv, cases):
 
 
 # %%
-# An observed site belongs to the module of the last block that it depends on: `hpv` to the
-# prevalences, `cases` to theta. With `eta=0` the prevalences do not hear of the registry.
+# An observed site belongs to the module of the last block that it depends on: ``hpv`` to the
+# prevalences, ``cases`` to theta. With ``eta=0`` the prevalences do not hear of the registry.
 posteriors = {
     "full feedback": fit(model, hpv, cases),
     "cut": fit(model, hpv, cases, eta={"theta": 0.0}),

@@ -27,7 +27,7 @@ print(model.sparse_.summary(exponentiate=True).query("selected").round(2))
 
 order = np.argsort(model.predict(X))
 curves = model.predict_survival_function(X[order[[10, -10]]], level=0.9)
-fig, ax = plt.subplots(figsize=(6, 3.5))
+fig, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
 for patient, name in ((0, "low risk"), (1, "high risk")):
     part = curves[patient]
     ax.step(part.index, part["estimate"], where="post", label=name)

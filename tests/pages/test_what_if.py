@@ -1,5 +1,7 @@
 """What-if in a real browser: the prediction of a row that is entered is that of ``predict``."""
 
+import base64
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -249,3 +251,13 @@ def test_distribution_functions_of_the_page(tmp_path, visit):
         for at in points:
             found = tab.evaluate(f"(at) => Special.{name}(...at)", list(at))
             assert found == pytest.approx(float(exact(*at)), rel=1e-9, abs=1e-12)
+
+
+def test_the_mean_of_a_centred_column_is_shown_as_0():
+    rows = 1e6 * (X - X.mean())
+    rows["column 5"] += 0.25
+    model = SoULinearRegression(choice="path").fit(rows, NUMBER)
+    data = what_if_data(model)
+    values = np.frombuffer(base64.b64decode(data["values"]))
+    shown = dict(zip(data["columns"], values, strict=True))
+    assert shown == {name: 0.25 if name == "column 5" else 0.0 for name in rows}

@@ -141,7 +141,9 @@ class DrawnPosterior(WeightedDraws):
         """The log density of each observation at every draw, by observed site."""
 
     def _shown(self) -> Shown:
-        head = f"value {self.value:.6g} ± {self.value_se:.2g}, "
+        # a Gaussian posterior is exact: the draws differ by rounding alone
+        error = self.value_se if self.value_se > 1e-12 * abs(self.value) else 0.0
+        head = f"value {self.value:.6g} ± {error:.2g}, "
         head += f"expected loss {self.expected_loss:.6g}{reduced(self.eta)}{self._state()}"
         return [f"{type(self).__name__}({head})", *self._notes(), self.summary()]
 

@@ -142,8 +142,11 @@ def _edited(estimator: Any, most: int) -> Array:
 
 def _rows(estimator: Any, X: Any, most: int) -> tuple[list[str], Array]:
     """Names and values of the bases; the first is the mean of the data."""
-    # a few digits of the means: the row is what its fields show
-    mean = [float(f"{x:.5g}") for x in estimator._x_mean]
+    # a few digits of the means: the row is what its fields show. Rounding leaves a centred column
+    # with a mean of some 1e-17, which is shown as 0
+    steps = _steps(estimator, np.arange(len(estimator._x_mean)))
+    means = zip(estimator._x_mean, steps, strict=True)
+    mean = [float(f"{x:.5g}") if abs(x) > 1e-6 * step else 0.0 for x, step in means]
     names, values = ["mean of the data"], np.array([mean])
     if X is None:
         return names, values
