@@ -243,6 +243,31 @@ def test_units_order_and_weights_do_not_matter():
     np.testing.assert_allclose(again, base, rtol=1e-8, atol=1e-10)
 
 
+def test_curves_do_not_depend_on_the_order_or_units_of_columns():
+    X, event, time = simulated(n=70, p=90)
+    order = np.random.default_rng(1).permutation(90)
+    grid, model = [0.3, 1.0], SoUCoxRegression(cv=2)
+    base = model.fit(X, (event, time)).predict_survival_function(X[:4], grid, level=0.9)
+    again = clone(model).fit(1e3 * X[:, order], (event, time))
+    curves = again.predict_survival_function(1e3 * X[:4, order], grid, level=0.9)
+    np.testing.assert_allclose(curves, base, atol=1e-8)
+
+
+def test_a_selected_column_is_not_shrunken_with_the_dense_ones():
+    """In wide data dense candidates alone exclude a strong effect; beside the sparse point not."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 600))
+    coef = np.append([1.0], rng.normal(size=599) * 0.03)  # one strong effect over faint ones
+    y = np.ones(150, bool), rng.exponential(np.exp(-X @ coef))
+    model = SoUCoxRegression().fit(X, y)
+    first = model.summary().iloc[0]
+    assert model.selected_[0]
+    assert first["lower"] < 1.0 < first["upper"]
+    parts = {part.candidate: part.posterior for part in model.mixtures_[0].components}
+    assert parts["dense 3"].mean[0] + 3.0 * parts["dense 3"].sd[0] < 1.0
+    assert abs(parts["sparse + dense 3"].mean[0] - 1.0) < 3.0 * parts["sparse + dense 3"].sd[0]
+
+
 def test_scikit_learn_tools_take_it():
     X, event, time = simulated(n=90)
     y = pd.DataFrame({"event": event, "time": time})

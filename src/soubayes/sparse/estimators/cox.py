@@ -238,9 +238,15 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         self._censoring = KaplanMeier.of(sets.y, sets.weight, censoring=True)
 
     def _drawn_coefficients(self, seed: int) -> Array:
-        """(draws, p): the same for the same seed."""
-        draws, _ = self.mixtures_[0].sample(DRAWS, np.random.default_rng(seed))
-        return draws[:, : len(self._x_mean)]
+        """(draws, p): the same for the same seed, whatever the order of the columns."""
+        mixture = self.mixtures_[0]
+        order = np.argsort(mixture.mean / self._coef_units[0], kind="stable")
+        one = np.ones(len(order))
+        parts = tuple(
+            replace(part, posterior=part.posterior.moved(order, one)) for part in mixture.components
+        )
+        draws, _ = replace(mixture, components=parts).sample(DRAWS, np.random.default_rng(seed))
+        return draws[:, np.argsort(order)]
 
     def _drawn_predictors(self, X: Any, seed: int) -> Iterator[Array]:
         """Blocks of rows: predictors at the draws of the coefficients that are behind curves."""

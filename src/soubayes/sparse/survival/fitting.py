@@ -102,33 +102,72 @@ class SurvivalFamily(RowFamily):
 
 
 _FAR = 1e9  # nats
-# of the dense ends ``held`` is the prior variance of a log risk, all columns together
+
+
+def _dense(name: str, held: float) -> DialPoint:
+    """No scale is fitted: ``held`` is the prior variance of a log risk, all columns together."""
+    return DialPoint(f"{name} {held:g}", "normal", np.inf, 1.0, held)
+
+
+_CALM = _dense("dense", 3.0)
 SURVIVAL_DIAL = (
     DialPoint("ridge", "exponential", 1.0, 1.0),
     DialPoint("cautious", "exponential", 0.003, 3.0),
-    *map(DialPoint.sure, (0.1, 0.3, 1.0, 3.0)),
+    *(_dense("dense", held) for held in (0.1, 0.3, 1.0)),
+    _CALM,
+    _dense("dense", 6.0),
 )
+# the columns of the sparse point with their own variances, all others as in a dense point
+BESIDE = tuple(_dense("sparse + dense", held) for held in (1.0, 3.0))
 
 
 class SurvivalCandidates(RowCandidates):
     """The candidates, each with the hazard that scores its rows."""
 
     dial = SURVIVAL_DIAL
-    rows = (PATH, *(Candidate.of(point) for point in dial))
+    rows = (PATH, *map(Candidate.of, (*dial, *BESIDE)))
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
     ) -> Fits:
-        found = super().fit(X, targets, weight, wanted, known)
-        for parts, y in zip(found.components, targets, strict=True):
-            dense = set(parts) - {PATH.name} if known else set()
-            wild = {name for name in dense if _is_wild(parts[name][0], X, found.x_mean)}
-            if wild:  # folds did not see it run off: the last dense end takes its place
-                calm = super().fit(X, [y], weight, [{self.dial[-1].name}], False)
+        beside = {point.name for point in BESIDE}
+        asked = [names | {PATH.name} if names & beside else names for names in wanted]
+        found = super().fit(X, targets, weight, asked, known)
+        for parts, sizes, y, names in zip(*found[:2], targets, wanted, strict=True):
+            wild = {name for name in parts if known and _is_wild(name, parts[name][0], X, found)}
+            if wild:  # folds did not see it run off: a dense point takes its place
+                calm = super().fit(X, [y], weight, [{_CALM.name}], False)
                 parts.update(dict.fromkeys(wild, *calm.components[0].values()))
+            self._add_beside(X, y, weight, names & beside, parts, sizes)
+            if PATH.name not in names:
+                parts.pop(PATH.name, None)
             for name, own in parts.items():
                 parts[name] = tuple(with_hazard(part, X, found.x_mean, y, weight) for part in own)
         return found
+
+    def _add_beside(
+        self,
+        X: Any,
+        y: Array,
+        weight: Array,
+        names: set[str],
+        parts: dict[str, tuple[Component, ...]],
+        sizes: dict[str, float],
+    ) -> None:
+        """The points that let the columns of the sparse point go beside the dense others."""
+        if not names:
+            return
+        shared, plan, units = self.family.in_memory(X, weight)
+        q, order = parts[PATH.name][0].posterior, plan.order
+        # the prior variance that E[b^2] of the sparse point says
+        own = ((q.mean * units.scale) ** 2 + (q.sd * units.scale) ** 2)[order]
+        kept = (q.mean[order] != 0.0) & plan.model.sparse
+        model = replace(plan.model, variance=np.where(kept, own, plan.model.variance))
+        for point in BESIDE:
+            if point.name in names:
+                fit = shared.fit_at(y, model, point)
+                parts[point.name] = (Component(fit.posterior.moved(plan.back, 1.0 / units.scale)),)
+                sizes[point.name] = fit.effective + int(kept.sum())
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """The log density of y, and the log risk."""
@@ -144,9 +183,11 @@ class SurvivalCandidates(RowCandidates):
         return HeldOut(whole, zero, zero, mixture.weights @ means)
 
 
-def _is_wild(part: Component, X: Any, x_mean: Array) -> bool:
+def _is_wild(name: str, part: Component, X: Any, found: Fits) -> bool:
     """Whether fitted scales ran off, as they may where wide data can be separated."""
-    risk = [(as_dense(X[rows]) - x_mean) @ part.posterior.mean for rows in row_slices(X)]
+    if name == PATH.name:
+        return False
+    risk = [(as_dense(X[rows]) - found.x_mean) @ part.posterior.mean for rows in row_slices(X)]
     return not np.std(np.concatenate(risk)) < WILD
 
 

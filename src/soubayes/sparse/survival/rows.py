@@ -36,6 +36,7 @@ _ROUNDS = 40  # expansions at a point that is reported
 _LOOSE = 1e-5  # from this tolerance on a point is on the way
 _LOOSE_ROUNDS = 4  # expansions there
 _NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
+_ENOUGH = 1e-6  # nats that the next step to a mode could gain
 _DAMPED = 1e3  # largest factor of the curvature
 _SEPARATED = 500.0  # range of log risks at which the columns order the times: V has no minimum
 WILD = 10.0  # standard deviation of log risks that separates the data: the loss is flat about them
@@ -178,7 +179,10 @@ class SurvivalRows:
         """The fit at a point of the dial, its quadratic form that of the mean but for ``_NEAR``."""
         sets, last = self.sets(y), np.zeros(len(y))
         if point.held is not None:
-            point = point._replace(held=point.held / max(int(model.sparse.sum()), 1))
+            held = point.held / max(int(model.sparse.sum()), 1)
+            prior = np.where(model.sparse, held, model.variance / model.confidence)
+            about = self.expand(sets, self._mode(sets, prior)).problem
+            return fit_rows_at(about, model, point._replace(held=held))
 
         def renew(mean: Array) -> RowProblem | None:
             nonlocal last
@@ -190,6 +194,40 @@ class SurvivalRows:
 
         start = self.expand(sets, np.zeros(self.X.shape[1])).problem
         return fit_rows_at(start, model, point, renew)
+
+    def _mode(self, sets: RiskSets, prior: Array) -> Array:
+        """The minimum of V(Xb) + sum_j b_j^2/(2 prior_j), by Newton steps that lower it.
+
+        Of wide data in the space of the rows, b = prior X'a.
+        """
+        X = (self.X * prior) @ self.X.T if self._wide else self.X * np.sqrt(prior)
+        a = np.zeros(X.shape[1])
+        at = PartialLoss.at(sets, X @ a)
+        for _ in range(_ROUNDS):
+            if self._wide:
+                M = at.second()
+                step = np.linalg.solve(np.eye(len(a)) + M @ X, M @ (X @ a) + at.score) - a
+                slope = (a - at.score) @ (X @ step)
+            else:
+                H = at.curvature(X) + np.eye(len(a))
+                off = X.T @ at.score - a
+                step = np.linalg.solve(H, off)
+                slope = -off @ step
+            if slope > -_ENOUGH:
+                break
+            value, length = at.loss + self._pull(X, a), 1.0
+            while True:
+                new = a + length * step
+                at = PartialLoss.at(sets, X @ new)
+                if at.loss + self._pull(X, new) <= value + 1e-4 * length * slope or length < 1e-6:
+                    break
+                length *= 0.5
+            a = new
+        return prior * (self.X.T @ a) if self._wide else np.sqrt(prior) * a
+
+    def _pull(self, X: Array, a: Array) -> float:
+        """The prior's part of the objective of `_mode`."""
+        return 0.5 * float(a @ (X @ a if self._wide else a))
 
     def expand(self, sets: RiskSets, mean: Array, damping: float = 1.0) -> Expansion:
         """About these coefficients; ``damping`` multiplies the curvature, for shorter steps."""
