@@ -11,6 +11,7 @@ from soubayes.progress import say_step
 from soubayes.sparse.blocks import FeatureBlock, GroupLabels
 from soubayes.sparse.scales.balance import Groups, ScaleCosts, ScaleModel, stationary_precision
 from soubayes.sparse.scales.base import ScalePrior
+from soubayes.sparse.scales.functions import LAST_STEP
 
 Array = np.ndarray
 
@@ -153,14 +154,16 @@ class ColumnModel:
         found[self.sparse] = reduce(values[self.sparse])
         return found
 
-    def stationary(self, s: Array, signal: Array, limit: Array, shape: Array) -> Array:
+    def stationary(
+        self, s: Array, signal: Array, limit: Array, shape: Array, near: float = LAST_STEP
+    ) -> Array:
         """w of every sparse column at its own stationary point (`stationary_precision`).
 
         ``s``, ``signal``, ``limit`` and the ``shape`` of its tau are of the sparse columns.
         """
         groups = None if self.groups.alone else self.groups
         ratio = self._local_ratio
-        return stationary_precision(self.local_prior, s, signal, ratio, limit, shape, groups)
+        return stationary_precision(self.local_prior, s, signal, ratio, limit, shape, groups, near)
 
 
 def coefficient_kl(

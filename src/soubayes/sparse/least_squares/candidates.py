@@ -30,7 +30,7 @@ from soubayes.sparse.least_squares.fitting import (
     settle_targets,
 )
 from soubayes.sparse.least_squares.objective import LeastSquaresModel
-from soubayes.sparse.least_squares.path import path_fit
+from soubayes.sparse.least_squares.path import coefficients_at, path_fit
 from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 
@@ -95,14 +95,16 @@ class LinearCandidates(Candidates):
             parts: dict[str, tuple[Component, ...]] = {}
             sizes: dict[str, float] = {}
             if wanted[t] & {PATH.name, PATH_AVERAGE.name}:
+                average = PATH_AVERAGE.name in wanted[t]
                 own, coefs, size = (
                     _known(self.points[t])
                     if known
-                    else self._sparse(design, model, free, intake.units, t)
+                    else self._sparse(design, model, free, intake.units, t, average)
                 )
                 parts[PATH.name], sizes[PATH.name] = (own,), size
-                parts[PATH_AVERAGE.name] = _along(own, coefs)
-                sizes[PATH_AVERAGE.name] = float(np.count_nonzero(coefs, axis=1).mean())
+                if average:
+                    parts[PATH_AVERAGE.name] = _along(own, coefs)
+                    sizes[PATH_AVERAGE.name] = float(np.count_nonzero(coefs, axis=1).mean())
             points = [point for point in LEAST_SQUARES_DIAL if point.name in wanted[t]]
             dial = LeastSquaresDial(dense.designs[t], model) if points else None
             for point in points:
@@ -125,11 +127,13 @@ class LinearCandidates(Candidates):
         free: Array,
         units: TargetUnits,
         t: int,
+        average: bool,
     ) -> tuple[Component, Array, float]:
-        """The path of some rows: its chosen point, its coefficients and its size."""
-        coefs, fit = path_fit(design, model, free, max_iter=self.settings.max_iter)
+        """The path of some rows: its chosen point, if asked its coefficients, and its size."""
+        states, fit = path_fit(design, model, free, max_iter=self.settings.max_iter)
+        coefs = np.array([coefficients_at(design, state) for state in states if average])
         own = in_units(design, fit, units, t)
-        return own, coefs * (units.y_scale[t] / units.x_scale), fit.effective
+        return own, coefs * (units.y_scale[t] / units.x_scale) if average else coefs, fit.effective
 
 
 def _known(point: SparsePoint) -> tuple[Component, Array, float]:

@@ -14,6 +14,7 @@ from soubayes.sparse import ordered
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, restricted
 from soubayes.sparse.least_squares.state import DROPPED, OUT, PathState, goal_of
+from soubayes.sparse.scales.functions import LAST_STEP
 
 Array = np.ndarray
 
@@ -92,6 +93,7 @@ def _iterate(
     mixed = ordered.mixed(model, model.sparse)
     alike = model.groups.alone and design.closest > ALIKE
     old, shape, top = w[active], state.shape[active], state.nu.mean_inverse
+    near = max(LAST_STEP, 0.005 * tol)
     for n_iter in range(1, max(budget, 1) + 1):
         if not len(active):
             noise = noise if hold_noise else model.noise_estimate(design.n, design.yy, 0.0)
@@ -104,7 +106,7 @@ def _iterate(
         s, q = ridge.s, ridge.q
         if mixed:
             s, q = left_out(part, here, old, ridge, design.n)
-        goal = goal_of(here, s, q, noise, top, shape)
+        goal = goal_of(here, s, q, noise, top, shape, near)
         step = np.log(goal / old)
         # a step that changes its sign went too far: halve; else grow, as in Rprop
         turned = step * last < 0
@@ -118,8 +120,10 @@ def _iterate(
         far = here.group_most(s)
         settled = change < tol and abs(math.log(noise / moved)) < tol
         # steps that keep turning, as those of look-alikes do, come to rest halfway
-        leave = (goal > DROPPED * far) & ((new > 50.0 * far) | alike & settled & (new < 9.0 * s))
-        leave &= here.sparse
+        leave = goal > DROPPED * far
+        if leave.any():
+            leave &= (new > 50.0 * far) | (alike & settled & (new < 9.0 * s))
+            leave &= here.sparse
         if leave.any():
             if alike and leave.sum() > 1:
                 best, at = strongest_leavers(

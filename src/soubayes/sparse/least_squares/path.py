@@ -53,7 +53,7 @@ class PathPoint:
 
     gamma: float
     state: PathState
-    coef: Array  # (p,) standardised, dropped ones exactly 0
+    coef: Array | None  # (p,) standardised, dropped ones exactly 0; None without values
     value: float  # J at this point's noise; NaN where not asked for
     n_iter: int
     converged: bool
@@ -91,8 +91,8 @@ def solve_path(
 
 def path_fit(
     design: LeastSquares, model: LeastSquaresModel, free: Array, *, max_iter: int
-) -> tuple[Array, LeastSquaresFit]:
-    """The coefficients along the path and the fit at the chosen point, for a prediction.
+) -> tuple[list[PathState], LeastSquaresFit]:
+    """The states along the path and the fit at the chosen point, for a prediction.
 
     A rougher `solve_path` without J, for a fold of the data. It visits every third point, except in
     wide data, where a point that is left out changes which columns are found.
@@ -116,8 +116,16 @@ def path_fit(
     noise = Noise(end.model.noise.shape + 0.5 * degrees, state.noise)
     selected = np.zeros(len(w), bool)
     selected[active] = True
-    coefs = np.array([point.coef for point in end.points])
-    return coefs, LeastSquaresFit(w, coef, variance, selected, noise, end.model)
+    states = [point.state for point in end.points]
+    return states, LeastSquaresFit(w, coef, variance, selected, noise, end.model)
+
+
+def coefficients_at(design: LeastSquares, state: PathState) -> Array:
+    """The posterior means at a state, 0 where columns are dropped."""
+    coef, active = np.zeros(len(state.w)), state.active
+    if len(active):
+        coef[active] = design.take(active).ridge(state.w[active]).mean
+    return coef
 
 
 class _End(NamedTuple):
@@ -227,7 +235,7 @@ def _with_values(
 def _line(point: PathPoint) -> str:
     """What verbose=1 prints."""
     return (
-        f"confidence {point.gamma:.3f}: {len(point.state.active)} of {len(point.coef)} columns, "
+        f"confidence {point.gamma:.3f}: {len(point.state.active)} of {len(point.state.w)} columns, "
         f"noise variance {point.state.noise:.4g}, J = {point.value:.6g}"
     )
 
@@ -278,10 +286,7 @@ def _reach(
     # nu moves the precisions only by the order of the confidence in tau
     reach = np.max(model.local_confidence / model.confidence)
     if reach < RIGID and not values:
-        coef = np.zeros(len(state.w))
-        if len(state.active):
-            coef[state.active] = design.take(state.active).ridge(state.w[state.active]).mean
-        return PathPoint(gamma, state, coef, np.nan, spent, done, guarded)
+        return PathPoint(gamma, state, None, np.nan, spent, done, guarded)
     if reach < RIGID and guard:  # the first point has no scales yet
         filled = fill(design, model, state, outside or dropped_columns(design, state))
         coef, sd = filled.kept(model, state.active)

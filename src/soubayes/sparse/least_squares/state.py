@@ -1,7 +1,7 @@
 """A state on the way of a least-squares solver, and the whole posterior that belongs to it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +17,7 @@ from soubayes.sparse.least_squares.objective import (
 )
 from soubayes.sparse.scales.balance import ScaleCosts
 from soubayes.sparse.scales.base import Scale
+from soubayes.sparse.scales.functions import LAST_STEP
 
 Array = np.ndarray
 
@@ -52,6 +53,7 @@ class LeastSquaresFit:
     selected: Array
     noise: Noise
     model: LeastSquaresModel
+    triangle: Array | None = field(default=None, kw_only=True)  # of its `Ridge`, with all columns
 
     @property
     def effective(self) -> float:
@@ -206,17 +208,23 @@ def with_scales(state: PathState, model: LeastSquaresModel, whole: WholeState) -
 
 
 def goal_of(
-    model: LeastSquaresModel, s: Array, q: Array, noise: float, top: Array, shape: Array
+    model: LeastSquaresModel,
+    s: Array,
+    q: Array,
+    noise: float,
+    top: Array,
+    shape: Array,
+    near: float = LAST_STEP,
 ) -> Array:
     """Where each coordinate alone would go: the stationary w, or the plain prior's precision.
 
-    The stationary w is derived in docs/development/solver.md.
+    The stationary w is derived in docs/development/solver.md; on the way it need only be ``near``.
     """
     gamma, sparse = model.confidence, model.sparse
     limit = gamma * top * (1.0 if model.scaled else noise)
     signal = q * q / (noise * gamma)
     if model.all_sparse:
-        return model.stationary(s, signal, limit, shape)
+        return model.stationary(s, signal, limit, shape, near)
     goal = gamma * noise / np.where(sparse, 1.0, model.variance)
     goal[sparse] = model.stationary(s[sparse], signal[sparse], limit[sparse], shape[sparse])
     return goal

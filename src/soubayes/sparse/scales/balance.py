@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes.sparse.scales.base import Scale, ScalePrior, as_floats
-from soubayes.sparse.scales.functions import newton_root
+from soubayes.sparse.scales.functions import LAST_STEP, newton_root
 
 Array = np.ndarray
 
@@ -220,6 +220,7 @@ def stationary_precision(
     limit: ArrayLike,
     shape: ArrayLike,
     groups: Groups | None = None,
+    near: float = LAST_STEP,
 ) -> Array:
     """The prior precision w = gamma_b u_j at which J, with beta profiled out, is stationary.
 
@@ -233,19 +234,18 @@ def stationary_precision(
     KL' the derivative in log(ratio) of KL(q(tau^2) || prior) at ``shape`` and ratio M/w: for the
     exponential prior -1 + rate a/(a-1) M/w, for the half-Cauchy -1/2 + M/(w + M). As g -> 0 this is
     w = s^2/(Q - s) when Q > s and (s - Q)/(2g), a coefficient that is practically zero, when not:
-    the confidence in beta is a threshold on z^2 = gamma_b Q/s.
+    the confidence in beta is a threshold on z^2 = gamma_b Q/s. ``near``: see `newton_root`.
 
     >>> from soubayes.sparse.scales.priors import Exponential
     >>> w = stationary_precision(Exponential(10.0), 4.0, np.array([8.0, 2.0]), 1e-9, 1.0, 1e9)
     >>> [f"{x:.4g}" for x in w]
     ['4', '1e+09']
     """
-    s, Q, g, M, a = (np.asarray(value, float) for value in (s, signal, ratio, limit, shape))
     if groups is not None:
-        s, Q, g, M, a = as_floats(s, Q, g, M, a)
-        return _stationary_of_groups(prior, s, Q, g, M, a, groups)
+        return _stationary_of_groups(prior, groups, *as_floats(s, signal, ratio, limit, shape))
     # (1) of docs/development/solver.md in units of s: x = w/s is the unknown
-    z, top, twice = Q / s, M / s, 2.0 * g
+    s, g, a = np.asarray(s), np.asarray(ratio), np.asarray(shape)
+    z, top, twice = signal / s, limit / s, 2.0 * g
 
     def balance(t: Array) -> tuple[Array, Array]:
         x = np.exp(t)  # w / s
@@ -256,7 +256,7 @@ def stationary_precision(
         value = z * bend - up - twice * one
         return value, bend * (1.0 + z * (1.0 - 2.0 * kappa)) + twice * two
 
-    return s * np.exp(newton_root(balance, _without_pull(prior, z, g, a), 60.0))
+    return s * np.exp(newton_root(balance, _without_pull(prior, z, g, a), 60.0, near))
 
 
 def _without_pull(prior: ScalePrior, z: Array, g: Array, a: Array) -> Array:
@@ -268,7 +268,7 @@ def _without_pull(prior: ScalePrior, z: Array, g: Array, a: Array) -> Array:
 
 
 def _stationary_of_groups(
-    prior: ScalePrior, s: Array, Q: Array, g: Array, M: Array, a: Array, groups: Groups
+    prior: ScalePrior, groups: Groups, s: Array, Q: Array, g: Array, M: Array, a: Array
 ) -> Array:
     """The same with columns that share a scale; ``g``, ``M`` and ``a`` agree within a group."""
     size = groups.sizes

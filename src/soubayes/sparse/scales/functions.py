@@ -90,12 +90,19 @@ def _two_branches(
     return np.where(small, direct(np.minimum(a, _LARGE)), large) if small.any() else large
 
 
+LAST_STEP = 1e-6  # steps of Newton are quadratic: the next would be below 1e-11
+
+
 def newton_root(
-    function: Callable[[Array], tuple[Array, Array]], start: Array, reach: float
+    function: Callable[[Array], tuple[Array, Array]],
+    start: Array,
+    reach: float,
+    near: float = LAST_STEP,
 ) -> Array:
     """`find_root` without its care: a few Newton steps from a good start, if they settle.
 
-    Where they do not, the root is sought within ``reach`` of the start.
+    They end with one that is shorter than ``near``. Where they do not, the root is sought within
+    ``reach`` of the start.
     """
     t = start
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -103,8 +110,8 @@ def newton_root(
             value, slope = function(t)
             step = value / slope
             t = t - step
-            far = np.abs(step).max(initial=0.0)
-            if far < 1e-6:  # quadratic: the next would be below 1e-11
+            far = np.abs(step).max() if step.size else 0.0
+            if far < near:
                 return t
             if not far < 3.0:
                 break
