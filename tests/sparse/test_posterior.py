@@ -79,7 +79,7 @@ def test_a_joined_coefficient_is_independent():
     X, D = rng.normal(size=(3, 5)), np.exp(rng.normal(size=5))
     lower = np.linalg.cholesky(np.eye(3) + (X * D) @ X.T)
     inverse = np.linalg.inv(lower)
-    wide = LowRankPosterior(np.arange(5.0), D, inverse @ (X * D), inverse).joined(7.0, 0.5)
+    wide = LowRankPosterior(np.arange(5.0), D, X, D, inverse, inverse).joined(7.0, 0.5)
     S = wide.full()
     np.testing.assert_allclose(S[:5, :5], np.linalg.inv(np.diag(1 / D) + X.T @ X))
     np.testing.assert_allclose(S[5], [0, 0, 0, 0, 0, 0.5])

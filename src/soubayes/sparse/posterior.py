@@ -108,37 +108,62 @@ class Posterior:
 
 
 class LowRankPosterior(Posterior):
-    """N(mean, D - half' half) for p > n with every column in: half = L^-1 X D, LL' = I + X D X'."""
+    """N(mean, D - half' half) for p > n with every column in: half = T X diag(d), LL' = I + X D X'.
+
+    Fits of the same rows share X, so each of them keeps T (None: the identity), L^-1 and d alone.
+    Coefficients beyond the columns of X are independent of the others.
+    """
 
     def __init__(
         self,
         mean: Array,
         diagonal: Array,
-        half: Array,
-        inverse: Array,
+        X: Array,
+        d: Array,
+        T: Array | None,
+        inverse: Array,  # L^-1
         scale: Array | None = None,
         variance: Array | None = None,  # the diagonal of S, if it is known
     ) -> None:
+        self.mean, self.diagonal = mean, diagonal
+        self.X, self.d, self.T, self.inverse = X, d, T, inverse
         if variance is None:
+            half = self.half
             variance = diagonal - np.einsum("ij,ij->j", half, half)
-        self.mean, self.variance = mean, np.maximum(variance, 1e-12 * diagonal)
-        self.diagonal, self.half, self.inverse = diagonal, half, inverse
+        self.variance = np.maximum(variance, 1e-12 * diagonal)
         self.scale = np.ones(len(mean)) if scale is None else scale
+
+    @property
+    def half(self) -> Array:
+        """As a matrix with a column for every coefficient."""
+        half = self.X * self.d
+        half = half if self.T is None else self.T @ half
+        more = len(self.mean) - half.shape[1]
+        return np.pad(half, ((0, 0), (0, more))) if more else half
+
+    def _inside(self, X: Array) -> Array:
+        """X half'."""
+        inside = (X[:, : len(self.d)] * self.d) @ self.X.T
+        return inside if self.T is None else inside @ self.T.T
 
     def spread(self, X: Array) -> Array:
         X = X * self.scale
-        inside = X @ self.half.T
+        inside = self._inside(X)
         return np.maximum((X**2) @ self.diagonal - np.einsum("ij,ij->i", inside, inside), 0.0)
 
     def times(self, X: Array) -> Array:
         X = X * self.scale
-        return (X * self.diagonal - (X @ self.half.T) @ self.half) * self.scale
+        return (X * self.diagonal - self._inside(X) @ self.half) * self.scale
 
     def moved(self, order: Array, scale: Array) -> "Posterior":
+        same = np.array_equal(order, np.arange(len(self.d)))
+        more = len(self.mean) - len(self.d)
         return LowRankPosterior(
             self.mean[order] * scale,
             self.diagonal[order],
-            self.half[:, order],
+            self.X if same else np.pad(self.X, ((0, 0), (0, more)))[:, order],
+            self.d if same else np.pad(self.d, (0, more))[order],
+            self.T,
             self.inverse,
             self.scale[order] * scale,
             self.variance[order],
@@ -148,22 +173,25 @@ class LowRankPosterior(Posterior):
         return LowRankPosterior(
             np.append(self.mean, mean),
             np.append(self.diagonal, variance),
-            np.pad(self.half, ((0, 0), (0, 1))),
+            self.X,
+            self.d,
+            self.T,
             self.inverse,
             np.append(self.scale, 1.0),
             np.append(self.variance, variance),
         )
 
     def full(self) -> Array:
-        S = np.diag(self.diagonal) - self.half.T @ self.half
-        return S * self.scale * self.scale[:, None]
+        half = self.half
+        return (np.diag(self.diagonal) - half.T @ half) * self.scale * self.scale[:, None]
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         # u ~ N(0, D), e ~ N(0, I): u - D X' K^-1 (X u + e) ~ N(0, S), in O(n p) a draw
         u = rng.standard_normal((n, len(self.mean))) * np.sqrt(self.diagonal)
         e = rng.standard_normal((n, len(self.inverse)))
-        v = self.half @ (u / self.diagonal).T + self.inverse @ e.T
-        return self.mean + (u - v.T @ self.half) * self.scale
+        half = self.half
+        v = half @ (u / self.diagonal).T + self.inverse @ e.T
+        return self.mean + (u - v.T @ half) * self.scale
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ Array = np.ndarray
 
 HELD_BYTES = 2**28  # bytes of standardised columns up to which they are kept
 CHUNK_BYTES = 2**25  # bytes of a chunk of them otherwise
+BLOCK_BYTES = 2**23  # bytes of kept columns that are scaled or multiplied at once
 
 
 class StandardColumns(NamedTuple):
@@ -181,10 +182,8 @@ class StandardColumns(NamedTuple):
 
     def _chunks(self, rows: int = 0) -> Iterator[slice]:
         n, p = self.raw.shape
-        if self.mean is None and n * p * 8 <= HELD_BYTES:
-            yield slice(0, p)
-            return
-        step = max(1, CHUNK_BYTES // (8 * max(n, rows, 1)))
+        most = BLOCK_BYTES if self.mean is None else CHUNK_BYTES
+        step = max(1, most // (8 * max(n, rows, 1)))
         for begin in range(0, p, step):
             yield slice(begin, min(begin + step, p))
 
@@ -193,14 +192,18 @@ class StandardColumns(NamedTuple):
         if self.mean is None or self.scale is None:
             return part
         part = part.toarray() if sp.issparse(part) else np.asarray(part, float)
-        return (part - self.mean[chunk]) * self.root[:, None] / self.scale[chunk]
+        found = part - self.mean[chunk]
+        found *= self.root[:, None]
+        found /= self.scale[chunk]
+        return found
 
 
 def _product(T: Array, X: Array, lower: bool) -> Array:
     """T X; half the work where T is a lower triangle."""
-    if not (lower and X.flags.c_contiguous):
+    if not lower:
         return T @ X
-    return blas.dtrmm(1.0, T, X.T, side=1, lower=1, trans_a=1).T  # X'T': BLAS reads by columns
+    turned = np.array(X, order="C").T  # X'T': BLAS reads by columns
+    return blas.dtrmm(1.0, T, turned, side=1, lower=1, trans_a=1, overwrite_b=1).T
 
 
 def standard_columns(

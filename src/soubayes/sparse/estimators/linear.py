@@ -354,6 +354,8 @@ class SoULinearRegression(
                 moments = folded_moments(X, observations(intake, X, Y), weight, self._n_folds())
             self._moments = None
         points, supports = self._fit_points(intake, settings)
+        if intake.moments is None:  # folds of wide data ask for its units alone: free its columns
+            intake = intake._replace(designs=[])
         choices = None
         if self._chooses() and enough_rows(len(Y), type(self).__name__):
             candidates = LinearCandidates(settings, points, intake.units.students)

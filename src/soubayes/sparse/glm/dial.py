@@ -118,9 +118,9 @@ class WideRows(NamedTuple):
 
     def posterior(self) -> Posterior:
         """q(beta, alpha)."""
-        half = self.kernel.half @ (self.X.dense() * (np.sqrt(self.confidence) / self.w))
-        diagonal = self.confidence / self.w
-        return LowRankPosterior(self.mean, diagonal, half, self.kernel.inverse)
+        d, diagonal = np.sqrt(self.confidence) / self.w, self.confidence / self.w
+        factor = self.X.dense(), d, self.kernel.half, self.kernel.inverse
+        return LowRankPosterior(self.mean, diagonal, *factor)
 
     def updated(self, problem: RowProblem) -> RowProblem:
         """With the best q of the nuisance parameters at this q(beta, alpha)."""

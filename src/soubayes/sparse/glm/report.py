@@ -148,8 +148,8 @@ def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
     variance, _, log_variance = source_spread(here, X, w, information)
     if np.ptp(gamma) == 0.0:
         kernel = Woodbury.of(X, w, information)
-        half = kernel.half @ X.dense() * np.sqrt(gamma) / w
-        inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, half, kernel.inverse)
+        factor = X.dense(), np.sqrt(gamma) / w, kernel.half, kernel.inverse
+        inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, *factor)
     else:
         # a p x p matrix: ordered sources have no low-rank form
         dense = X.dense()

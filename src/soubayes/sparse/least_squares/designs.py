@@ -72,8 +72,8 @@ class LeastSquares(Protocol):
     def spectrum(self) -> tuple[Array, Array] | None:
         """Eigenvalues of X X' and the squared components of y, if X X' is smaller than X'X."""
 
-    def low_rank(self, w: Array) -> tuple[Array, Array] | None:
-        """L^-1 and X with A^-1 = W^-1 - W^-1 X' L^-T L^-1 X W^-1, if that is smaller than A."""
+    def rows(self) -> Array | None:
+        """X, if its n x n products are smaller than A."""
 
 
 LEAST_INFORMATION = 1e-12  # of n: a column that is constant, or explained, still has s > 0
@@ -84,7 +84,7 @@ class Gram:
 
     def __init__(self, gram: Array, scores: Array, yy: float, n: float) -> None:
         self.gram, self.scores, self.yy, self.n = gram, scores, yy, n
-        self.norms = np.diag(gram).copy()
+        self.norms = gram.diagonal().copy()
 
     def take(self, index: Array) -> "Gram":
         return Gram(self.gram[index[:, None], index], self.scores[index], self.yy, self.n)
@@ -145,7 +145,7 @@ class Gram:
     def spectrum(self) -> None:
         return None
 
-    def low_rank(self, w: Array) -> None:
+    def rows(self) -> None:
         return None
 
 
@@ -221,8 +221,8 @@ class Wide:
         values, vectors = np.linalg.eigh(self.columns.gram(np.ones(self.columns.shape[1])))
         return np.maximum(values, 0.0), (self.y @ vectors) ** 2
 
-    def low_rank(self, w: Array) -> tuple[Array, Array]:
-        return Woodbury.of(self.columns, w).inverse, self.columns.dense()
+    def rows(self) -> Array:
+        return self.columns.dense()
 
 
 class Diagonal:
@@ -262,5 +262,5 @@ class Diagonal:
     def spectrum(self) -> None:
         return None
 
-    def low_rank(self, w: Array) -> None:
+    def rows(self) -> None:
         return None

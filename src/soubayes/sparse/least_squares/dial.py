@@ -163,4 +163,5 @@ def fit_of(design: LeastSquares, model: LeastSquaresModel, found: Variances) -> 
     ridge, w = found.evidence.ridge, found.evidence.w
     degrees = model.noise_degrees(design.n, float(np.sum(1.0 - w * ridge.variance)))
     noise = Noise(model.noise.shape + 0.5 * degrees, found.evidence.noise)
-    return LeastSquaresFit(w, ridge.mean, ridge.variance, np.ones(len(w), bool), noise, model)
+    selected, triangle = np.ones(len(w), bool), ridge.triangle
+    return LeastSquaresFit(w, ridge.mean, ridge.variance, selected, noise, model, triangle=triangle)

@@ -342,16 +342,16 @@ def in_units(design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: in
 def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Posterior:
     """q(beta) in the user's units."""
     v, gamma = s.noise.variance, s.model.confidence
+    alike = s.selected.all() and not ordered.mixed(s.model, s.selected)
+    if alike and (X := design.rows()) is not None:
+        # A^-1 = W^-1 - W^-1 X' L^-T L^-1 X W^-1
+        inverse = s.triangle if s.triangle is not None else design.ridge(s.w).triangle
+        assert inverse is not None
+        diagonal, factor = gamma * v / s.w, (X, np.sqrt(gamma * v) / s.w, inverse, inverse)
+        known = scale, gamma * v * s.variance
+        return LowRankPosterior(s.coef * scale, diagonal, *factor, *known)
     active = np.flatnonzero(s.selected)
     part, model, w = design.take(active), s.model.take(active), s.w[active]
-    everything = np.ones(len(active), bool)
-    if len(active) == len(s.w) and not ordered.mixed(model, everything):
-        found = part.low_rank(w)
-        if found is not None:
-            inverse, X = found
-            diagonal = gamma * v / w
-            half = inverse @ (X * np.sqrt(gamma * v) / w)
-            return LowRankPosterior(s.coef * scale, diagonal, half, inverse, scale)
     block = v * ordered.covariance(model, lambda own: part.take(own).inverse(w[own]))
     return Posterior(s.coef * scale, gamma * v * s.variance, active, block, scale)
 

@@ -174,8 +174,8 @@ class _Wide(NamedTuple):
         return float(np.trace(M)), float(np.vdot(M, M)), shrunk
 
     def posterior(self, mean: Array, confidence: float) -> Posterior:
-        half = self.half @ (self.X * (np.sqrt(confidence) / self.w))
-        return LowRankPosterior(mean, confidence / self.w, half, self.inverse)
+        factor = self.X, np.sqrt(confidence) / self.w, self.half, self.inverse
+        return LowRankPosterior(mean, confidence / self.w, *factor)
 
 
 def _log_det(inverse: Array) -> float:

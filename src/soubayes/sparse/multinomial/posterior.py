@@ -70,8 +70,9 @@ class ProductClasses(ClassPosterior):
             diagonal = sum(s * part.diagonal for s, part in zip(square, parts, strict=True))
             half = np.vstack([a * part.half for a, part in zip(own, parts, strict=True)])
             none = np.zeros((0, 0))  # draws are of all classes together
-            known = np.asarray(diagonal), half, none, first.scale, np.asarray(variance)
-            return LowRankPosterior(mean, *known)
+            factor = half, np.ones(half.shape[1]), None, none
+            known = first.scale, np.asarray(variance)
+            return LowRankPosterior(mean, np.asarray(diagonal), *factor, *known)
         S = sum(s * part.covariance for s, part in zip(square, self.parts, strict=True))
         return Posterior(mean, np.asarray(variance), first.active, np.asarray(S), first.scale)
 
