@@ -1,7 +1,10 @@
 """Workflows, hooks and recipes say what pyproject.toml, constraints.txt and the Makefile say."""
 
+import ast
 import re
+import sys
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -35,6 +38,44 @@ def test_files_that_a_workflow_names_exist():
     named = re.findall(r"\btests/[\w/]+(?:\.py)?", text)
     assert named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_the_core_job_installs_what_its_tests_import():
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["core"]
+    install, tests = [step["run"] for step in job["steps"] if "run" in step]
+    (extras,) = re.findall(r"\.\[([\w,]+)\]", install)
+    extra = PROJECT["optional-dependencies"]
+    lines = [
+        *PROJECT["dependencies"],
+        *(line for name in extras.split(",") for line in extra[name]),
+    ]
+    there = {
+        re.match(r"[\w-]+", line)[0] for line in [*lines, *install.partition("]")[2].split()[1:]]
+    }
+    paths = [ROOT / name for name in re.findall(r"(?<!=)\btests/[\w/]+(?:\.py)?", tests)]
+    files = [
+        file for path in paths for file in ([path] if path.suffix else path.rglob("test_*.py"))
+    ]
+    own = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"soubayes"}
+    known = packages_distributions()
+    missing = {
+        (file.name, name)
+        for file in files
+        for name in imported(file) - own - sys.stdlib_module_names
+        if not there & set(known[name])
+    }
+    assert missing == set()
+
+
+def imported(file):
+    """Libraries that a file imports when it is collected."""
+    found = set()
+    for node in ast.parse(file.read_text(encoding="utf8")).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).partition(".")[0])
+    return found
 
 
 def test_a_release_is_built_checked_and_published_in_this_order():
