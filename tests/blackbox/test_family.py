@@ -65,6 +65,8 @@ def test_the_confidence_that_predicts_best(family):
     assert low.table["weight"].sum() == pytest.approx(1.0)
     assert low.posterior.confidence == low.best
     assert len(low.mixture.components) == (low.table["weight"] > 0).sum()
+    assert repr(low).startswith("ChosenConfidence(mu 0.1, effect ")
+    assert "<table" in low._repr_html_()
 
 
 @pytest.mark.slow

@@ -173,8 +173,10 @@ def test_a_network_that_is_worse_than_a_linear_model_says_so():
     X = rng.normal(size=(300, 20))
     y = X @ rng.normal(size=20) + 0.1 * rng.normal(size=300)
     settings = {"skip": False, "epochs": 40, "confidence_weights": 0.1, "random_state": 0}
-    with pytest.warns(LittleLearntWarning, match="a linear model"):
-        SoUNetRegressor((8,), **settings, validation_fraction=0.3).fit(X, y)
+    for prune in (False, True):  # a setting that is on already is not recommended
+        with pytest.warns(LittleLearntWarning, match="a linear model") as said:
+            SoUNetRegressor((8,), prune_inputs=prune, **settings, validation_fraction=0.3).fit(X, y)
+        assert ("prune_inputs=True" in str(said[0].message)) != prune
 
 
 def test_small_wide_tables_drop_columns_by_themselves():

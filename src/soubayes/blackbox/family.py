@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +39,7 @@ from soubayes.families import (
     middle_of,
     range_points,
 )
-from soubayes.results import Shown
+from soubayes.results import Printable, Shown
 from soubayes.sparse.choice.scoring import predictive_weights
 
 BEYOND = 0.1  # of a range, trained on beyond each end: a network is poor at the ends
@@ -144,13 +144,18 @@ def fit_family(
     return PosteriorFamily(ranges, gammas, found, model, request)
 
 
-class ChosenConfidence(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class ChosenConfidence(Printable):
     """What `PosteriorFamily.choose` found."""
 
     best: dict[str, float]
     posterior: SoUPosterior
     mixture: MixturePosterior
     table: pd.DataFrame
+
+    def _shown(self) -> Shown:
+        at = ", ".join(f"{block} {value:.4g}" for block, value in self.best.items())
+        return [f"ChosenConfidence({at})", self.table]
 
 
 @fill_docstrings(ARGUMENTS)

@@ -88,13 +88,10 @@ class SavedModel:
 
 @contextmanager
 def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Name the file in any error that its fields cause.
-
-    Fields of a crafted file can be anything, so the functions that read them can raise anything.
-    """
+    """Name the file in any error that its fields cause."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # a crafted field can be anything, so its readers raise anything
         raise ValueError(
             f"{str(path)!r} does not hold a network that soubayes saved: {error}"
         ) from error

@@ -79,11 +79,11 @@ def complaints(net: Any, data: Any) -> list[str]:
         (gap,), (error,) = mean_and_error([own - losses], rows.weight)
         if gap > (0 if name == "a constant" else CLEAR * error):
             mine, theirs = (float(np.average(x, weights=rows.weight)) for x in (own, losses))
+            prune = "" if net._prunes else "prune_inputs=True where few columns matter, "
             said.append(
                 f"on {len(rows.X)} held-out rows the loss of the network is {mine:.3g} and that of "
-                f"{name} {theirs:.3g}: it learnt nothing beyond it. Try more rows, "
-                "prune_inputs=True where few columns matter, another confidence_weights, or the "
-                "sparse estimators."
+                f"{name} {theirs:.3g}: it learnt nothing beyond it. Try more rows, {prune}"
+                "another confidence_weights, or the sparse estimators."
             )
             break
     return said
