@@ -135,7 +135,7 @@ def run_sets(seeds: range) -> None:
         found.append((ours(model), model.supports_.inclusion, true))
         unsettled += not model.supports_.converged
     describe("soubayes", found)
-    print(f"  CPU seconds a data set: {cpu / len(data):.2f}, of which the plain fit "
+    print(f"  CPU seconds for a data set: {cpu / len(data):.2f}, of which the plain fit "
           f"{fits / len(data):.2f}; not settled: {unsettled}")  # fmt: skip
     peer = susie([(X, y) for X, y, _ in data])
     if peer is not None:
@@ -143,7 +143,7 @@ def run_sets(seeds: range) -> None:
             "susieR", [(s, q, true) for (_, s, q), (_, _, true) in zip(peer, data, strict=True)]
         )
         seconds = np.mean([one[0] for one in peer])
-        print(f"  CPU seconds a data set: {seconds:.2f}; soubayes / susieR: "
+        print(f"  CPU seconds for a data set: {seconds:.2f}; soubayes / susieR: "
               f"{cpu / len(data) / seconds:.2f} with the fit, "
               f"{(cpu - fits) / len(data) / seconds:.2f} without")  # fmt: skip
 
@@ -161,7 +161,7 @@ def run_logistic(seeds: range) -> None:
         unsettled += not model.supports_.converged
         found.append((ours(model), model.supports_.inclusion[0], true))
     describe("logistic", found)
-    print(f"  CPU seconds a data set: {cpu / len(found):.2f}; not settled: {unsettled}")
+    print(f"  CPU seconds for a data set: {cpu / len(found):.2f}; not settled: {unsettled}")
 
 
 def run_noise(seeds: range) -> None:

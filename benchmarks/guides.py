@@ -382,7 +382,7 @@ def cost() -> None:
 
 
 class Rows:
-    """A file with a JSON row a line, which is read, added to and never written twice."""
+    """A file with a JSON row in each line, which is read, added to and never written twice."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

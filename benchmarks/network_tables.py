@@ -1,6 +1,6 @@
 """The default SoUNetClassifier on ten tables beside an MLP, LightGBM and logistic regression.
 
-    python benchmarks/network_tables.py fit ROWS.jsonl 200 201 202   # splits, one row a fit
+    python benchmarks/network_tables.py fit ROWS.jsonl 200 201 202   # splits, a row for each fit
     python benchmarks/network_tables.py show ROWS.jsonl              # what the rows say
     python benchmarks/network_tables.py uci                          # an MLP on the UCI splits
     python benchmarks/network_tables.py times                        # what a default fit costs

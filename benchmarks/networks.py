@@ -160,7 +160,7 @@ def wide(width: int, epochs: int = 100) -> pd.DataFrame:
 
 
 def predict(width: int = 200, repeats: int = 5) -> pd.DataFrame:
-    """Seconds for 10,000 rows: 30 units a layer against the dense network."""
+    """Seconds for 10,000 rows: 30 units in each layer against the dense network."""
     rng = np.random.default_rng(0)
     X, y = rng.random((2000, 784)), np.arange(2000) % 10
     rows = rng.random((10_000, 784))

@@ -45,7 +45,7 @@ def main() -> None:
             print(
                 f"\n{model}: seconds grow as rows to the power {exponent(done, 'cpu'):.2f}", end=""
             )
-            print(f", seconds a pass as rows to the power {exponent(done, 'pass'):.2f}\n")
+            print(f", seconds of a pass as rows to the power {exponent(done, 'pass'):.2f}\n")
 
 
 def one(saved: Saved, model: str, n: int, p: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ Rows = Matrix | File | RowBlocks | Callable[[], RowBlocks]
 Targets = ArrayLike | str  # or the name of a column
 Folds = int | str | Splitter | Sequence[tuple[ArrayLike, ArrayLike]]
 FeatureBlocks = Mapping[str, Mapping[str, object]]
-FeatureGroups = Sequence[Label] | Mapping[str, object]  # a label a column, or name -> columns
+FeatureGroups = Sequence[Label] | Mapping[str, object]  # labels of columns, or name -> columns
 
 
 class Distribution(Protocol):

@@ -292,7 +292,7 @@ def test_signals_are_convolved_along_their_length(convolving):
         ({"hidden": (Conv(3, 2, confidence=0.0),)}, "Conv, Pool or Residual"),
         ({"hidden": (Residual(), 3)}, "after the inputs, but it adds to a dense"),
         ({"hidden": (Conv(3, 2), Residual()), "input_shape": (4, 1)}, "after a Conv, but it adds"),
-        ({"input_shape": (3, 2)}, "makes 6 numbers a row, but X has 4"),
+        ({"input_shape": (3, 2)}, "makes 6 numbers in a row, but X has 4"),
         ({"hidden": (Conv(3, 2),), "input_shape": (4, 1), "prune_inputs": True}, "dense first"),
         ({"prior": "normal", "prune_inputs": True}, "prior='horseshoe'"),
     ],

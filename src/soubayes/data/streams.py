@@ -141,7 +141,7 @@ def check_masks(**arrays: Any) -> None:
 
 
 def row_weights(weight: Any, rows: int) -> Array:
-    """``sample_weight`` as float64, one number a row; None is 1, a number is that number.
+    """``sample_weight`` as float64, a number for each row; None is 1, a number is that number.
 
     >>> row_weights(None, 2), row_weights([1, 0], 2)
     (array([1., 1.]), array([1., 0.]))
@@ -152,7 +152,7 @@ def row_weights(weight: Any, rows: int) -> Array:
     if found.shape != (rows,):
         raise ValueError(
             f"sample_weight has the shape {found.shape}, but there are {rows} rows: give one "
-            "number a row."
+            "number for each row."
         )
     if (found < 0.0).any():
         raise ValueError(

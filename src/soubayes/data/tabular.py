@@ -157,7 +157,8 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     if _too_many(values, len(y)):
         raise TableError(
             f"{y.name!r} is text with {values} different values in {len(y)} rows, too many to be "
-            "classes: --task classification if they are."
+            "classes"
+            + (": add --task classification if they are." if 2 * values <= len(y) else ".")
         )
     kind = "text" if not numeric else "two values"
     return "classification", f"since {y.name!r} holds {kind} (--task to change)"

@@ -46,7 +46,7 @@ class Draws:
         return len(self.log_likelihood) // self.chains
 
     def chained(self, x: np.ndarray) -> np.ndarray:
-        """One number a draw, as (chain, draw)."""
+        """One number for each draw, as (chain, draw)."""
         return x.reshape(self.chains, self.length)
 
 

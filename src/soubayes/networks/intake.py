@@ -148,7 +148,7 @@ class Intake(NetSettings):
         if self._input_shape and prod(self._input_shape) != width:
             raise ValueError(
                 f"input_shape is {self._input_shape}, which makes {prod(self._input_shape)} "
-                f"numbers a row, but X has {width} columns."
+                f"numbers in a row, but X has {width} columns."
             )
         self._x_scaler = self._scaler(moments)
         digest.update(moments.mean.tobytes() + moments.sd.tobytes())

@@ -260,7 +260,7 @@ class Spec:
         return reads if self.gate == 0 else self.n_inputs
 
     def sizes_of(self, units: list[int], reads: int) -> Shape:
-        """As `sizes`, for so many units a layer and so many inputs of the gated layer."""
+        """As `sizes`, for so many units in each layer and so many inputs of the gated layer."""
         shown = [self.n_inputs]
         for i, count in enumerate(units):
             if i == self.gate == 0:

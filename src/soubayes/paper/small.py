@@ -105,7 +105,7 @@ def _data(parameters: Mapping[str, Any], seed: int) -> MNIST:
 
 
 def _epochs(steps: int, n: int) -> int:
-    """As many epochs as make so many steps, at least 20: small tables have few steps an epoch."""
+    """As many epochs as make so many steps, at least 20: small tables have few in an epoch."""
     return max(20, ceil(steps * BATCH / n))
 
 

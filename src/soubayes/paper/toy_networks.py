@@ -163,7 +163,7 @@ def report_figure(rows: list[Row]) -> Content:
     if len(by_width) > 1:
         draw = partial(draw_bands, rows, by_width)
         pictures.append(Picture("fig5b", "Predictions by width", note, draw))
-    note = f"Share of effective weights below 1e-5, n = {middle_n}, {middle_width} units a layer."
+    note = f"Share of weights below 1e-5, n = {middle_n}, {middle_width} units in each layer."
     draw = partial(draw_sparsity, select(rows, n=middle_n, width=middle_width))
     pictures.append(Picture("fig5c", "Sparsity over training", note, draw))
     return pictures

@@ -133,7 +133,7 @@ def _published(method: str, name: str, which: int) -> float | None:
 
 
 def draw(rows: list[Row], names: list[str]) -> Any:
-    """A column a table: RMSE above, log likelihood below."""
+    """A column for each table: RMSE above, log likelihood below."""
     figure = new_figure(2.1 * len(names) + 0.8, 4.6)
     axes = figure.subplots(2, len(names), squeeze=False)
     for column, name in enumerate(names):

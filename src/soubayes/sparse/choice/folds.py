@@ -133,7 +133,7 @@ def check_folds(cv: Any, *words: str | None) -> None:
 
 
 def check_groups(groups: ArrayLike | None, X: Any) -> Array | None:
-    """One label a row."""
+    """One label for each row."""
     if groups is None:
         return None
     labels = column_or_1d(groups)

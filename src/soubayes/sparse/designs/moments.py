@@ -24,7 +24,7 @@ _ROWS = 1024  # rows centred at once: small enough to stay in cache
 
 @dataclass(frozen=True)
 class Moments:
-    """Weight, means and centred cross-products of (X, y); y has one column a target.
+    """Weight, means and centred cross-products of (X, y); y has a column for each target.
 
     Chunks are centred at their own means and merged exactly, so any number of chunks gives the
     same statistics up to rounding, and columns far from zero lose no digits.

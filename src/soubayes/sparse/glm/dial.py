@@ -173,7 +173,7 @@ def _wide_step(
 
 
 class TallRows(NamedTuple):
-    """The same with at least as many rows as columns: a pass over the rows a step."""
+    """The same with at least as many rows as columns: each step passes over the rows."""
 
     value: float
     mean: Array

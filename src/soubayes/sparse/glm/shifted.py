@@ -94,7 +94,7 @@ def about(base: RowLikelihood, rows: float, means: Array, intercept: bool) -> Ro
 
 
 def row_offsets(offset: ArrayLike | None, rows: int, name: str = "offset") -> Array | None:
-    """One finite number a row; a single number is that of every row.
+    """One finite number for each row; a single number is that of every row.
 
     >>> row_offsets(0.5, 2)
     array([0.5, 0.5])

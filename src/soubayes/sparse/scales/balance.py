@@ -34,7 +34,7 @@ class Groups(NamedTuple):
 
     @classmethod
     def single(cls, count: int) -> "Groups":
-        """One column a group, the paper's model."""
+        """One column in each group, the paper's model."""
         return cls(np.arange(count), count, True)
 
     @property
