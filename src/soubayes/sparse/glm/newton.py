@@ -34,6 +34,7 @@ Array = np.ndarray
 
 FLAT_NATS = 0.01  # promised by a Newton step where a solver may end
 _PRECISE = 1e-6  # from this tolerance on a slow fit ends with all digits
+MANY_ROWS, MANY_FOR_EACH = 5_000, 50  # rows, and rows for each column, from which passes are saved
 JOINT_STEPS = 40  # steps of `descend_jointly`, and of Newton's method that make it worth while
 
 
@@ -46,6 +47,8 @@ def solve(
     tol: float = 1e-7,
     readmit: bool = True,
     slow: bool = False,
+    known: Pass | None = None,
+    settle: bool = True,
     report: Callable[[int, float, int], None] = lambda *_: None,
 ) -> RowFit:
     """Minimise J from ``start`` until a step lowers it by less than ``tol`` times its size.
@@ -53,19 +56,31 @@ def solve(
     J never rises. A dropped column's own share of J, of order gamma_tau, enters the history at
     its latest value. Without ``readmit`` dropped columns stay where they are.
     ``slow`` data are those where all of q had to move at once.
+
+    Passes are saved where rows are many, and many for each column, so the loss is almost quadratic:
+    the first step is made with the pass ``known`` of these means at another confidence, a step that
+    promises less than ``tol`` is not tried, and without ``settle`` dropped columns that stay are
+    not brought up to date.
     """
-    state = start
-    data, value = evaluate_rows(problem, model, state)
+    state, part = start, _Part(problem)
+    n, p = problem.design.n_rows, problem.design.n_columns
+    many = n >= max(MANY_ROWS, MANY_FOR_EACH * p)
+    if known is not None and many:
+        enough = 0.1 * tol * abs(known.loss)
+        jump = not problem.likelihood.majorises
+        state = improve(model, state, known, known.curvature, enough, jump)
+    data, value = part.evaluate(model, state)
     history, converged = [value], False
     coarse = max(tol, 1e-5) if readmit else tol
     first = 0  # of the steps on these columns
     for iteration in range(max_iter):
-        step = _descend(problem, model, state, data, value, tol)
+        promising = not many or _promised(model, state, data) > tol * abs(value)
+        step = _descend(part, model, state, data, value, tol) if promising else None
         if step is not None:
             if not problem.likelihood.majorises:
                 last = slow and value - step.value <= tol * abs(value)
                 if last or _is_slow([*history[first:], step.value], tol):
-                    step = _jointly(problem, model, step, tol, last and tol < _PRECISE)
+                    step = _jointly(part, model, step, tol, last and tol < _PRECISE)
                     slow = True
             state, data, value = step
             history.append(value)
@@ -73,6 +88,9 @@ def solve(
         if step is not None and history[-2] - value > coarse * abs(value):
             continue
         settled = step is None or history[-2] - value <= tol * abs(value)
+        if settled and many and not (readmit or settle):
+            converged = _is_flat(model, state, data, tol * abs(value))
+            break
         # dropped columns are looked at early, so they return before the last digits
         check = check_dropped(problem, model, state, data, value, readmit)
         history = [past + check.shift for past in history]
@@ -97,10 +115,32 @@ def _is_flat(model: RowModel, state: RowState, data: Pass, enough: float) -> boo
     return bool(0.5 * slope @ step <= max(FLAT_NATS, 100.0 * enough))
 
 
+def _promised(model: RowModel, state: RowState, data: Pass) -> float:
+    """By how much a Newton step would lower the quadratic model of J."""
+    quadratic = _quadratic(model, state, data, data.curvature)
+    point = _profile(model, quadratic, np.log(state.precision), (state.local, state.top))
+    off = point.mean - state.mean
+    pull = data.curvature @ off + point.w * off
+    return _newton_move(model, quadratic, point, False)[1] + 0.5 * float(off @ pull)
+
+
+class _Part:
+    """The active columns of a problem, taken once while they stay the same."""
+
+    def __init__(self, problem: RowProblem) -> None:
+        self.problem, self._active, self._taken = problem, np.full(1, -1), problem
+
+    def evaluate(self, model: RowModel, state: RowState) -> tuple[Pass, float]:
+        """A pass over the rows at this state, and J."""
+        if not np.array_equal(state.active, self._active):
+            self._active, self._taken = state.active, self.problem.take(state.active)
+        data = self._taken.sweep(state.mean, state.root)
+        return data, data.loss + prior_value(model, state)
+
+
 def evaluate_rows(problem: RowProblem, model: RowModel, state: RowState) -> tuple[Pass, float]:
     """A pass over the rows at this state, and J."""
-    data = problem.take(state.active).sweep(state.mean, state.root)
-    return data, data.loss + prior_value(model, state)
+    return _Part(problem).evaluate(model, state)
 
 
 class _Step(NamedTuple):
@@ -120,38 +160,36 @@ def _is_slow(history: list[float], tol: float) -> bool:
     return gain > enough and gain > before * (enough / gain) ** (2.0 / JOINT_STEPS)
 
 
-def _jointly(
-    problem: RowProblem, model: RowModel, step: _Step, tol: float, precise: bool = False
-) -> _Step:
+def _jointly(part: _Part, model: RowModel, step: _Step, tol: float, precise: bool = False) -> _Step:
     """The step, or a lower one to where all of q goes from there when it moves at once."""
     enough = 0.1 * tol * abs(step.value)
-    trial = descend_jointly(problem, model, step.state, enough, JOINT_STEPS, precise)
-    data, value = evaluate_rows(problem, model, trial)
+    trial = descend_jointly(part.problem, model, step.state, enough, JOINT_STEPS, precise)
+    data, value = part.evaluate(model, trial)
     # the slope is that of exact averages, J that of a rule: where it is 0 all ways end alike
     close = precise and value <= step.value + tol * abs(step.value)
     return _Step(trial, data, min(value, step.value)) if value < step.value or close else step
 
 
 def _descend(
-    problem: RowProblem, model: RowModel, state: RowState, data: Pass, value: float, tol: float
+    part: _Part, model: RowModel, state: RowState, data: Pass, value: float, tol: float
 ) -> _Step | None:
     """One outer step that lowers J, or None when rounding allows none.
 
     Where H majorises the loss, W is blended with it if the step raises J: at blend 1 the quadratic
     model lies above J, which cannot rise. Otherwise all of q moves along the gradient of J.
     """
-    majorises = problem.likelihood.majorises
+    majorises = part.problem.likelihood.majorises
     for blend in (0.0, 0.5, 1.0) if majorises else (0.0,):
         W = data.curvature
         if blend:
             W = (1.0 - blend) * W + blend * data.information
         trial = improve(model, state, data, W, enough=0.1 * tol * abs(value), jump=not majorises)
-        new_data, new_value = evaluate_rows(problem, model, trial)
+        new_data, new_value = part.evaluate(model, trial)
         if new_value < value:
             return _Step(trial, new_data, new_value)
     if majorises or not len(state.active):
         return None
-    step = _jointly(problem, model, _Step(state, data, value), tol)
+    step = _jointly(part, model, _Step(state, data, value), tol)
     return step if step.value < value else None
 
 
@@ -222,15 +260,7 @@ def improve(
     dropping columns on the way, until a step gains less than ``enough``. With ``jump`` columns that
     were taken back far out go to their own stationary point, where Newton would hardly move them.
     """
-    gamma = model.confidence[state.active]
-    one = len(set(gamma[: len(gamma) - model.intercept].tolist())) <= 1
-    quadratic = _Quadratic(
-        state.active,
-        apart(model, data.information),
-        W,
-        data.score + W @ state.mean,
-        one and np.array_equal(W, data.information),
-    )
+    quadratic = _quadratic(model, state, data, W)
     rest, held = state.rest.copy(), (state.local, state.top)
     point = _profile(model, quadratic, np.log(state.precision), held)
     for _ in range(10):
@@ -252,6 +282,15 @@ def improve(
     precision = model.precisions(np.exp(point.theta))
     near = point.local, point.top
     return make_state(model, quadratic.columns, point.mean, quadratic.H, precision, rest, near)
+
+
+def _quadratic(model: RowModel, state: RowState, data: Pass, W: Array) -> _Quadratic:
+    """J's model around a state."""
+    gamma = model.confidence[state.active]
+    one = len(set(gamma[: len(gamma) - model.intercept].tolist())) <= 1
+    alike = one and np.array_equal(W, data.information)
+    linear = data.score + W @ state.mean
+    return _Quadratic(state.active, apart(model, data.information), W, linear, alike)
 
 
 def _profile(

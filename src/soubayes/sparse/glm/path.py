@@ -136,6 +136,7 @@ class Limits(NamedTuple):
     stride: int = 1  # every how many-th point of a path that chooses is visited
     refine: bool = False  # whether then those beside the best
     loose: float = _LOOSE  # relative change of J at which a point on the way counts as reached
+    settle: bool = True  # whether columns that a refit leaves out are brought up to date
 
     def solver(self) -> dict[str, Any]:
         """What a solver of one point is told."""
@@ -241,6 +242,7 @@ def _choose(
 ) -> RowOutcome:
     """Along the path, to the refit of the support of least score."""
     one, counted = model.at(1.0, free), _places(model, free)
+    rough = loose._replace(settle=False)  # only its loss is asked for
 
     def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
         visits: list[_Visit] = []
@@ -251,7 +253,7 @@ def _choose(
             if before and same:
                 refit = before.refit
             else:
-                refit = shared.minimise(y, one, fit, loose, readmit=False)
+                refit = shared.minimise(y, one, fit, rough, readmit=False)
             known = before.point.score if before and same else None
             before = _Visit(_point(shared, y, fit, gamma, counted, refit, known), fit, refit)
             visits.append(before)
@@ -357,7 +359,12 @@ def solve_from(
             return fit._replace(likelihood=problem.likelihood)
         before, start = fit.history, fit.state
     slow = warm is not None and warm.slow
-    fit = solve(problem, model, start, readmit=readmit, slow=slow, **limits.solver())
+    same = warm is not None and warm.rows is None and warm.likelihood is problem.likelihood
+    known = warm.data if warm is not None and same else None
+    tell = limits.solver()
+    fit = solve(
+        problem, model, start, readmit=readmit, slow=slow, known=known, settle=limits.settle, **tell
+    )
     if before:
         # the dropped columns' shares of J, brought up to date since
         shift = fit.history[0] - before[-1]
