@@ -139,6 +139,14 @@ def test_a_prior_of_the_baseline_pulls_to_its_guess_and_is_counted():
     assert "baseline" not in SoUCoxRegression(confidence_coef=1.0).fit(X, (event, time)).kl_
 
 
+class Frame(dict):
+    """What polars and others have in common with pandas: columns, and [] by name."""
+
+    @property
+    def columns(self):
+        return list(self)
+
+
 def test_y_in_every_form_gives_one_fit():
     X, event, time = simulated(n=60)
     record = np.empty(60, [("cens", bool), ("time", float)])
@@ -148,6 +156,9 @@ def test_y_in_every_form_gives_one_fit():
         record,
         pd.DataFrame({"time": time, "event": event.astype(int)}),
         pd.DataFrame({"start": np.zeros(60), "stop": time, "event": event}),
+        pd.DataFrame({"months": time, "died": event}),
+        pd.DataFrame({"relapse": event, "months": time}),
+        Frame({"time": time, "event": event}),
     ]
     model = SoUCoxRegression(choice="path")
     fits = [clone(model).fit(X, y).coef_ for y in forms]
@@ -167,6 +178,8 @@ def test_y_in_every_form_gives_one_fit():
         (([1, 0], [1.0, 2.0, 3.0]), "2 events, but 3 times"),
         (np.array([1.0, 2.0, 3.0]), "y must be a structured array"),
         ((1, 2, 3, 4), "a tuple of 4"),
+        (Frame(event=[1, 0, 1], time=[1.0, 2.0, 3.0], age=[40, 50, 60]), "columns event, time, age"),
+        (([1, 0, 1], np.array(["2020-01-02"] * 3, "M8[D]")), "holds dates or durations"),
     ],
 )
 def test_bad_input_is_one_sentence(y, message):
@@ -176,6 +189,8 @@ def test_bad_input_is_one_sentence(y, message):
 
 def test_bad_parameters():
     X, event, time = simulated(n=30)
+    with pytest.raises(ValueError, match="row 1 has no stratum"):
+        SoUCoxRegression().fit(X, (event, time), strata=["a", None, *"b" * 28])
     with pytest.raises(ValueError, match="ties is 'exact'"):
         SoUCoxRegression(ties="exact").fit(X, (event, time))
     with pytest.raises(ValueError, match="baseline_mass is -1"):

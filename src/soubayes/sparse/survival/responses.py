@@ -80,6 +80,9 @@ def with_strata(y: Array, strata: Any, labels: Array | None = None) -> tuple[Arr
     given = np.asarray(strata)
     if given.shape != (len(y),):
         raise ValueError(f"strata has {given.size} labels, but y has {len(y)} rows.")
+    if pd.isna(given).any():
+        i = int(np.flatnonzero(pd.isna(given))[0])
+        raise ValueError(f"row {i} has no stratum: give it a label, such as 'unknown', or drop it.")
     if labels is None:
         labels = np.unique(given)
     number = np.searchsorted(labels, given)
@@ -96,8 +99,9 @@ def with_strata(y: Array, strata: Any, labels: Array | None = None) -> tuple[Arr
 def _parts(y: Any) -> dict[str, Any]:
     if y is None:
         raise ValueError(f"y is missing; {ALLOWED}.")
-    if isinstance(y, pd.DataFrame):
-        return _named({str(name): y[name].to_numpy() for name in y.columns})
+    if hasattr(y, "columns") and not isinstance(y, np.ndarray):  # a table of pandas, polars, ...
+        names = getattr(y, "column_names", y.columns)
+        return _named({str(name): np.asarray(y[name]) for name in names})
     if isinstance(y, tuple):
         if len(y) == 2:
             return {"event": y[0], "stop": y[1]}
@@ -111,15 +115,17 @@ def _parts(y: Any) -> dict[str, Any]:
 
 
 def _named(columns: dict[str, Any]) -> dict[str, Any]:
-    """By names; where they do not tell, two are (event, time) and three (start, stop, event)."""
+    """By names; if they do not tell, two are (event, time) and three (start, stop, event)."""
     names = list(columns)
     roles = [ROLES.get(name.lower()) for name in names]
-    if sorted(map(str, roles)) in (["event", "stop"], ["event", "start", "stop"]):
-        return {str(role): columns[name] for role, name in zip(roles, names, strict=True)}
-    order = {2: ("event", "stop"), 3: ("start", "stop", "event")}.get(len(names))
-    if order is None:
+    order = {2: ("event", "stop"), 3: ("start", "stop", "event")}.get(len(names), ())
+    if not any(roles):
+        roles = list(order)
+    if len(names) == 2 and None in roles and len(set(roles) & set(order)) == 1:
+        roles = [role or next(each for each in order if each not in roles) for role in roles]
+    if sorted(map(str, roles)) not in (["event", "stop"], ["event", "start", "stop"]):
         raise ValueError(f"y has the columns {', '.join(names)}, but {ALLOWED}.")
-    return {role: columns[name] for role, name in zip(order, names, strict=True)}
+    return {str(role): columns[name] for role, name in zip(roles, names, strict=True)}
 
 
 def _events(values: Any) -> Array:
@@ -146,8 +152,14 @@ def _events(values: Any) -> Array:
 
 
 def _times(name: str, values: Any) -> Array:
+    given = np.asarray(values)
+    if given.dtype.kind in "mM":
+        raise ValueError(
+            f"the {name} column of y holds dates or durations, but it must hold numbers: the days "
+            "since the subject came under observation, say, as (end - begin).dt.days gives them."
+        )
     try:
-        times = np.asarray(values).astype(float)
+        times = given.astype(float)
     except (TypeError, ValueError):
         raise ValueError(f"the {name} column of y does not hold numbers.") from None
     if times.ndim != 1:
