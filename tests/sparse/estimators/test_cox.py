@@ -178,7 +178,10 @@ def test_y_in_every_form_gives_one_fit():
         (([1, 0], [1.0, 2.0, 3.0]), "2 events, but 3 times"),
         (np.array([1.0, 2.0, 3.0]), "y must be a structured array"),
         ((1, 2, 3, 4), "a tuple of 4"),
-        (Frame(event=[1, 0, 1], time=[1.0, 2.0, 3.0], age=[40, 50, 60]), "columns event, time, age"),
+        (
+            Frame(event=[1, 0, 1], time=[1.0, 2.0, 3.0], age=[40, 50, 60]),
+            "columns event, time, age",
+        ),
         (([1, 0, 1], np.array(["2020-01-02"] * 3, "M8[D]")), "holds dates or durations"),
     ],
 )
