@@ -33,6 +33,14 @@ def test_a_terminal_has_one_line_that_moves(monkeypatch, capsys, clock):
     assert states[-1] == "fit: step 100/200  J 1.25  5 s left"
 
 
+def test_a_line_is_not_wider_than_its_terminal(monkeypatch, capsys, clock):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    with progress_line("fit: step", 400) as line:
+        line(1, "a long sentence about the state of the fit")
+    assert max(map(len, capsys.readouterr().err.strip("\n").split("\r"))) == 29
+
+
 def test_a_file_has_a_line_now_and_then(monkeypatch, capsys, clock):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)

@@ -5,10 +5,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from shutil import get_terminal_size
 
 MOVE_SECONDS = 0.1  # seconds between two states of a line that is written over
 LINE_SECONDS = 2.0  # seconds between two lines where nothing can be written over
-LINE_WIDTH = 100  # characters of a line that is written over
+LINE_WIDTH = 100  # most characters of a line that is written over
 
 # called with how much is done, words about it and, if that has changed, how much there is to do
 ShowProgress = Callable[..., None]
@@ -95,7 +96,9 @@ class _Line:
 
 
 def _write_over(text: str) -> None:
-    print(f"\r{text[:LINE_WIDTH]:{LINE_WIDTH}}", end="", file=sys.stderr, flush=True)
+    # a line that is wrapped could not be written over
+    width = min(LINE_WIDTH, get_terminal_size().columns - 1)
+    print(f"\r{text[:width]:{width}}", end="", file=sys.stderr, flush=True)
 
 
 def _duration(seconds: float) -> str:

@@ -236,6 +236,26 @@ def test_decimals_of_a_database_are_numbers(tmp_path):
     assert TableEncoder().fit(problem.X).transform(new)["age"].tolist() == [7.5]
 
 
+@pytest.mark.parametrize("mark", [".", "/", "-"])
+def test_the_day_of_a_date_may_come_first(mark):
+    days = pd.date_range("2026-01-31", periods=300)
+    frame = pd.DataFrame({"day": days.strftime(f"%d{mark}%m{mark}%Y")})
+    frame["y"] = np.arange(300.0)
+    with pytest.raises(TableError, match=r"'day' \(dates\)"):
+        pose_problem(frame, "y")
+    problem = pose_problem(frame, "y", dates=["day"])
+    assert "'day' (2026-01-31 to 2026-11-26)" in " ".join(problem.notes)
+    coder = TableEncoder(["day"]).fit(problem.X)
+    assert coder.transform(problem.X)["day"].diff().dropna().eq(1).all()
+    # new rows are read as the fitted ones were, though they could be read in both ways
+    new = pd.DataFrame({"day": [f"03{mark}12{mark}2026"]})
+    assert coder.transform(new)["day"][0] == coder.transform(problem.X)["day"][0] + 306
+    american = TableEncoder(["day"]).fit(
+        pd.DataFrame({"day": days.strftime(f"%m{mark}%d{mark}%Y")})
+    )
+    assert american.transform(new)["day"][0] == coder.transform(problem.X)["day"][0] + 40
+
+
 @pytest.mark.parametrize(
     "days",
     [

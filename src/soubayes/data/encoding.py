@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -36,6 +37,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         The median of every numeric column.
     levels_ : dict of str to list
         The values of every category, the most frequent first.
+    day_first_ : dict of str to bool
+        Whether the dates of a column are read with the day before the month.
     features_ : dict of str to tuple
         For every encoded column the column it comes from, and its category or None.
 
@@ -44,7 +47,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     The most frequent value of a category is the reference: it is 0 in all columns of the category.
     Missing numbers are replaced by the median of the fitted rows. Missing categories are a category
     of their own, called "missing", if there were some in the fitted rows. Otherwise they count as
-    the reference, as do values that the fitted rows do not have.
+    the reference, as do values that the fitted rows do not have. Dates such as 3.12.2026 have the
+    day first and dates such as 3/12/2026 the month, unless a fitted date shows the opposite.
 
     Examples
     --------
@@ -70,6 +74,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             The fitted encoder.
         """
         self.columns_ = list(X)
+        self.day_first_ = {name: day_comes_first(X[name]) for name in self.dates if name in X}
         self.medians_ = {}
         self.levels_ = {}
         for name in self.columns_:
@@ -148,7 +153,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def _numbers(self, column: Any) -> Any:
         if column.name in self.dates:
-            return days_of(column)
+            return days_of(column, self.day_first_[column.name])
         try:
             return column.astype(float)
         except (TypeError, ValueError) as error:
@@ -195,19 +200,39 @@ def is_date(column: Any) -> bool:
     return bool(pd.api.types.is_datetime64_any_dtype(column))
 
 
-def days_of(column: Any) -> Any:
+def days_of(column: Any, day_first: bool) -> Any:
     """Days since 1970-01-01 of a column of dates, as floats."""
-    return (dates_of(column) - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
+    return (dates_of(column, day_first) - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
 
 
-def dates_of(column: Any) -> Any:
+def day_comes_first(column: Any) -> bool:
+    """Whether dates such as 3.12.2026 or 13/3/2026 have the day before the month.
+
+    Where both readings are possible, dots mean that it has, and slashes that it has not.
+
+    >>> [day_comes_first(pd.Series([text])) for text in ("3.12.2026", "3/12/2026", "13/3/2026")]
+    [True, False, True]
+    """
+    if is_number(column) or is_date(column):
+        return False
+    parts = (
+        column.dropna().map(str).str.extract(r"^\s*(\d{1,2})([./-])(\d{1,2})[./-]\d{4}").dropna()
+    )
+    if parts.empty or (parts[2].astype(int) > 12).any():
+        return False
+    return bool((parts[1] == ".").any() or (parts[0].astype(int) > 12).any())
+
+
+def dates_of(column: Any, day_first: bool) -> Any:
     """A column of dates, read from text if need be."""
     if is_number(column):
         raise TableError("numbers, not dates.")
-    try:
-        with warnings.catch_warnings():  # about the order of day and month: the notes show it
-            warnings.simplefilter("ignore")
-            return pd.to_datetime(column, utc=True)
-    except (TypeError, ValueError, OverflowError) as error:
-        reason = " ".join(str(error).split())
-        raise TableError(f"{column.name!r} cannot be read as dates: {reason}.") from error
+    read = partial(pd.to_datetime, column, utc=True, dayfirst=day_first)
+    with warnings.catch_warnings():  # about the order of day and month: the notes show it
+        warnings.simplefilter("ignore")
+        try:
+            return read()
+        except (TypeError, ValueError, OverflowError) as error:
+            wrong = column[read(errors="coerce").isna() & column.notna()]
+            example = f": {str(wrong.iloc[0])!r} is not one" if len(wrong) else ""
+            raise TableError(f"{column.name!r} cannot be read as dates{example}.") from error

@@ -8,7 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from soubayes.data.encoding import dates_of, days_of, is_date, is_number, levels_of
+from soubayes.data.encoding import (
+    dates_of,
+    day_comes_first,
+    days_of,
+    is_date,
+    is_number,
+    levels_of,
+)
 from soubayes.data.names import TableError, no_column, quoted
 
 TASKS = ("auto", "regression", "classification", "counts")
@@ -197,7 +204,7 @@ def _refuse_unusable(X: Any, dates: Sequence[str]) -> None:
 
 
 _DATES = "dates"
-_DAY = r"(\d{4}-\d{1,2}-\d{1,2}|\d{4}/\d{1,2}/\d{1,2}|\d{1,2}[./]\d{1,2}[./]\d{4})([T ].*)?"
+_DAY = r"(\d{4}[-/]\d{1,2}[-/]\d{1,2}|\d{1,2}([./-])\d{1,2}\2\d{4})([T ].*)?"
 _NESTED = (list, tuple, set, dict, np.ndarray)
 
 
@@ -206,7 +213,7 @@ def _why_unusable(column: Any, parse: bool) -> str:
         return "no values at all"
     if parse:
         try:
-            days_of(column)
+            days_of(column, day_comes_first(column))
         except TableError as error:
             return str(error).rstrip(".")
         return ""
@@ -233,7 +240,7 @@ def _decisions(X: Any, dates: Sequence[str]) -> list[str]:
         spans = [
             f"{name!r} ({times.min():%Y-%m-%d} to {times.max():%Y-%m-%d})"
             for name in dates
-            for times in [dates_of(X[name])]
+            for times in [dates_of(X[name], day_comes_first(X[name]))]
         ]
         notes.append(f"dates as days since 1970-01-01: {', '.join(spans)}.")
     if categorical:
@@ -255,7 +262,7 @@ def _looks_like_dates(column: Any) -> bool:
 
 def _reads_as_dates(column: Any) -> bool:
     try:
-        dates_of(column.dropna())
+        dates_of(column.dropna(), day_comes_first(column))
     except TableError:
         return False
     return True

@@ -115,7 +115,7 @@ class SoULinearRegression(
     confidence_local : "auto" or float, default="auto"
         Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes a
         coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
-        1e-9. If it is at least half of ``confidence_coef``, nothing is selected and the coordinate
+        1e-9. If it is at least half of ``confidence_coef``, no column is dropped and the coordinate
         solver runs.
     confidence_degrees : float, default=1.0
         Confidence in the prior of the degrees of freedom, where ``noise="student"`` learns them.
@@ -198,7 +198,7 @@ class SoULinearRegression(
     .. math::
 
         y = \alpha + X\beta + \varepsilon, \quad \varepsilon \sim N(0, \sigma^2 I), \quad
-        \beta_j \sim N(0, \tau_j^2 \nu^2 \sigma^2), \qquad
+        \beta_j \sim N(0, \tau_j^2 \nu^2 \sigma^2), \\
         J(q) = E_q[-\log p(y \mid \cdot)] + \sum_k \gamma_k \mathrm{KL}_k .
 
     For a small :math:`\gamma_\tau` column j stays exactly when :math:`z_j^2 > \gamma_\beta`, with
