@@ -9,7 +9,7 @@ from scipy import stats
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.metrics import confusion_matrix
 
-from soubayes import SoULinearRegression, SoULogisticRegression
+from soubayes import SoUCoxRegression, SoULinearRegression, SoULogisticRegression
 from soubayes.pages.explorer import explorer_data, explorer_page
 
 # the table as it stands on the page, by column name
@@ -371,6 +371,19 @@ def test_the_python_of_a_candidate_gives_that_candidate(data, linear):
     exec(dial["code"][k], space)
     kept = [list(linear.feature_names_in_).index(name) for name in target["columns"]]
     np.testing.assert_allclose(space["coef"][kept], dial["estimate"][k], rtol=1e-6, atol=1e-12)
+
+
+def test_candidates_that_no_parameters_describe_show_the_table_of_candidates():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 15))
+    y = np.ones(200, bool), rng.exponential(np.exp(-2.0 * X[:, 0]))
+    model = SoUCoxRegression(cv=3).fit(X, y)
+    dial = explorer_data(model)["targets"][0]["dial"]
+    left = [k for k, estimate in enumerate(dial["estimate"]) if not estimate]
+    assert left  # the dense ones are far behind
+    for k in left:
+        assert dial["code"][k].endswith("print(model.candidates_)\n")
+        assert 'choice="path"' not in dial["code"][k]
 
 
 def test_calibration_of_held_out_rows(linear, classes):

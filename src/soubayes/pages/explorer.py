@@ -94,6 +94,10 @@ class _Code:
         """The coefficients of a posterior."""
         return f"{self()}\nprint({self.fitted}{view}.summary())\n"
 
+    def table(self) -> str:
+        """The candidates with their scores."""
+        return f"{self()}\nprint({self.fitted}.candidates_)\n"
+
     def point(self, k: int, target: int) -> str:
         """A point is a row of the path: a fit at its confidence alone could keep other columns."""
         which = "" if self.estimator._single else f"[{target}]"
@@ -332,12 +336,15 @@ def _widest(table: Any) -> Array:
 def _candidate_code(table: Any, k: int, t: int, fitted: bool, write: _Code) -> str:
     if fitted:
         return write.candidate(str(table["candidate"][k]), t)
-    if not np.isfinite(table["confidence_local"][k]):
+    local = float(table["confidence_local"][k])
+    if np.isnan(local):
         return write(choice="path")
+    if np.isinf(local) or "prior_global" not in write.estimator.get_params():
+        return write.table()  # no parameters say this point
     return write(
         prior=str(table["prior"][k]),
         prior_global="horseshoe",
-        confidence_local=float(table["confidence_local"][k]),
+        confidence_local=local,
         confidence_coef=float(table["confidence_coef"][k]),
     )
 
