@@ -29,7 +29,7 @@ def normal(mean, covariance):
 
 def said(middle, variance):
     """With the noise of all folds alike."""
-    return HeldOut(middle, variance, np.ones_like(middle), middle)
+    return HeldOut(middle, variance, np.ones_like(middle), middle, 0.0 * middle, 0.0 * middle)
 
 
 @pytest.fixture
@@ -198,8 +198,8 @@ def test_a_dense_end_is_seen_on_two_folds_unless_it_is_hopeless(rows, at_once):
     assert [each.dense for each in labels] == [False, True, False]
     task = SimpleNamespace(targets=[y], weight=np.ones(80))
     race = _Race(task, labels, NUMBERS)
-    good = HeldOut(y + 0.1, np.ones(80), np.ones(80), y)
-    bad = HeldOut(y + np.where(np.arange(80) % 40 < rows, 3.0, 0.1), np.ones(80), np.ones(80), y)
+    good = HeldOut(y + 0.1, np.ones(80), np.ones(80), y, 0.0 * y, 0.0 * y)
+    bad = good._replace(middle=y + np.where(np.arange(80) % 40 < rows, 3.0, 0.1))
     said = [{PATH.name: good, RIDGE.name: bad, LEAST_SQUARES_DIAL[2].name: bad}]
     for number, rows in enumerate((np.arange(40), np.arange(40, 80))):
         part = {name: each.take(rows) for name, each in said[0].items()}

@@ -226,7 +226,7 @@ class Mixture:
 
     components: tuple[Component, ...]
     power: float = 1.0  # of the odds: recalibration of probabilities
-    widen: float = 1.0  # of the predictive variance of counts: their dispersion
+    widen: float = 1.0  # of the predictive variance of likelihoods of rows: recalibration
 
     @property
     def weights(self) -> Array:

@@ -1,10 +1,17 @@
-"""Scores of counts."""
+"""Scores of counts, and how predictive distributions are recalibrated."""
 
 import numpy as np
 import pytest
+from scipy.stats import gamma, norm, poisson
 from sklearn.metrics import mean_poisson_deviance
 
-from soubayes.sparse.choice.scoring import HeldOut, poisson_deviance, score_counts
+from soubayes.sparse.choice.scoring import (
+    HeldOut,
+    poisson_deviance,
+    score_counts,
+    spread_density,
+    spread_of,
+)
 
 
 def test_counts_are_judged_by_their_deviance_over_its_mean():
@@ -12,13 +19,39 @@ def test_counts_are_judged_by_their_deviance_over_its_mean():
     mean = np.exp(rng.normal(1.0, 0.5, 400))
     y = rng.poisson(mean * rng.gamma(1.0, 1.0, 400)).astype(float)  # dispersion 1
     both = np.stack([mean, np.full(400, mean.mean())], axis=1)
-    said = HeldOut(both, both, np.zeros_like(both), both)
+    chance = poisson(both)
+    density, below = chance.logpmf(y[:, None]), chance.cdf(y[:, None])
+    said = HeldOut(both, both, np.zeros_like(both), both, density, below)
     found = score_counts(np.column_stack([y, np.zeros(400)]), said, np.ones(400))
     each = [mean_poisson_deviance(y, both[:, k]) for k in range(2)]
     np.testing.assert_allclose(poisson_deviance(y, both).mean(axis=0), each)
     np.testing.assert_allclose(found.scores.sum(axis=0), -200.0 * np.array(each) / min(each))
     mixed = both @ found.weights
     between = (both - mixed[:, None]) ** 2 @ found.weights
-    expected = np.mean((y - mixed) ** 2 / (mixed + between))
-    assert found.widen == pytest.approx(expected)
+    pearson = np.mean((y - mixed) ** 2 / (mixed + between))
+    assert found.widen == pytest.approx(pearson, rel=0.35)
     assert found.widen > 2.0
+
+
+def test_probabilities_of_spread_counts_are_differences_of_the_spread_distribution():
+    counts = np.arange(60.0)
+    log_p, below = poisson(8.0).logpmf(counts), poisson(8.0).cdf(counts)
+    for spread in (0.7, 1.6):
+        found = np.exp(spread_density(log_p, below, spread, True))
+        assert found.sum() == pytest.approx(1.0, abs=1e-6)
+        np.testing.assert_allclose(
+            np.cumsum(found), norm.cdf(norm.ppf(below) / spread), atol=1e-6
+        )  # far tails are rough
+    assert np.isfinite(spread_density(np.array([-400.0]), np.ones(1), 1.6, True)).all()
+
+
+def test_the_spread_of_held_out_numbers_is_found():
+    rng = np.random.default_rng(0)
+    y = rng.gamma(4.0, size=2000)
+    right, narrow = gamma(4.0), gamma(16.0, scale=0.25)
+    for said, least, most in ((right, 0.95, 1.05), (narrow, 1.7, 2.3)):
+        density, below = said.logpdf(y), said.cdf(y)
+        spread = spread_of(density, below, np.ones(2000), False)
+        assert least < spread < most
+        assert spread_density(density, below, spread, False).mean() >= density.mean() - 1e-9
+    assert spread_of(density, below + np.nan, np.ones(2000), False) == 1.0

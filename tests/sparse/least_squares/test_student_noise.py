@@ -274,7 +274,7 @@ def test_recalibration_is_not_decided_by_outliers():
     rng = np.random.default_rng(0)
     y = rng.normal(size=200)
     ones = np.ones((200, 1))
-    said = HeldOut(0.0 * ones, 1.25 * ones, ones, 0.0 * ones)
+    said = HeldOut(0.0 * ones, 1.25 * ones, ones, *3 * [0.0 * ones])
     weight = np.ones(200)
     limit, normal = (
         score(y, said, weight) for score in (lambda *a: score_student(1e9, *a), score_numbers)

@@ -94,14 +94,22 @@ const makePredictor = (data, level) => {
     }));
   };
 
-  const predictOrdered = ([parts]) => {
+  /* Recalibration: normal scores of a distribution function are divided by the root of widen, levels multiplied with it. */
+  const score = (p) => (p <= 0 ? -Infinity : p >= 1 ? Infinity : Special.quantile(Special.normal, p, 0, 1));
+  const widened = (p, factor) => { const z = score(p) * factor; return z === Infinity ? 1 : z === -Infinity ? 0 : Special.normal(z); };
+
+  const predictOrdered = ([parts], _, [widen]) => {
     const chances = parts.map((p) => {
       const below = [...p.cuts].map((cut, k) => meanProbability(cut - p.mean[0], p.inflation * p.spread[0] + p.cut_variances[k]));
       const found = [...below, 1].map((b, k) => Math.max(b - (k ? below[k - 1] : 0), 1e-300));
       const total = sum(found, (c) => c);
       return found.map((c) => c / total);
     });
-    return classes.map((name, k) => ({ name, probability: sum(parts, (p, i) => p.weight * chances[i][k]) }));
+    const mixed = classes.map((_, k) => sum(parts, (p, i) => p.weight * chances[i][k]));
+    if (widen === 1) return classes.map((name, k) => ({ name, probability: mixed[k] }));
+    const below = mixed.map((_, k) => (k === mixed.length - 1 ? 1 : widened(Math.min(sum(mixed.slice(0, k + 1), (c) => c), 1), 1 / Math.sqrt(widen))));
+    const found = below.map((b, k) => Math.max(b - (k ? below[k - 1] : 0), 1e-300)), total = sum(found, (c) => c);
+    return classes.map((name, k) => ({ name, probability: found[k] / total }));
   };
 
   /* The lower root of a covariance; a diagonal one has the roots of its diagonal. */
@@ -158,12 +166,7 @@ const makePredictor = (data, level) => {
     const cdf = (y) =>
       sum(parts, (p, i) => p.weight * sum(nodes[i], (mu, s) => weights[s] * (p.values ? sum([...p.values], (v, k) => p.value_weights[k] * below[kind](y, mu, v)) : below[kind](y, mu))));
     const whole = kind !== "gamma";
-    const ends = tails.map((q) => {
-      const y = Special.quantile(cdf, q, found.mean, sd + 1, whole, 0);
-      if (widen === 1) return y;
-      const wide = Math.max(found.mean + Math.sqrt(widen) * (y - found.mean), 0);
-      return whole ? Math.round(wide) : wide;
-    });
+    const ends = tails.map((q) => Special.quantile(cdf, widen === 1 ? q : widened(q, Math.sqrt(widen)), found.mean, sd + 1, whole, 0));
     return [{ mean: found.mean, sd, lower: ends[0], upper: ends[1] }];
   };
 

@@ -181,7 +181,8 @@ class _Race:
         self.task, self.candidates, self.scoring = task, candidates, scoring
         self.labels = np.array([candidate.name for candidate in candidates])
         n, count = len(task.weight), len(task.targets)
-        self.said = HeldOut(*np.full((4, n, count, len(candidates), *scoring.shape), np.nan))
+        shape = len(HeldOut._fields), n, count, len(candidates), *scoring.shape
+        self.said = HeldOut(*np.full(shape, np.nan))
         self.fold = np.full(n, -1)
         self.left = np.ones((count, len(candidates)), bool)
 

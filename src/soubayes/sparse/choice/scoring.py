@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logsumexp, xlogy
+from scipy.special import expit, logsumexp, ndtr, ndtri, xlogy
 from scipy.stats import norm, t
 
 from soubayes.levels import LEVEL
@@ -15,6 +15,8 @@ Array = np.ndarray
 
 NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
 CLASSES_POWER = 0.1  # and for classification
+FARTHEST = 8.0  # normal score beyond which a distribution function is 0 or 1 to all digits
+LEAST_CHANCE = 1e-9  # of a difference of two distribution functions that has digits
 LEAST_WEIGHT = 1e-3  # weights below this are set to 0
 
 
@@ -119,6 +121,8 @@ class HeldOut(NamedTuple):
     variance: Array  # 0 but for numbers
     noise: Array  # the part of the variance that is noise, one number for each fold
     mean: Array  # E[y]
+    density: Array  # log density of y; 0 where predictions are not recalibrated by `spread_of`
+    below: Array  # P(Y <= y), or 0 likewise; NaN where it is not known
 
     def take(self, *index: Any) -> "HeldOut":
         """Some rows, targets or candidates."""
@@ -138,7 +142,7 @@ class Scored(NamedTuple):
     point: Array  # (rows,) what its loss is a function of: the mean, or the log odds
     power: float
     settled: bool  # whether further held-out rows would hardly change the recalibration
-    widen: float = 1.0  # what the predictive variances of counts are multiplied with
+    widen: float = 1.0  # squared `spread_of` the mixture: variances are multiplied with it
 
 
 class Scoring(NamedTuple):
@@ -186,7 +190,7 @@ def score_numbers(
     Weights are those that ``more`` times as many held-out rows would give, as all rows would where
     only a part was held out.
     """
-    mean, variance, noise, _ = said
+    mean, variance, noise = said[:3]
     off = y[:, None] - mean
     level = pooled_variance(variance, noise, weight)
     factor = _inflations(off, level, weight)
@@ -209,7 +213,7 @@ def score_student(
     The recalibration is the factor of the squared scale that fits the held-out rows best, so
     outliers do not decide about it.
     """
-    mean, variance, noise, _ = said
+    mean, variance, noise = said[:3]
     off, share = y[:, None] - mean, 1.0 - 2.0 / degrees
     level = share * pooled_variance(variance, noise, weight)
     factor = np.maximum(robust_scale(off / np.sqrt(level), weight, degrees), 1.0)
@@ -285,18 +289,71 @@ def _share_loss(y: Array, log_share: Array) -> Array:
     return -log_share[np.arange(len(y)), y.astype(int)]
 
 
-def score_densities(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
-    """Log densities of any likelihood; the mixture's mean and variance."""
+def spread_density(density: Array, below: Array, spread: float, whole: bool) -> Array:
+    """Log density of y where P(Y <= y) becomes Phi(Phi^-1(P(Y <= y))/spread).
+
+    The median stays and the normal scores are ``spread`` times as wide. ``density`` and ``below``
+    are log density and distribution function before; of ``whole`` numbers it is a log probability.
+
+    >>> z = np.array([-1.0, 2.0])
+    >>> spread_density(norm.logpdf(z), norm.cdf(z), 3.0, False) - norm.logpdf(z, scale=3.0)
+    array([0., 0.])
+    """
+    if spread == 1.0:
+        return density
+    z = ndtri(below)
+    if not whole:
+        z = np.clip(z, -FARTHEST, FARTHEST)
+        return density + 0.5 * z * z * (1.0 - spread**-2) - np.log(spread)
+    last = ndtri(np.clip(below - np.exp(density), 0.0, 1.0))
+    ends = np.where(last > 0.0, [-last, -z], [z, last]) / spread  # in the tail that has digits
+    chance = ndtr(ends[0]) - ndtr(ends[1])
+    # far out the log probability is about -z^2/2
+    return np.where(chance > LEAST_CHANCE, np.log(np.maximum(chance, 1e-300)), density / spread**2)
+
+
+def spread_of(density: Array, below: Array, weight: Array, whole: bool) -> float:
+    """The spread that predicts the held-out rows best, with log spread ~ N(0, 1).
+
+    >>> z = 2.0 * norm.ppf((np.arange(100) + 0.5) / 100)
+    >>> round(spread_of(norm.logpdf(z), norm.cdf(z), np.ones(100), False), 1)
+    2.0
+    """
+    known = np.isfinite(below)
+    if not known.any():
+        return 1.0
+    density, below, weight = density[known], below[known], weight[known]
+
+    def loss(t: float) -> float:
+        return 0.5 * t * t - float(weight @ spread_density(density, below, np.exp(t), whole))
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded").x))
+
+
+def _spread_mixture(said: HeldOut, w: Array, weight: Array, whole: bool) -> tuple[Array, float]:
+    """Log densities of the held-out rows under the mixture, recalibrated, and its spread."""
+    density, below = logsumexp(said.density, b=w, axis=1), said.below @ w
+    spread = spread_of(density, below, weight, whole)
+    known = np.isfinite(below)
+    density[known] = spread_density(density[known], below[known], spread, whole)
+    return density, spread
+
+
+def score_densities(
+    y: Array, said: HeldOut, weight: Array, more: float = 1.0, whole: bool = False
+) -> Scored:
+    """Log densities of any likelihood; the mixture's mean and recalibrated variance."""
     scores = weight[:, None] * said.middle
     w = predictive_weights(scores, more * CLASSES_POWER)
-    mixed = logsumexp(said.middle, b=w, axis=1)
+    mixed, s = _spread_mixture(said, w, weight, whole)
     none, mean = np.full(len(w), np.nan), said.mean @ w
-    spread = (said.variance + (said.mean - mean[:, None]) ** 2) @ w
-    return Scored(scores, w, np.ones(len(w)), none, none, mean, spread, mixed, 1.0, True)
+    spread = s * s * ((said.variance + (said.mean - mean[:, None]) ** 2) @ w)
+    one = np.ones(len(w))
+    return Scored(scores, w, one, none, none, mean, spread, mixed, 1.0, True, widen=s * s)
 
 
 def score_counts(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
-    """Deviances of Poisson counts over their dispersion; the mixture's mean and widened variance.
+    """Deviances of Poisson counts over their dispersion; mean and recalibrated variance.
 
     Counts of real tables vary more than Poisson counts do. Their log probabilities would choose
     fits that are unsure, because these come closest to that spread, and would be too sure of the
@@ -309,7 +366,7 @@ def score_counts(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> S
     w = predictive_weights(scores, more * CLASSES_POWER)
     none, mean = np.full(len(w), np.nan), said.mean @ w
     spread = (said.variance + (said.mean - mean[:, None]) ** 2) @ w
-    widen = inflation(first_column(y) - mean, spread, weight)
+    widen = _spread_mixture(said, w, weight, True)[1] ** 2
     one = np.ones(len(w))
     return Scored(scores, w, one, none, none, mean, widen * spread, mean, 1.0, True, widen=widen)
 
@@ -357,3 +414,4 @@ def class_scoring(classes: int) -> Scoring:
 
 COUNTS = Scoring("mean deviance", score_counts, poisson_deviance, float, CLASSES_POWER)
 DENSITIES = Scoring("minus log density", score_densities, _minus, float, CLASSES_POWER)
+WHOLE_DENSITIES = DENSITIES._replace(score=partial(score_densities, whole=True))

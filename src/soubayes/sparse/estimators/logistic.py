@@ -482,7 +482,7 @@ class ClassCandidates(RowCandidates):
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
         zero = np.zeros_like(odds)
-        return HeldOut(odds, zero, zero, expit(odds))
+        return HeldOut(odds, zero, zero, expit(odds), zero, zero)
 
 
 def _nearer(work: Callable[[Mixture, Array], Array], mixture: Mixture, rows: Array) -> Array:

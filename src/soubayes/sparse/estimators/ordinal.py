@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr, ndtri
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -14,7 +15,7 @@ from soubayes.confidence import shown
 from soubayes.data.streams import RowSource, block_by_block, row_weights
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
-from soubayes.sparse.glm.ordinal import Cuts, Ordinal
+from soubayes.sparse.glm.ordinal import LEAST, Cuts, Ordinal
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
@@ -214,7 +215,13 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         return np.log(self._probabilities(X, offset))
 
     def _probabilities(self, X: Matrix, offset: ArrayLike | None) -> Array:
-        return self._predictive(X, offset).average(Ordinal.probabilities)
+        said = self._predictive(X, offset)
+        chance = said.average(Ordinal.probabilities)
+        if said.widen == 1.0:
+            return chance
+        below = ndtr(ndtri(np.cumsum(chance, axis=1)[:, :-1].clip(0.0, 1.0)) / np.sqrt(said.widen))
+        found = np.diff(below, axis=1, prepend=0.0, append=1.0).clip(LEAST)
+        return found / found.sum(axis=1, keepdims=True)
 
 
 def _categories(y: Any) -> list[Any] | None:

@@ -43,8 +43,8 @@ class SoUPoissonRegression(ResponseRegression):
     exposure e, such as the time for which a row was observed, is the offset log e.
 
     The choice by prediction compares deviances of held-out rows, divided by their mean where counts
-    vary more than Poisson counts do. Predictive standard deviations and quantiles are widened by
-    the dispersion of the held-out rows; ``log_density`` is that of Poisson counts.
+    vary more than Poisson counts do. Predictive standard deviations, quantiles and densities are
+    widened until they agree with the held-out rows (``inflation_``).
 
     Examples
     --------

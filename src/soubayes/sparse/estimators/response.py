@@ -51,7 +51,7 @@ from soubayes.sparse.glm.shifted import (
     with_exposure,
 )
 from soubayes.sparse.glm.streams import StreamedTarget, weigh_block
-from soubayes.sparse.posterior import SparsePoint
+from soubayes.sparse.posterior import Mixture, SparsePoint
 
 Array = np.ndarray
 
@@ -64,6 +64,12 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     ----------
     likelihood_ : RowLikelihood or CoupledLikelihood
         The likelihood with its nuisance parameters as fitted, of the sparse point.
+    inflation_ : float
+        Recalibration of predictions: the factor of the predictive variances that held-out rows ask
+        for; 1 without a choice by prediction. Normal scores of the predictive distribution are
+        multiplied with its root, so quantiles move away from the median (towards it below 1), and
+        densities or probabilities of classes follow. Means are not recalibrated. Coefficients and
+        their intervals do not include it.
     """
 
     _candidates: type[RowCandidates] = RowCandidates
@@ -196,6 +202,10 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     def _of(self, likelihood: Likelihood | None) -> Any:
         """A likelihood with fitted nuisance parameters; None: there are none."""
         return plain(likelihood or self._likelihood())
+
+    def _report_mixtures(self, mixtures: list[Mixture]) -> None:
+        super()._report_mixtures(mixtures)
+        self.inflation_ = mixtures[0].widen
 
     def _report_points(self, points: list[SparsePoint]) -> None:
         super()._report_points(points)

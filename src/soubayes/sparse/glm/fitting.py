@@ -17,7 +17,7 @@ from soubayes.data.streams import RowBlock, RowSource
 from soubayes.sparse.blocks import sources, tau_groups
 from soubayes.sparse.choice.folds import LARGE, SPARSE_BYTES
 from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Fits
-from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, HeldOut
+from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, WHOLE_DENSITIES, HeldOut
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.designs.standardise import (
     ColumnUnits,
@@ -214,6 +214,9 @@ class RowCandidates(Candidates):
 
     def __init__(self, family: RowFamily, points: Sequence[SparsePoint] = ()) -> None:
         self.family, self.points = family, points
+        likelihood = family.likelihood
+        if self.scoring is DENSITIES and isinstance(likelihood, RowLikelihood) and likelihood.whole:
+            self.scoring = WHOLE_DENSITIES
 
     @property
     def products(self) -> bool:
@@ -264,7 +267,7 @@ class RowCandidates(Candidates):
         return found
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        """The log density of y, its mean and variance."""
+        """The log density of y, its distribution function, mean and variance."""
         means, variances = mixture.predict_each(rows)
         y, offset = offset_apart(y)
         known = [plain(part.likelihood or self.family.likelihood) for part in mixture.components]
@@ -272,12 +275,13 @@ class RowCandidates(Candidates):
         said = Predictive(each, mixture.weights, means + offset, variances)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             density, variance, mean = said.log_density(y), said.variance(), said.mean()
+            below = said.rough_cdf(y)
         # a mean that overflows is a wrong prediction, not a missing one: its weight must become 0
         wild = ~(np.abs(mean) < LARGEST_MEAN)
         mean = np.where(wild, LARGEST_MEAN, mean)
         variance = np.where(wild | (variance > LARGEST_MEAN**2), LARGEST_MEAN**2, variance)
         density = np.where(density > -LARGEST_MEAN, density, -LARGEST_MEAN)
-        return HeldOut(density, variance, np.zeros(len(y)), mean)
+        return HeldOut(density, variance, np.zeros(len(y)), mean, density, below)
 
 
 class CountCandidates(RowCandidates):

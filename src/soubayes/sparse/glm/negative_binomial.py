@@ -76,6 +76,11 @@ class NegativeBinomial(Counts):
             total = total + w * betainc(r, count + 1.0, r / (r + np.exp(eta)))
         return np.where(y < 0.0, 0.0, total)
 
+    def _rough_cdf(self, y: Array, mean: Array, variance: Array) -> Array:
+        """At the median dispersion."""
+        known = NegativeBinomial(LogNormal.known(self.dispersion.mean))
+        return super(NegativeBinomial, known)._rough_cdf(y, mean, variance)
+
     def log_density(self, mean: Array, variance: Array, y: Array) -> Array:
         """Averaged over the dispersion too."""
         log_a, weights = self.dispersion.nodes

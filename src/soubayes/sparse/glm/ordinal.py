@@ -168,6 +168,14 @@ class Ordinal(RowLikelihood):
         cut = np.concatenate([[-np.inf], self.cut_mean, [np.inf]])
         return expit(cut[k + 1] - eta)
 
+    def predict_cdf(self, y: Array, mean: Array, variance: Array) -> Array:
+        """P(Y <= y), averaged over predictor and cuts."""
+        below = np.cumsum(self.probabilities(mean, variance), axis=1)
+        k = np.clip(np.floor(y), -1, len(self.cut_mean)).astype(int)
+        return np.where(k < 0, 0.0, np.minimum(below[np.arange(len(k)), k], 1.0))
+
+    _rough_cdf = predict_cdf
+
     def log_density(self, mean: Array, variance: Array, y: Array) -> Array:
         """The logarithm of the probability of the class."""
         return np.log(self.probabilities(mean, variance)[np.arange(len(y)), y.astype(int)])

@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtr, ndtri
 
+from soubayes.sparse.choice.scoring import spread_density
 from soubayes.sparse.glm.likelihood import RowLikelihood
 
 Array = np.ndarray
 
 BISECTIONS = 60  # of a bracket: to the last digits of a number
+SOME_ROWS = 500  # of a fold by which predictions are recalibrated
 DOUBLINGS = 200  # of a bracket's width before it is given up
 
 
@@ -21,7 +23,7 @@ class Predictive(NamedTuple):
     weights: Array
     means: Array
     variances: Array
-    widen: float = 1.0  # of the variance: recalibration, not part of the density
+    widen: float = 1.0  # recalibration of the variance; its root is the spread of normal scores
 
     def each(self, of: Callable[[Any, Array, Array], Array]) -> Array:
         """``of(likelihood, means, variances)`` of every component, (components, rows, ...)."""
@@ -45,14 +47,26 @@ class Predictive(NamedTuple):
     def log_density(self, y: Array) -> Array:
         """log p(y) of every row."""
         each = self.each(lambda one, m, v: one.log_density(m, v, y))
-        return logsumexp(each, b=self.weights[:, None], axis=0)
+        density = logsumexp(each, b=self.weights[:, None], axis=0)
+        if self.widen == 1.0:
+            return density
+        whole = self.likelihoods[0].whole
+        return spread_density(density, self.cdf(y), np.sqrt(self.widen), whole)
 
     def cdf(self, y: Array) -> Array:
-        """P(Y <= y) of every row."""
+        """P(Y <= y) of every row, before recalibration."""
         return self.average(lambda one, m, v: one.predict_cdf(y, m, v))
+
+    def rough_cdf(self, y: Array) -> Array:
+        """The same by three nodes, of at most `SOME_ROWS` rows: enough to recalibrate by."""
+        found, some = np.full(len(y), np.nan), slice(None, SOME_ROWS)
+        part = self._replace(means=self.means[:, some], variances=self.variances[:, some])
+        found[some] = part.average(lambda one, m, v: one._rough_cdf(y[some], m, v))
+        return found
 
     def quantile(self, level: float) -> Array:
         """The least y with P(Y <= y) >= ``level``: a whole number where y is one."""
+        level = float(ndtr(np.sqrt(self.widen) * ndtri(level)))
         first = self.likelihoods[0]
         centre, width = self.mean(), np.sqrt(self.variance()) + 1.0
         low = np.full_like(centre, first.lowest - first.whole)
@@ -68,10 +82,7 @@ class Predictive(NamedTuple):
             low, high = np.where(short, middle, low), np.where(short, high, middle)
             if (high - low <= (1.0 if first.whole else 1e-15 * np.abs(high))).all():
                 break
-        if self.widen == 1.0:
-            return high
-        wide = np.maximum(centre + np.sqrt(self.widen) * (high - centre), first.lowest)
-        return np.round(wide) if first.whole else wide
+        return high
 
     def _bracket(self, centre: Array, width: Array, beyond: Callable[[Array], Array]) -> Array:
         """An end of a bracket: farther out while the quantile lies ``beyond``."""

@@ -118,7 +118,8 @@ class LinearCandidates(Candidates):
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         mean, variance = mixture.predict(rows)
-        return HeldOut(mean, variance, np.full_like(mean, mixture.noise), mean)
+        zero = np.zeros_like(mean)
+        return HeldOut(mean, variance, zero + mixture.noise, mean, zero, zero)
 
     def _sparse(
         self,

@@ -80,6 +80,7 @@ class FoldMoments(ChoiceTask):
                         np.full(self.size, mean_variance(fold, parts, fits.x_mean)),
                         np.full(self.size, Mixture(parts).noise),
                         -root[:, k],
+                        *np.zeros((2, self.size)),
                     )
                     for k, (label, parts) in enumerate(each.items())
                 }

@@ -339,7 +339,7 @@ class SoftmaxCandidates(Candidates):
         """Log probabilities of all classes."""
         said = log_shares(mixture, rows)
         zero = np.zeros_like(said)
-        return HeldOut(said, zero, zero, zero)
+        return HeldOut(said, zero, zero, zero, zero, zero)
 
 
 def log_shares(mixture: Mixture, rows: Array) -> Array:
