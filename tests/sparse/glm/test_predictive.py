@@ -47,3 +47,14 @@ def test_recalibration_widens_about_the_median():
         total = np.exp([wide.log_density(np.array([k]))[0] for k in np.arange(reach[0] + 1.0)])
         assert total.sum() >= level > total.sum() - total[-1]
     assert wide.quantile(0.001)[0] == 0.0
+
+
+def test_the_rough_distribution_function_is_close_on_rows_far_apart():
+    rng = np.random.default_rng(0)
+    means, y = rng.normal(1.0, 1.0, (2, 2500)), rng.poisson(4.0, 2500).astype(float)
+    said = Predictive([Poisson()] * 2, WEIGHTS, means, np.full((2, 2500), 0.1))
+    rough = said.rough_cdf(y)
+    known = np.flatnonzero(np.isfinite(rough))
+    assert len(known) == 834
+    assert known[-1] > 2490
+    np.testing.assert_allclose(rough[known], said.cdf(y)[known], atol=0.02)

@@ -214,9 +214,14 @@ class RowCandidates(Candidates):
 
     def __init__(self, family: RowFamily, points: Sequence[SparsePoint] = ()) -> None:
         self.family, self.points = family, points
-        likelihood = family.likelihood
-        if self.scoring is DENSITIES and isinstance(likelihood, RowLikelihood) and likelihood.whole:
+        if self.scoring is DENSITIES and self.whole:
             self.scoring = WHOLE_DENSITIES
+
+    @property
+    def whole(self) -> bool:
+        """Whether y are whole numbers."""
+        likelihood = plain(self.family.likelihood)
+        return isinstance(likelihood, RowLikelihood) and likelihood.whole
 
     @property
     def products(self) -> bool:
@@ -275,13 +280,16 @@ class RowCandidates(Candidates):
         said = Predictive(each, mixture.weights, means + offset, variances)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             density, variance, mean = said.log_density(y), said.variance(), said.mean()
-            below = said.rough_cdf(y)
+            below, own = said.rough_cdf(y), density
+            if self.whole:  # with the errors of the distribution function
+                chance = below - said.rough_cdf(y - 1.0)
+                own = np.where(chance > 0.0, np.log(chance), density)
         # a mean that overflows is a wrong prediction, not a missing one: its weight must become 0
         wild = ~(np.abs(mean) < LARGEST_MEAN)
         mean = np.where(wild, LARGEST_MEAN, mean)
         variance = np.where(wild | (variance > LARGEST_MEAN**2), LARGEST_MEAN**2, variance)
         density = np.where(density > -LARGEST_MEAN, density, -LARGEST_MEAN)
-        return HeldOut(density, variance, np.zeros(len(y)), mean, density, below)
+        return HeldOut(density, variance, np.zeros(len(y)), mean, own, below)
 
 
 class CountCandidates(RowCandidates):
