@@ -14,7 +14,7 @@ from scipy.special import betaln
 
 from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.sparse.inclusion import supports
-from soubayes.sparse.inclusion.slabs import Slab
+from soubayes.sparse.inclusion.priors import Slab
 
 DESIGNS = {"linear": (100, 20, [1.0, -0.5, 0.3]), "logistic": (100, 10, [2.0, -1.0])}
 SWEEPS, BURN = 1500, 300

@@ -118,3 +118,34 @@ def test_the_citation_has_our_version_a_year_and_an_address():
     assert citation["url"] == PROJECT["urls"]["Documentation"]
     assert citation["repository-code"] == PROJECT["urls"]["Source"]
     assert {"year", "url", "title", "authors"} <= set(citation["preferred-citation"])
+
+
+def test_programs_import_names_that_exist():
+    """Of benchmarks and tools, which no other test runs; by reading, as some need extras."""
+    missing = []
+    for path in [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "tools").glob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("soubayes"):
+                missing += [
+                    f"{path.name}: {node.module}.{each.name}"
+                    for each in node.names
+                    if not defines(str(node.module), each.name)
+                ]
+    assert missing == []
+
+
+def defines(module, name):
+    """Whether a module has this name, or a module of this name below it."""
+    if module == "soubayes" and name in soubayes.__all__:
+        return True
+    place = ROOT / "src" / Path(*module.split("."))
+    if any((place / end).exists() for end in (f"{name}.py", f"{name}/__init__.py")):
+        return True
+    file = place.with_suffix(".py") if place.with_suffix(".py").exists() else place / "__init__.py"
+    return file.exists() and bool(
+        re.search(
+            rf"^(?:def|class) {name}\b|^{name}\b[^\n]*=|^from .* import .*\b{name}\b|^    {name},$",
+            file.read_text(encoding="utf8"),
+            re.M,
+        )
+    )
