@@ -11,7 +11,7 @@ from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.glm.likelihood import RowLikelihood
 from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.grouped import GroupProduct, fit_groups
-from soubayes.sparse.inclusion.product import Product, fit_product
+from soubayes.sparse.inclusion.product import MOST_SWEEPS, Product, fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
 
 Array = np.ndarray
@@ -19,6 +19,8 @@ Array = np.ndarray
 WIDEST_SLAB = 25.0  # of the slab's variances: effects of log odds 5 for a standard deviation
 QUADRATIC_ROUNDS = 30
 SETTLED_PREDICTOR = 1e-3  # change of a linear predictor at which the quadratic form is found
+ROUGH_CHANGE = 0.1  # above it the next form is another one, so a product needs only a few sweeps
+ROUGH_SWEEPS = 8
 
 
 class SupportRows(NamedTuple):
@@ -67,17 +69,18 @@ def settle(
 
     ``at`` gives the quadratic form about a place, and the place of other mean coefficients.
     """
-    last, step = np.zeros_like(place), 1.0
+    last, step, change = np.zeros_like(place), 1.0, np.inf
     for _ in range(QUADRATIC_ROUNDS):
         data, place_of = at(place)
         found: Product | GroupProduct
+        sweeps = ROUGH_SWEEPS if change > ROUGH_CHANGE else MOST_SWEEPS
         if groups is None or groups.single:
-            found = fit_product(data, start, always=always, widest=WIDEST_SLAB)
+            found = fit_product(data, start, always=always, widest=WIDEST_SLAB, sweeps=sweeps)
         else:
             found = fit_groups(data, groups.number, start, always=always, widest=WIDEST_SLAB)
         move = np.clip(place_of(averaged(found)) - place, -5.0, 5.0)
         change = float(np.abs(predictor(move)).max())
-        if change < SETTLED_PREDICTOR:
+        if change < SETTLED_PREDICTOR and (found.converged or sweeps == MOST_SWEEPS):
             break
         if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
             step = max(step / 2.0, 0.1)

@@ -60,18 +60,19 @@ def fit_product(
     *,
     always: Array | None = None,
     widest: float = np.inf,
+    sweeps: int = MOST_SWEEPS,
 ) -> Product:
     """Sweep over single effects until no inclusion probability changes.
 
     Each effect is updated given the others, whose coefficients are integrated out. In the end the
     columns without look-alikes are propagated (`alone`). ``start`` are
     columns and prior variances of effects to begin with, ``always`` prior variances of columns
-    that are in every support, ``widest`` the largest variance of an effect.
+    that are in every support, ``widest`` the largest variance of an effect, ``sweeps`` the most.
     """
     state = _Sweeper(data, always, default_slab(data.n, widest))
     state.begin(*(start or _NOTHING))
     converged, before = False, np.zeros(state.p)
-    for sweep in range(1, MOST_SWEEPS + 1):
+    for sweep in range(1, sweeps + 1):
         state.sweep(1.0 if sweep < 20 else 0.5)
         after = state.product(False).probability
         converged = float(np.abs(after - before).max(initial=0.0)) < SETTLED
