@@ -4,6 +4,7 @@
     python benchmarks/linear.py wide       # n = 500, p = 20,000 and n = 71, p = 4,088
     python benchmarks/linear.py all --ard  # also ARDRegression and the Gibbs horseshoe (minutes)
     python benchmarks/linear.py choice     # confidences chosen by prediction, medians of five runs
+    python benchmarks/linear.py memory     # peak memory of the default, n = 500, p = 20,000
 
 Seconds are CPU time of one thread, the best of three where a fit takes less than one second. A
 ratio is the peer's time over ours: above 1 we are faster. Errors are sqrt(1 + |estimate - coef|^2).
@@ -48,8 +49,8 @@ def main() -> None:
 def run() -> None:
     slow = "--ard" in sys.argv
     which = next((word for word in sys.argv[1:] if not word.startswith("-")), "tall")
-    if which == "choice":
-        with_the_choice()
+    if which in ("choice", "memory"):
+        with_the_choice() if which == "choice" else memory()
         return
     print("| design | method | seconds | ratio to ours | error | selected |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -117,6 +118,24 @@ def with_the_choice() -> None:
         names = ("chosen", "cv=None", "abess")
         ratios = [f"{seconds[name] / own:.2f}" if name in seconds else "" for name in names]
         print(f"| {', '.join(map(str, sizes))} | {own:.3f} | {' | '.join(ratios)} |", flush=True)
+
+
+def memory() -> None:
+    """At most 3 times the data are asked above the data; a small fit loads the libraries first."""
+    small, data = wide_design(60, 150, 5, random_state=0), wide_design(500, 20_000, 50)
+    SoULinearRegression().fit(small.X, small.y)
+    before = resident("VmRSS")
+    with open("/proc/self/clear_refs", "w") as file:  # Linux: the peak so far is forgotten
+        file.write("5")
+    SoULinearRegression().fit(data.X, data.y)
+    more = resident("VmHWM") - before
+    print(f"peak {more / 1e6:.0f} MB above {data.X.nbytes / 1e6:.0f} MB of data")
+
+
+def resident(which: str) -> float:
+    """Bytes of this process in memory now (VmRSS), or at their peak (VmHWM)."""
+    with open("/proc/self/status") as file:
+        return next(1024.0 * int(line.split()[1]) for line in file if line.startswith(which))
 
 
 def many_rows() -> tuple[np.ndarray, np.ndarray]:

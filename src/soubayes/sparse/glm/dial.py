@@ -59,6 +59,11 @@ class RowEvidence(Evidence):
 RowEvidences = Callable[[Array, RowEvidence | None], RowEvidence]
 
 
+SQUARE_ROWS = (
+    1.5  # rows for each column up to which n x n systems are solved faster than p x p ones
+)
+
+
 def row_evidence(
     problem: RowProblem, confidence: float, sparse: Array, plain: Array
 ) -> RowEvidences:
@@ -68,7 +73,7 @@ def row_evidence(
     here it is one more coefficient, not a factor of its own. Mean and covariance move together, a
     few damped steps a call.
     """
-    columns = problem.design.by_columns()
+    columns = problem.design.by_columns(SQUARE_ROWS)
     step: Callable[[Array, Any, Any], Any] = partial(_tall_step, problem, confidence)
     if columns is not None:
         step = partial(_wide_step, problem, columns, confidence)
@@ -157,7 +162,8 @@ def _wide_step(
         log_det = log_determinant(lower)
         kernel = Woodbury(root, gram, invert_triangle(lower), log_det)
         linear = B * eta + terms.score
-        left = linear - kernel.half.T @ (kernel.half @ (gram @ linear))
+        half = kernel.half
+        left = linear - half.T @ (half @ (gram @ linear))
         new = mean + part * (X.left(left) / w - mean)
         new_eta = eta + part * (gram @ left - eta)
         # x_i'A^-1 x_i = (1 - (K^-1)_ii)/B_i: no product with X

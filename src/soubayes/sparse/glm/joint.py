@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy.optimize import minimize
+from scipy.optimize import Bounds, minimize
 
 from soubayes.sparse.glm.rows import Pass, RowProblem
 from soubayes.sparse.glm.state import RowModel, RowState, prior_value, tau_precision
@@ -133,11 +133,12 @@ class _Coordinates:
     def size(self) -> int:
         return self.groups.n_groups + 2 * len(self.start.active) + len(self.upper[0])
 
-    def bounds(self) -> list[tuple[float, float]]:
+    def bounds(self) -> Bounds:
         """The logarithms go at most so far; far from the start its covariance whitens badly."""
         g, k = self.groups.n_groups, len(self.start.active)
-        near, free = (-_REACH, _REACH), (-np.inf, np.inf)
-        return [near] * g + [free] * k + [near] * k + [free] * len(self.upper[0])
+        most = np.full(self.size, np.inf)
+        most[:g] = most[g + k : g + 2 * k] = _REACH
+        return Bounds(-most, most)
 
     def state(self, x: Array) -> RowState:
         model, start, k = self.model, self.start, len(self.start.active)

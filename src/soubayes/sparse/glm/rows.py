@@ -49,8 +49,11 @@ class RowDesign(Protocol):
     def by_products(self) -> StandardColumns | None:
         """The same of a scipy-sparse X so large that no dense copy is made of it; else None."""
 
-    def by_columns(self) -> StandardColumns | None:
-        """The same data read column by column, where they are in memory and wide; else None."""
+    def by_columns(self, rows: float = 1.0) -> StandardColumns | None:
+        """The same data read column by column, where they are in memory and wide; else None.
+
+        Wide are less than ``rows`` rows for each column.
+        """
 
 
 class RowsInMemory(NamedTuple):
@@ -115,8 +118,8 @@ class RowsInMemory(NamedTuple):
     def total(self, work: Callable[..., tuple[Any, ...]], y: Array, weight: Array) -> Any:
         return add_up(work(Z, y[rows], weight[rows]) for rows, Z in self._blocks())
 
-    def by_columns(self) -> StandardColumns | None:
-        if self.n_columns <= self.n_rows or self.columns is not None:
+    def by_columns(self, rows: float = 1.0) -> StandardColumns | None:
+        if rows * self.n_columns <= self.n_rows or self.columns is not None:
             return None
         p, root = self.matrix.shape[1], np.ones(self.n_rows)
         if self.mean is not None and self.divisor is not None:

@@ -51,7 +51,7 @@ class StreamedRows(NamedTuple):
     def by_products(self) -> None:
         return None
 
-    def by_columns(self) -> None:
+    def by_columns(self, rows: float = 1.0) -> None:
         return None
 
     def total(

@@ -119,7 +119,8 @@ class Gram:
 
     @cached_property
     def closest(self) -> float:
-        r = np.abs(self.correlations(np.arange(len(self.norms))))
+        root = np.sqrt(np.maximum(self.norms, 1e-300))
+        r = np.abs(self.gram / root[:, None] / root)
         np.fill_diagonal(r, 0.0)
         return float(r.max(initial=0.0))
 

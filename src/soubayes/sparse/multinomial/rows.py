@@ -49,7 +49,7 @@ class ClassDesign(NamedTuple):
         inside = coordinates[:: self.d] // self.d
         return self._replace(columns=self.columns[inside])
 
-    def by_columns(self) -> None:
+    def by_columns(self, rows: float = 1.0) -> None:
         """Nothing is read through n x n systems."""
 
     def by_products(self) -> None:
