@@ -59,9 +59,7 @@ class RowEvidence(Evidence):
 RowEvidences = Callable[[Array, RowEvidence | None], RowEvidence]
 
 
-SQUARE_ROWS = (
-    1.5  # rows for each column up to which n x n systems are solved faster than p x p ones
-)
+SQUARE_ROWS = 1.5  # rows for each column up to which n x n systems are faster than p x p ones
 
 
 def row_evidence(
