@@ -90,8 +90,10 @@ class Exponential(ScalePrior):
             with np.errstate(divide="ignore", invalid="ignore"):
                 step = np.where(change > 0.0, value / change, 0.0)
             return low + np.exp(t - np.clip(step, -0.1, 0.1))
-        start = np.log(np.maximum(A / gamma, 1.0) + 2.0 * self.rate * rho)
-        return low + np.exp(find_root(slope, start, start - 80.0, start + 40.0))
+        # a - low is that of the asymptote where A/gamma is large
+        pull = np.maximum(2.0 * self.rate * rho, 1e-300)
+        start = np.log(np.where(A / gamma > 10.0, pull, np.maximum(A / gamma, 1.0) + pull))
+        return low + np.exp(newton_root(slope, start, 80.0))
 
     def fit(self, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike) -> Scale:
         """The joint minimum: the root of dJ/da at the best ratio for each a, in log(a - 1)."""
