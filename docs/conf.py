@@ -156,6 +156,10 @@ def write_frames(app: Sphinx, error: Exception | None) -> None:
     soubayes.SoULinearRegression(inclusion=True).fit(X, y).to_html(
         folder / "explorer.html", title="Diabetes", X=X
     )
+    if not (folder / "schools.html").exists():  # it takes half a minute
+        soubayes.fit_family(
+            schools, EFFECT, ERROR, confidence={"tau": (0.3, 3.0), "theta": (0.3, 3.0)}
+        ).to_html(folder / "schools.html", quantities=["mu", "tau", "theta"], title="Eight schools")
 
 
 EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])

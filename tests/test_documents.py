@@ -150,6 +150,14 @@ REPOSITORY = re.compile(
 )
 
 
+def test_frames_show_pages_that_the_build_writes():
+    shown = {
+        name for page in PAGES for name in re.findall(r"_static/(\w+\.html)", page.read_text())
+    }
+    written = re.findall(r'folder / "(\w+\.html)"\)?[,.]', (DOCS / "conf.py").read_text())
+    assert shown == set(written)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_addresses_of_the_site_and_the_repository_lead_to_files(page):
     """The README is shown where relative links lead nowhere, such as on PyPI."""
