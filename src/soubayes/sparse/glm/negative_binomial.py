@@ -15,7 +15,10 @@ PRIOR = -1.0, 2.0  # mean and sd of the logarithm of the dispersion: about 0.007
 UPDATE_GRID = np.linspace(-4.0, 4.0, 9)  # standard deviations of q(log dispersion) in an update
 LEAST_SD = 0.02  # of such a standard deviation: the spacing of the grid stays above rounding
 # how many nodes average log(1 + exp(u)) over a normal u with at most this variance, to 1e-9
-NODE_COUNTS = ((1e-12, 1), (0.02, 5), (0.2, 9), (1.0, 14), (np.inf, 24))
+NODE_COUNTS = (
+    (1e-12, 1), (2e-4, 2), (4.7e-3, 3), (0.0197, 4), (0.049, 5), (0.09, 6), (0.13, 7), (0.25, 9),
+    (0.5, 14), (1.0, 20), (np.inf, 24),
+)  # fmt: skip
 MOST = 2**14  # counts up to which log Gamma is looked up
 
 
@@ -58,8 +61,7 @@ class NegativeBinomial(Counts):
         q = self.dispersion
         u, wide = mean + q.mean, variance + q.sd**2  # t = -log a
         r = q.moment(-1.0)
-        one = _softplus(u, wide)
-        two = _softplus(u - q.sd**2, wide) if q.sd > 0.0 else one
+        one, two = _softplus(u, wide, q.sd**2)
         loss, slope, curvature = (y * a + r * b for a, b in zip(one, two, strict=True))
         return loss - y * u + _own(y, *q.nodes), slope - y, curvature
 
@@ -118,15 +120,23 @@ class NegativeBinomial(Counts):
         return q.mean + max(q.sd, LEAST_SD) * UPDATE_GRID
 
 
-def _softplus(mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-    """E[log(1 + exp(u))] for u ~ N(mean, variance), and its first two derivatives in the mean."""
+def _softplus(mean: Array, variance: Array, less: float) -> tuple[Array, Array]:
+    """(3, ...): E[log(1 + exp(u))] for u ~ N(mean, variance), and two derivatives in the mean.
+
+    The same of u - ``less`` comes second.
+    """
     most = float(np.max(variance, initial=0.0))
     nodes, weights = normal_rule(next(count for bound, count in NODE_COUNTS if most <= bound))
     u = mean[..., None] + np.sqrt(variance)[..., None] * nodes
     odds = np.exp(np.minimum(u, 700.0))
-    rest = 1.0 / (1.0 + odds)
-    share = odds * rest
-    return np.log1p(odds) @ weights, share @ weights, (share * rest) @ weights
+
+    def averages(odds: Array) -> Array:
+        rest = 1.0 / (1.0 + odds)
+        share = odds * rest
+        return np.stack([-np.log(rest) @ weights, share @ weights, (share * rest) @ weights])
+
+    one = averages(odds)
+    return one, averages(odds * np.exp(-less)) if less > 0.0 else one
 
 
 def _own(y: Array, log_a: Array, weights: Array) -> Array:
