@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from soubayes.sparse.designs.linalg import cholesky, invert, invert_triangle, log_determinant
+from soubayes.sparse.designs.linalg import (
+    cholesky,
+    eigenvalue_sums,
+    invert,
+    invert_triangle,
+    log_determinant,
+)
 
 
 @pytest.fixture(params=[0, 1, 7, 49, 50, 51, 133])
@@ -34,3 +40,10 @@ def test_rounding_is_forgiven_and_an_indefinite_matrix_is_not() -> None:
     assert_allclose(lower @ lower.T, gram, rtol=2e-6)
     with pytest.raises(np.linalg.LinAlgError, match="size 2"):
         cholesky(np.array([[1.0, 2.0], [2.0, 1.0]]))
+
+
+def test_sums_of_eigenvalues(matrix: np.ndarray) -> None:
+    lower = np.tril(matrix)
+    values = np.linalg.eigvalsh(lower @ lower.T)
+    for triangle in (lower, np.asfortranarray(lower)):
+        assert_allclose(eigenvalue_sums(triangle), [values.sum(), (values**2).sum()], rtol=1e-12)

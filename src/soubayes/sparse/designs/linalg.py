@@ -52,12 +52,13 @@ def invert_triangle(lower: Array) -> Array:
     return lower
 
 
-def squared_norm(lower: Array) -> float:
-    """The sum of squares of the entries of LL' (and of L'L), L a lower triangle."""
+def eigenvalue_sums(lower: Array) -> tuple[float, float]:
+    """Sum and sum of squares of the eigenvalues of LL' (and of L'L), L a lower triangle."""
     if not len(lower):
-        return 0.0
-    product = np.tril(lapack.dlauum(lower, lower=1)[0])  # the lower half of L'L
-    return 2.0 * float(np.vdot(product, product)) - float(np.sum(np.diag(product) ** 2))
+        return 0.0, 0.0
+    product = lapack.dlauum(lower, lower=1)[0]  # the lower half of L'L, zeros above
+    own, flat = product.diagonal(), product.ravel(order="K")
+    return float(own.sum()), 2.0 * float(flat @ flat) - float(own @ own)
 
 
 def invert(lower: Array) -> Array:

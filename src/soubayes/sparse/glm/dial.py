@@ -13,7 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from soubayes.sparse.designs.columns import StandardColumns
-from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert_triangle, log_determinant
+from soubayes.sparse.designs.linalg import (
+    Woodbury,
+    cholesky,
+    eigenvalue_sums,
+    invert_triangle,
+    log_determinant,
+)
 from soubayes.sparse.dial import (
     DIAL_NATS,
     DialPoint,
@@ -114,10 +120,9 @@ class WideRows(NamedTuple):
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """Sum and sum of squares of the eigenvalues of K^-1, and pulled' A^-1 pulled."""
-        M = self.kernel.inverse @ self.kernel.inverse.T
         inside = self.kernel.half @ self.X.times(pulled / self.w)
         shrunk = float(pulled @ (pulled / self.w)) - float(inside @ inside)
-        return float(np.trace(M)), float(np.vdot(M, M)), shrunk
+        return *eigenvalue_sums(self.kernel.inverse), shrunk
 
     def posterior(self) -> Posterior:
         """q(beta, alpha)."""
@@ -194,9 +199,8 @@ class TallRows(NamedTuple):
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """Sum and sum of squares of the eigenvalues of W^1/2 A^-1 W^1/2, and p' A^-1 p."""
-        scaled = self.inverse * np.sqrt(self.w)
-        M, inside = scaled @ scaled.T, self.inverse @ pulled
-        return float(np.trace(M)), float(np.vdot(M, M)), float(inside @ inside)
+        inside = self.inverse @ pulled
+        return *eigenvalue_sums(self.inverse * np.sqrt(self.w)), float(inside @ inside)
 
     def posterior(self) -> Posterior:
         """q(beta, alpha)."""

@@ -11,9 +11,9 @@ from soubayes.sparse.designs.linalg import (
     Woodbury,
     cholesky,
     diagonal,
+    eigenvalue_sums,
     invert_triangle,
     log_determinant,
-    squared_norm,
 )
 from soubayes.sparse.designs.standardise import first_in_gram
 
@@ -139,9 +139,8 @@ class Gram:
 
     def shrinkage_sums(self, w: Array, ridge: Ridge) -> tuple[float, float, float]:
         assert ridge.triangle is not None
-        scaled = ridge.triangle * np.sqrt(w)
         inside = ridge.triangle @ (w * ridge.mean)
-        return float(np.vdot(scaled, scaled)), squared_norm(scaled), float(inside @ inside)
+        return *eigenvalue_sums(ridge.triangle * np.sqrt(w)), float(inside @ inside)
 
     def spectrum(self) -> None:
         return None
@@ -213,10 +212,10 @@ class Wide:
 
     def shrinkage_sums(self, w: Array, ridge: Ridge) -> tuple[float, float, float]:
         assert ridge.triangle is not None
-        M = ridge.triangle @ ridge.triangle.T  # the eigenvalues below 1 are those of K^-1
         inside = ridge.triangle @ self.columns.times(ridge.mean)
         pull = float(ridge.mean @ (w * ridge.mean)) - float(inside @ inside)
-        return float(np.trace(M)), float(np.vdot(M, M)), pull
+        # the eigenvalues below 1 are those of K^-1
+        return *eigenvalue_sums(ridge.triangle), pull
 
     def spectrum(self) -> tuple[Array, Array]:
         values, vectors = np.linalg.eigh(self.columns.gram(np.ones(self.columns.shape[1])))

@@ -10,7 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse.designs.linalg import cholesky, invert_triangle, log_determinant
+from soubayes.sparse.designs.linalg import (
+    cholesky,
+    eigenvalue_sums,
+    invert_triangle,
+    log_determinant,
+)
 from soubayes.sparse.dial import DialPoint, at_point
 from soubayes.sparse.glm.dial import PARTS, RowEvidence, at_fitted, at_held
 from soubayes.sparse.glm.state import RowModel
@@ -122,9 +127,8 @@ class _Tall(NamedTuple):
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """Sum and sum of squares of the eigenvalues of W^1/2 A^-1 W^1/2, and p'A^-1 p."""
-        scaled = self.inverse * np.sqrt(self.w)
-        M, inside = scaled @ scaled.T, self.inverse @ pulled
-        return float(np.trace(M)), float(np.vdot(M, M)), float(inside @ inside)
+        inside = self.inverse @ pulled
+        return *eigenvalue_sums(self.inverse * np.sqrt(self.w)), float(inside @ inside)
 
     def posterior(self, mean: Array, confidence: float) -> Posterior:
         """N(mean, gamma_b A^-1)."""
@@ -167,11 +171,10 @@ class _Wide(NamedTuple):
         return (1.0 - kept) / np.square(self.root)
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
-        M = self.inverse @ self.inverse.T
         inside = self.half @ (self.X @ (pulled / self.w))
         shrunk = float(pulled @ (pulled / self.w)) - float(inside @ inside)
         # of the columns' eigenvalues all but n are 1, which RowEvidence counts in neither sum
-        return float(np.trace(M)), float(np.vdot(M, M)), shrunk
+        return *eigenvalue_sums(self.inverse), shrunk
 
     def posterior(self, mean: Array, confidence: float) -> Posterior:
         factor = self.X, np.sqrt(confidence) / self.w, self.half, self.inverse
