@@ -228,6 +228,7 @@ def modules():
 
 
 def test_no_other_attribute_of_any_module_can_be_named():
+    pytest.importorskip("jax")  # of all modules: the core alone cannot import some of them
     tried = 0
     for module in [soubayes, *modules()]:
         for attribute in {*dir(module), *vars(module)}:
