@@ -301,7 +301,7 @@ def _dial(estimator: Any, t: int, kept: Array, level: float, write: _Code) -> di
     """Candidates by falling local confidence."""
     table = estimator.candidates_ if estimator._single else estimator.candidates_[t]
     local = table["confidence_local"]  # NaN: the path, which is the sparse end
-    order = np.argsort(np.where(np.isfinite(local), -local, 0.0), kind="stable")
+    order = np.argsort(np.where(np.isnan(local), 0.0, -local), kind="stable")
     parts = estimator.mixtures_[t].components
     points = [[part for part in parts if part.candidate == table["candidate"][k]] for k in order]
     own = [_of_parts(each, kept, len(estimator._x_mean), level) for each in points]
