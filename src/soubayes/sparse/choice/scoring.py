@@ -340,11 +340,16 @@ def _spread_mixture(said: HeldOut, w: Array, weight: Array, whole: bool) -> tupl
 
 
 def score_densities(
-    y: Array, said: HeldOut, weight: Array, more: float = 1.0, whole: bool = False
+    y: Array,
+    said: HeldOut,
+    weight: Array,
+    more: float = 1.0,
+    whole: bool = False,
+    power: float = CLASSES_POWER,
 ) -> Scored:
     """Log densities of any likelihood; the mixture's mean and recalibrated variance."""
     scores = weight[:, None] * said.middle
-    w = predictive_weights(scores, more * CLASSES_POWER)
+    w = predictive_weights(scores, more * power)
     mixed, s = _spread_mixture(said, w, weight, whole)
     none, mean = np.full(len(w), np.nan), said.mean @ w
     spread = s * s * ((said.variance + (said.mean - mean[:, None]) ** 2) @ w)

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from soubayes.sparse.choice.race import PATH, Candidate, Fits
-from soubayes.sparse.choice.scoring import HeldOut
+from soubayes.sparse.choice.scoring import DENSITIES, HeldOut, score_densities
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.standardise import (
     as_dense,
@@ -102,6 +103,7 @@ class SurvivalFamily(RowFamily):
 
 
 _FAR = 1e9  # nats
+POWER = 0.2  # of the densities of held-out rows in the weights
 
 
 def _dense(name: str, held: float) -> DialPoint:
@@ -126,6 +128,7 @@ class SurvivalCandidates(RowCandidates):
 
     dial = SURVIVAL_DIAL
     rows = (PATH, *map(Candidate.of, (*dial, *BESIDE)))
+    scoring = DENSITIES._replace(score=partial(score_densities, power=POWER), power=POWER)
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
