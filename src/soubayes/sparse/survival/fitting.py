@@ -103,7 +103,7 @@ class SurvivalFamily(RowFamily):
 
 
 _FAR = 1e9  # nats
-POWER = 0.2  # of the densities of held-out rows in the weights
+_POWER = 0.2  # of the densities of held-out rows in the weights
 
 
 def _dense(name: str, held: float) -> DialPoint:
@@ -128,7 +128,7 @@ class SurvivalCandidates(RowCandidates):
 
     dial = SURVIVAL_DIAL
     rows = (PATH, *map(Candidate.of, (*dial, *BESIDE)))
-    scoring = DENSITIES._replace(score=partial(score_densities, power=POWER), power=POWER)
+    scoring = DENSITIES._replace(score=partial(score_densities, power=_POWER), power=_POWER)
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
