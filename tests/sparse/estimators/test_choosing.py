@@ -278,3 +278,15 @@ def test_where_folds_cannot_say_the_evidence_may():
     rng = np.random.default_rng(0)
     dense = data.X @ (0.3 * rng.normal(size=100)) + 3.0 * rng.normal(size=105)
     assert len(SoULinearRegression().fit(data.X, dense).candidates_["candidate"]) == 7
+
+
+def test_a_large_sparse_matrix_with_more_rows_than_columns_chooses_as_a_dense_one(monkeypatch):
+    """All candidates come from X'X, so no dense copy of X is made."""
+    monkeypatch.setattr(folds, "SPARSE_BYTES", 0)  # every scipy-sparse X counts as large
+    wide = np.hstack([DENSE, DENSE**2, np.abs(DENSE)])
+    tall, other = sp.csr_array(DENSE), sp.csr_array(wide)
+    dense, sparse = (SoULinearRegression().fit(X, TARGET) for X in (DENSE, tall))
+    np.testing.assert_allclose(sparse.predict(tall), dense.predict(DENSE), rtol=1e-6)
+    assert np.array_equal(sparse.candidates_["weight"] > 0, dense.candidates_["weight"] > 0)
+    with pytest.warns(folds.ChoiceWarning, match="60 x 90 numbers in memory"):
+        SoULinearRegression().fit(other, TARGET)

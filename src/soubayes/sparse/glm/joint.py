@@ -21,6 +21,7 @@ from soubayes.sparse.scales.balance import Groups
 Array = np.ndarray
 
 _RENEWALS = 4  # rounds of shapes and all the rest in turn, at a precise end
+_STILL = 1e-8  # slope of J there, in units of the posterior, that is none
 _REACH = 4.0  # how far log d and the log sds go in one call, at most
 
 
@@ -59,6 +60,8 @@ def descend_jointly(
     state = at.renewed(found.x)
     for _ in range(_RENEWALS if precise else 0):
         at = _Coordinates.of(model, state)
+        if np.abs(_slope(rows, at, zero)).max() < _STILL:
+            break
         state = at.renewed(_precise(zero, partial(_slope, rows, at)))
     return state
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from soubayes.sparse.choice.folds import (
+    DENSE_BYTES,
     Splits,
     few_at_a_time,
     folds_of,
@@ -172,7 +173,11 @@ def plan_race(
     if cv == "auto" and nearly_square(n, p):
         lead = sparse_lead(intake, candidates.points, candidates.settings)
     if lead < RATHER_SPARSE:
-        folds = folds_of(cv, task.X, Y[0], groups, seed=seed, stratified=False, owner=owner)
+        # with at least as many rows as columns all candidates are fitted from X'X
+        folds = folds_of(
+            cv, task.X, Y[0], groups, seed=seed, stratified=False, owner=owner,
+            products=p <= n and 8 * n * p <= DENSE_BYTES,
+        )  # fmt: skip
         return None if folds is None else (candidates.rows, folds)
     folds = make_folds(square_folds(n), Y[0], groups, False, seed, True)
     if lead < CLEARLY_SPARSE * n and not path_fails(task, folds[:TRIED_FOLDS], candidates.points):
