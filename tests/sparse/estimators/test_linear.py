@@ -23,6 +23,7 @@ from threadpoolctl import threadpool_limits
 
 from soubayes import SoULinearRegression, plot_path, plot_shrinkage
 from soubayes.datasets import experiment1, wide_design
+from soubayes.sparse.posterior import LowRankPosterior
 
 DATA = experiment1(55, 50, 10, random_state=0)
 
@@ -217,6 +218,18 @@ def test_wide_dense_posterior_in_low_rank_form():
     np.testing.assert_allclose(std**2, expected, rtol=1e-8)
     draws = model.sample(40_000, random_state=1)["coef"]
     np.testing.assert_allclose(np.cov(draws.T), S, atol=6 * np.max(np.diag(S)) / 200)
+
+
+def test_dense_candidates_of_wide_data_share_their_rows():
+    """Of the n x p matrices of all candidates one is kept."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 400))
+    model = SoULinearRegression().fit(X, X @ rng.normal(size=400) + rng.normal(size=60))
+    parts = [part.posterior for part in model.mixtures_[0].components]
+    dense = [q for q in parts if isinstance(q, LowRankPosterior)]
+    assert len(dense) > 1
+    assert len({id(q.X) for q in dense}) == 1
+    assert len(pickle.dumps(model)) < 4 * X.nbytes
 
 
 def test_draws_have_the_posteriors_moments(fitted):

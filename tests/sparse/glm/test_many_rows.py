@@ -5,7 +5,9 @@ import pytest
 
 from many_rows import set_large
 from soubayes import SoULogisticRegression
+from soubayes.sparse.glm import newton
 from soubayes.sparse.glm.many_rows import End, degrees_of_freedom, mix_ends
+from soubayes.sparse.glm.rows import RowProblem
 from soubayes.sparse.posterior import Component, Posterior
 
 
@@ -47,6 +49,28 @@ def rows(n, p=30, seed=0):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, p))
     return X, (X[:, :5].sum(axis=1) / 2.0 + rng.logistic(size=n) > 0).astype(int)
+
+
+def test_passes_that_are_saved_change_no_minimum(monkeypatch):
+    """With as many rows the first steps are those of the last pass, and none is tried in vain."""
+    X, y = rows(6_000, p=20)
+    passes, sweep = [], RowProblem.sweep
+    monkeypatch.setattr(
+        RowProblem, "sweep", lambda *args, **more: passes.append(1) or sweep(*args, **more)
+    )
+    few = SoULogisticRegression(choice="path").fit(X, y)
+    spent, rounds = len(passes), newton.MANY_ROWS
+    assert len(X) > rounds
+    monkeypatch.setattr(newton, "MANY_ROWS", np.inf)
+    all_of_them = SoULogisticRegression(choice="path").fit(X, y)
+    assert spent < 0.7 * (len(passes) - spent)
+    assert few.converged_
+    assert all_of_them.converged_
+    np.testing.assert_array_equal(few.selected_, all_of_them.selected_)
+    np.testing.assert_allclose(few.coef_, all_of_them.coef_, atol=1e-3 * few.coef_sd_.max())
+    np.testing.assert_allclose(few.objective_[-1], all_of_them.objective_[-1], rtol=1e-7)
+    np.testing.assert_allclose(few.path_["value"], all_of_them.path_["value"], rtol=2e-5)
+    assert np.all(np.diff(few.objective_) <= 0)
 
 
 @pytest.mark.parametrize("n", [9_990, 10_010])

@@ -52,8 +52,8 @@ class StandardColumns(NamedTuple):
         return part._replace(raw=part._chunk(slice(None)), mean=None, scale=None)
 
     def dense(self) -> Array:
-        """X whole."""
-        X = self._chunk(slice(None))
+        """X whole; the same array whenever it is kept as it is."""
+        X = self.raw if self.mean is None else self._chunk(slice(None))
         return np.hstack([X, self.root[:, None]]) if self.ones else X
 
     def gram(self, w: Array) -> Array:
