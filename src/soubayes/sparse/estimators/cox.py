@@ -27,7 +27,7 @@ from soubayes.sparse.estimators.parameters import (
     estimator,
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
-from soubayes.sparse.posterior import Mixture
+from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
 from soubayes.sparse.survival.curves import DRAWS, BaselineDraws
 from soubayes.sparse.survival.fitting import SurvivalCandidates, SurvivalFamily, with_hazard
 from soubayes.sparse.survival.hazard import relative_risk
@@ -241,9 +241,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         """(draws, p): the same for the same seed, whatever the order of the columns."""
         mixture = self.mixtures_[0]
         order = np.argsort(mixture.mean / self._coef_units[0], kind="stable")
-        one = np.ones(len(order))
         parts = tuple(
-            replace(part, posterior=part.posterior.moved(order, one)) for part in mixture.components
+            replace(part, posterior=_ordered(part.posterior, order)) for part in mixture.components
         )
         draws, _ = replace(mixture, components=parts).sample(DRAWS, np.random.default_rng(seed))
         return draws[:, np.argsort(order)]
@@ -513,6 +512,16 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
     def _target_names(self) -> list[str]:
         return ["y"]
+
+
+def _ordered(posterior: Posterior, order: Array) -> Posterior:
+    """With the columns in this order, in a form from which draws depend on nothing else."""
+    found = posterior.moved(order, np.ones(len(order)))
+    if not isinstance(found, LowRankPosterior) or len(found.inverse) < len(order):
+        return found  # rows of wide data do not depend on the order of columns
+    covariance = np.diag(found.diagonal) - found.half.T @ found.half
+    every = np.arange(len(order))
+    return Posterior(found.mean, found.variance, every, covariance, found.scale)
 
 
 def _survival(hazard: Array) -> Array:
