@@ -100,10 +100,7 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
         if problem.task == "regression":
             measure, score = "R²", r2_score(truth, mean)
         elif problem.task == "counts":
-            measure, score = (
-                "deviance explained",
-                d2_tweedie_score(truth, mean, power=1),
-            )
+            measure, score = "deviance explained", d2_tweedie_score(truth, mean, power=1)
         else:
             measure, score = "accuracy", np.mean((mean > 0.5) == (truth > 0.5))
     return f"{said}Cross-validated {measure} ({folds}): {score:.3f}. {sparsity}".strip()
