@@ -7,7 +7,7 @@ from scipy.optimize import approx_fprime
 from soubayes import SoULogisticRegression
 from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.glm.joint import _Coordinates, descend_jointly
-from soubayes.sparse.glm.newton import evaluate_rows
+from soubayes.sparse.glm.newton import ActiveRows
 from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
 from soubayes.sparse.glm.state import RowModel, make_state
 from soubayes.sparse.scales.balance import Groups
@@ -58,20 +58,20 @@ def test_the_slope_is_that_of_the_objective(given):
     x = 0.2 * np.random.default_rng(5).normal(size=at.size)
 
     def value(x):
-        return evaluate_rows(problem, model, at.state(x))[1]
+        return ActiveRows(problem).evaluate(model, at.state(x))[1]
 
     state = at.state(x)
-    slope = at.slope(state, evaluate_rows(problem, model, state)[0])
+    slope = at.slope(state, ActiveRows(problem).evaluate(model, state)[0])
     np.testing.assert_allclose(slope, approx_fprime(x, value, 1e-7), atol=2e-5)
     np.testing.assert_allclose(at.state(np.zeros(at.size)).root, start.root)
 
 
 def test_it_ends_where_every_slope_vanishes():
     problem, model, state = setting()
-    value = evaluate_rows(problem, model, state)[1]
+    value = ActiveRows(problem).evaluate(model, state)[1]
     for _ in range(20):  # the shapes of the scales move between the calls
         state = descend_jointly(problem, model, state, 1e-13, 400, precise=True)
-        data, new_value = evaluate_rows(problem, model, state)
+        data, new_value = ActiveRows(problem).evaluate(model, state)
         assert new_value <= value + 1e-10
         value = new_value
     slope = _Coordinates.of(model, state).slope(state, data)

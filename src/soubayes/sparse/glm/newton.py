@@ -62,7 +62,7 @@ def solve(
     promises less than ``tol`` is not tried, and without ``settle`` dropped columns that stay are
     not brought up to date.
     """
-    state, part = start, _Part(problem)
+    state, part = start, ActiveRows(problem)
     n, p = problem.design.n_rows, problem.design.n_columns
     many = n >= max(MANY_ROWS, MANY_FOR_EACH * p)
     if known is not None and many:
@@ -124,7 +124,7 @@ def _promised(model: RowModel, state: RowState, data: Pass) -> float:
     return _newton_move(model, quadratic, point, False)[1] + 0.5 * float(off @ pull)
 
 
-class _Part:
+class ActiveRows:
     """The active columns of a problem, taken once while they stay the same."""
 
     def __init__(self, problem: RowProblem) -> None:
@@ -136,11 +136,6 @@ class _Part:
             self._active, self._taken = state.active, self.problem.take(state.active)
         data = self._taken.sweep(state.mean, state.root)
         return data, data.loss + prior_value(model, state)
-
-
-def evaluate_rows(problem: RowProblem, model: RowModel, state: RowState) -> tuple[Pass, float]:
-    """A pass over the rows at this state, and J."""
-    return _Part(problem).evaluate(model, state)
 
 
 class _Step(NamedTuple):
@@ -160,7 +155,9 @@ def _is_slow(history: list[float], tol: float) -> bool:
     return gain > enough and gain > before * (enough / gain) ** (2.0 / JOINT_STEPS)
 
 
-def _jointly(part: _Part, model: RowModel, step: _Step, tol: float, precise: bool = False) -> _Step:
+def _jointly(
+    part: ActiveRows, model: RowModel, step: _Step, tol: float, precise: bool = False
+) -> _Step:
     """The step, or a lower one to where all of q goes from there when it moves at once."""
     enough = 0.1 * tol * abs(step.value)
     trial = descend_jointly(part.problem, model, step.state, enough, JOINT_STEPS, precise)
@@ -171,7 +168,7 @@ def _jointly(part: _Part, model: RowModel, step: _Step, tol: float, precise: boo
 
 
 def _descend(
-    part: _Part, model: RowModel, state: RowState, data: Pass, value: float, tol: float
+    part: ActiveRows, model: RowModel, state: RowState, data: Pass, value: float, tol: float
 ) -> _Step | None:
     """One outer step that lowers J, or None when rounding allows none.
 
