@@ -39,7 +39,7 @@ def test_regression_from_a_csv(diabetes, tmp_path):
     out = tmp_path / "fit"
     result = soubayes("fit", diabetes, "--target", "target", "--out", out)
     assert result.exit_code == 0, result.output
-    assert "regression, since 'target' holds numbers" in result.stdout
+    assert "Regression, since 'target' holds numbers" in result.stdout
     assert "'bp' 20 (by the median)" in result.stdout
     assert re.search(
         r"of 15 coefficients selected. Cross-validated R² \(5 folds\): 0\.4", result.stdout
@@ -132,7 +132,7 @@ def test_classification_of_text_labels(tmp_path):
     frame.to_parquet(path)
     result = soubayes("fit", path, "--target", "target", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    assert "classification, since 'target' holds text" in result.stdout
+    assert "Classification, since 'target' holds text" in result.stdout
     assert re.search(r"Cross-validated accuracy \(5 folds\): 0\.9", result.stdout)
     model = load_model(tmp_path / "model.soubayes")
     assert set(model.predict(frame.head())) <= {"benign", "malignant"}
@@ -191,7 +191,7 @@ def test_small_and_odd_tables_are_fitted(rows, said, tmp_path):
     (tmp_path / "data.csv").write_text(rows)
     result = soubayes("fit", tmp_path / "data.csv", "--target", "y", "--out", tmp_path / "fit")
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith(f"{said}, since 'y'")
+    assert result.stdout.startswith(f"{said.capitalize()}, since 'y'")
 
 
 def test_the_code_on_the_page_reads_the_file_in_the_same_way(tmp_path):

@@ -91,7 +91,7 @@ def remarks(model: Any, frame: pd.DataFrame) -> list[str]:
     notes = []
     if gaps:
         told = ", ".join(f"{name!r} {count} ({by})" for name, (count, by) in gaps.items())
-        notes.append(f"missing values replaced as in the fit: {told}.")
+        notes.append(f"Missing values replaced as in the fit: {told}.")
     for name, levels in unseen.items():
         shown = ", ".join(map(repr, levels[:5])) + (" ..." if len(levels) > 5 else "")
         reference = encoder.levels_[name][0]

@@ -37,7 +37,7 @@ def test_both_formats_give_the_same_problem(tmp_path, suffix):
 
 def test_notes_say_what_was_done():
     notes = " ".join(pose_problem(FRAME, "y").notes)
-    assert "regression, since 'y' holds numbers" in notes
+    assert "Regression, since 'y' holds numbers" in notes
     assert "'kind' (against 'dog')" in notes
     assert "'age' 1 (by the median)" in notes
     assert "'kind' 1 (by the category \"missing\")" in notes
@@ -275,7 +275,7 @@ def test_days_are_not_made_categories_in_silence(days):
 @pytest.mark.parametrize("words", [["may", "june"], ["10", "2"], ["1-2", "3-4"], ["A1", "B2"]])
 def test_words_that_could_be_dates_stay_categories(words):
     frame = pd.concat([FRAME] * 5, ignore_index=True).assign(kind=(words * 15))
-    assert "categories as 0/1 columns: 'kind'" in " ".join(pose_problem(frame, "y").notes)
+    assert "Categories as 0/1 columns: 'kind'" in " ".join(pose_problem(frame, "y").notes)
 
 
 def test_lists_are_named(tmp_path):
@@ -345,11 +345,11 @@ def test_text_files_of_all_countries(rows, separator, encoding, tmp_path):
         np.testing.assert_allclose(frame[name].astype(float), values, err_msg=name)
     assert frame["sorte"].tolist() == ["süß", "sauer"] * 2
     notes = " ".join(pose_problem(frame, "y").notes)
-    assert "read as numbers with percent signs: 'anteil'." in notes
-    assert "read as numbers with separated thousands: 'preis'." in notes
+    assert "Read as numbers with percent signs: 'anteil'." in notes
+    assert "Read as numbers with separated thousands: 'preis'." in notes
     assert ("decimal comma (--decimal . to change)" in notes) == (rows is GERMAN)
     assert ("Windows-1252" in notes) == (encoding == "cp1252")
-    assert ("columns are separated by" in notes) == (separator != ",")
+    assert ("Columns are separated by" in notes) == (separator != ",")
 
 
 def test_thousands_with_one_mark_follow_the_rest_of_the_file(tmp_path):

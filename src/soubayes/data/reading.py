@@ -88,10 +88,10 @@ def read_csv(
     )
     notes = []
     if encoding == "cp1252":
-        notes.append("the file is not UTF-8: read as Windows-1252 (Latin-1).")
+        notes.append("The file is not UTF-8: read as Windows-1252 (Latin-1).")
     if guessed and separator != "," and (separator, path.suffix.lower()) != ("\t", ".tsv"):
         name = {"\t": "tabs", ";": "semicolons", "|": "bars"}[separator]
-        notes.append(f"columns are separated by {name}.")
+        notes.append(f"Columns are separated by {name}.")
     numbers = [name for name in frame if name not in text]
     frame.attrs["notes"] = notes + _to_numbers(
         frame, numbers, mark, mark == "," and decimal == "auto"
@@ -194,9 +194,9 @@ def _to_numbers(frame: pd.DataFrame, names: list[str], decimal: str, guessed: bo
         ):
             if there:
                 signs.setdefault(sign, []).append(repr(str(name)))
-    notes = [f"read as numbers with {sign}: {', '.join(found)}." for sign, found in signs.items()]
+    notes = [f"Read as numbers with {sign}: {', '.join(found)}." for sign, found in signs.items()]
     if guessed:
-        notes.insert(0, "numbers are read with a decimal comma (--decimal . to change).")
+        notes.insert(0, "Numbers are read with a decimal comma (--decimal . to change).")
     return notes
 
 

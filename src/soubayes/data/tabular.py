@@ -54,7 +54,7 @@ def pose_problem(
     >>> problem.task
     'regression'
     >>> problem.notes[-1]
-    "missing values replaced: 'size' 1 (by the median)."
+    "Missing values replaced: 'size' 1 (by the median)."
     """
     tasks = TASKS if event is None else ("auto", "survival")
     for option, value, allowed in [("task", task, tasks), ("missing", missing, MISSING)]:
@@ -93,7 +93,7 @@ def pose_problem(
     else:
         y = _survival_values(frame[target], frame[event])
         task, reason = "survival", f"{int(y['event'].sum())} events"
-    notes.insert(0, f"{task}, {reason}.")
+    notes.insert(0, f"{task.capitalize()}, {reason}.")
     notes += _decisions(X, dates)
     return Problem(X, y, task, notes, list(dates))
 
@@ -242,15 +242,15 @@ def _decisions(X: Any, dates: Sequence[str]) -> list[str]:
             for name in dates
             for times in [dates_of(X[name], day_comes_first(X[name]))]
         ]
-        notes.append(f"dates as days since 1970-01-01: {', '.join(spans)}.")
+        notes.append(f"Dates as days since 1970-01-01: {', '.join(spans)}.")
     if categorical:
         told = [f"{name!r} (against {levels_of(X[name])[0]!r})" for name in categorical]
-        notes.append(f"categories as 0/1 columns: {', '.join(told)}.")
+        notes.append(f"Categories as 0/1 columns: {', '.join(told)}.")
     gaps = X.isna().sum()
     told = [f"{n!r} {gaps[n]} (by the median)" for n in numeric if gaps[n]]
     told += [f'{n!r} {gaps[n]} (by the category "missing")' for n in categorical if gaps[n]]
     if told:
-        notes.append(f"missing values replaced: {', '.join(told)}.")
+        notes.append(f"Missing values replaced: {', '.join(told)}.")
     return notes
 
 
