@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from soubayes._docstrings import fill_docstrings
 from soubayes._files import atomic_path
 from soubayes.confidence import check_gamma, check_mapping
 from soubayes.results import Printable, Shown, coordinates
@@ -26,9 +27,18 @@ class Look(NamedTuple):
     verdict: str
 
 
+@fill_docstrings()
 @dataclass(frozen=True, repr=False)
 class ConfidenceFamily(Printable, ABC):
-    """What families of posteriors share."""
+    """What families of posteriors share.
+
+    Parameters
+    ----------
+    ranges : dict of str to tuple of float
+        The range of the confidence of each block that has one.
+    confidence : dict of str to float
+        The confidence of every block; the middle of the range for blocks that have one.
+    """
 
     ranges: dict[str, tuple[float, float]]
     confidence: dict[str, float]
@@ -36,6 +46,17 @@ class ConfidenceFamily(Printable, ABC):
     def _shown(self) -> Shown:
         words = ", ".join(f"{b} in [{low:g}, {high:g}]" for b, (low, high) in self.ranges.items())
         return [f"{type(self).__name__}({words})"]
+
+    @abstractmethod
+    def at(self, confidence: Mapping[str, float] | None = None) -> Any:
+        """The posterior at one set of confidences.
+
+        Parameters
+        ----------
+        confidence : mapping of str to float, optional
+            Confidences inside the ranges. A block that is not named has confidence 1 if that lies
+            in its range, and the middle of the range otherwise.
+        """
 
     @abstractmethod
     def _look(self, gammas: dict[str, float]) -> Look | None:

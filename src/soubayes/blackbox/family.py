@@ -163,13 +163,6 @@ class ChosenConfidence(Printable):
 class PosteriorFamily(ConfidenceFamily):
     """The posteriors of a model at all confidences of given ranges.
 
-    Parameters
-    ----------
-    ranges : dict of str to tuple of float
-        The range of the confidence of each block that has one.
-    confidence : dict of str to float
-        The confidence of every block in the middle of its range.
-
     Notes
     -----
     :func:`fit_family` returns it. The value as a function of the confidences rises in each of them,
@@ -193,9 +186,6 @@ class PosteriorFamily(ConfidenceFamily):
 
         Parameters
         ----------
-        confidence : mapping of str to float, optional
-            Confidences inside the ranges. A block that is not named has confidence 1 if that lies
-            in its range, and the middle of the range otherwise.
         polish : bool, default=False
             Whether to go on from here with the confidences fixed, as :func:`fit` would.
 

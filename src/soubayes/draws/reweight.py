@@ -25,6 +25,7 @@ LIGHT = (
     10.0  # times the average: with no weight above it, a large k-hat is a poor fit to a short tail
 )
 FEWEST_EFFECTIVE = 100
+PARETO_REACH = 30  # times the draws, for the tail in a standard error of an sd
 MOST_WEIGHT_ERROR = 0.2  # of the log weights, in standard deviations over the reweighted draws
 
 
@@ -226,9 +227,9 @@ class Reweighted(WeightedDraws):
         Returns
         -------
         standard_error : float or ndarray
-            An array of the shape of the quantity; ``inf`` where PSIS k-hat of the weighted squares
-            exceeds 0.7: the draws do not reach the tails that the standard deviation depends on,
-            and it is probably too small.
+            An array of the shape of the quantity. Where few draws reach the tails that the
+            standard deviation depends on, the error is that of a Pareto distribution fitted to the
+            tail of the weighted squares; ``inf`` if it has no mean.
         """
         values, mean, sd = self._values(name), self.mean(name), self.sd(name)
         squares = (values - mean) ** 2
@@ -280,13 +281,6 @@ class Reweighted(WeightedDraws):
 class ReweightedFamily(ConfidenceFamily):
     """The posteriors at all confidences of given ranges, from draws of Bayes' posterior.
 
-    Parameters
-    ----------
-    ranges : dict of str to tuple of float
-        The range of the confidence of each block that has one.
-    confidence : dict of str to float
-        The confidence of every block in the middle of its range.
-
     Notes
     -----
     :func:`reweight_family` returns it; its weights are those of Theorem 1 of [1]_. In ``path`` and
@@ -305,12 +299,6 @@ class ReweightedFamily(ConfidenceFamily):
 
     def at(self, confidence: Mapping[str, float] | None = None) -> Reweighted:
         """The posterior at one set of confidences.
-
-        Parameters
-        ----------
-        confidence : mapping of str to float, optional
-            Confidences inside the ranges. A block that is not named has confidence 1 if that lies
-            in its range, and the middle of the range otherwise.
 
         Returns
         -------
@@ -340,19 +328,27 @@ class ReweightedFamily(ConfidenceFamily):
 
 
 def _beyond_the_draws(each: np.ndarray) -> float:
-    """What the tail of positive numbers lacks to the mean of the Pareto distribution it follows.
+    """Error of a mean of positive numbers that their tail adds to the sampling error.
 
-    So much may a mean over draws miss because no draw is far enough out; infinite where PSIS k-hat
-    exceeds 0.7.
+    If the largest of n draws are smaller than usual, so is their sample variance, and a mean that
+    is too small has a standard error that is too small. So the tail is replaced by the Pareto
+    distribution that it follows, up to what thirty times as many draws would reach: its variance
+    in excess of that of the draws, and the difference of the means as a bias. Infinite where that
+    distribution has no mean.
     """
-    largest = np.sort(each)[-pareto_tail(len(each)) - 1 :]
+    n, count = len(each), pareto_tail(len(each))
+    largest = np.sort(each)[-count - 1 :]
     excess = largest[1:] - largest[0]
     if excess[0] <= 0 or np.ptp(excess) <= 1e-12 * largest[-1]:
         return 0.0
     khat, scale = pareto_fit(excess)
-    if khat > MOST_KHAT:
+    if khat >= 1:
         return float("inf")
-    return len(excess) / len(each) * abs(scale / (1 - khat) - excess.mean())
+    levels = (np.arange(PARETO_REACH * count) + 0.5) / (PARETO_REACH * count)
+    tail = scale * np.expm1(-khat * np.log1p(-levels)) / khat
+    missing = count / n * (tail.mean() - excess.mean())
+    squares = np.mean((largest[0] + tail) ** 2) - np.mean(largest[1:] ** 2)
+    return float(np.sqrt(missing**2 + max(count / n * squares, 0.0) / n))
 
 
 class Unreached(ValueError):
