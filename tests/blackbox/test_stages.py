@@ -1,10 +1,13 @@
 """Reduced feedback as a sequence of ordinary problems: the exact engine solves both."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from soubayes import Block, Discrete, Model, solve_exact
-from soubayes.blackbox.stages import feedback_stages
+from soubayes.blackbox.stages import FeedbackStage, _of_kept, feedback_stages
+from soubayes.blackbox.verdict import guide_log_weights, quality
 from soubayes.feedback import check_feedback
 
 A, B, C = np.array([-1.0, 0.0, 2.0]), np.array([0.0, 1.0]), np.array([-0.5, 0.5, 1.5])
@@ -54,3 +57,16 @@ def test_how_many_fits_are_needed():
     assert count({"b": 0.0, "c": 0.0}, "power") == 3
     assert count({"b": 0.5}, "smi") == 2
     assert count({"c": 0.05}, "power") == 2  # too little weight for one tolerance
+
+
+def test_a_first_stage_is_judged_on_the_blocks_it_gives():
+    """A later block, fitted again afterwards, is far off here; its confidence is 0.03."""
+    a, b = np.random.default_rng(0).normal(size=(2, 4000))
+    gammas, owner = {"a": 1.0, "b": 0.03}, {"a": "a", "b": "b"}
+    fitted = SimpleNamespace(
+        integrand=0.01 * a + 0.03 * (2.0 * b), draws={"a": a, "b": b}, owner=owner
+    )
+    stage = FeedbackStage(("a",), (), (), {}, gammas)
+    both = quality(guide_log_weights(fitted.integrand, fitted.draws, owner, gammas), fitted.draws)
+    assert both.verdict == "not to be used"
+    assert _of_kept(fitted, stage).verdict == "trusted"

@@ -1,5 +1,6 @@
 """The start at the scale of the posterior, flat priors and the verdict."""
 
+import jax.numpy as jnp
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
@@ -343,3 +344,22 @@ def test_more_than_200_coordinates_start_at_the_scale_of_the_posterior():
     assert posterior.verdict == "trusted"
     assert np.max(abs(posterior.mean("theta") - y) / scale) < 0.1
     np.testing.assert_allclose(posterior.sd("theta"), scale, rtol=0.07)
+
+
+def two_means(y, ordered):
+    mu = numpyro.sample("mu", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+    places = jnp.stack([mu[0], mu[0] + jnp.exp(mu[1])]) if ordered else mu
+    mixing = dist.Categorical(probs=jnp.array([0.5, 0.5]))
+    with numpyro.plate("rows", len(y)):
+        numpyro.sample("y", dist.MixtureSameFamily(mixing, dist.Normal(places, 1.0)), obs=y)
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_a_mode_that_another_start_has_found_is_not_forgotten(ordered):
+    """Two means that can be exchanged have two modes, and a Gaussian is at one of them."""
+    rng = np.random.default_rng(3)
+    y = np.concatenate([rng.normal(-1.5, 1.0, 30), rng.normal(2.5, 1.0, 30)])
+    found = fit(two_means, y, ordered)
+    assert found.verdict == ("trusted" if ordered else "not to be used")
+    assert ("another mode has about 50%" in str(found)) == (not ordered)
+    assert found.stages["verdict"].tolist() == [found.verdict]

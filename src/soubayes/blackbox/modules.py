@@ -49,6 +49,10 @@ def check_modules(
     last = _last_block(model, sites, owner, order, observed, args, kwargs)
     if given is None:
         return Modules({b: tuple(s for s in observed if last[s] == b) for b in order}, feedback)
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"modules is {given!r}, but it must be a mapping, {{block: [observed sites]}}."
+        )
     named = {b: (s,) if isinstance(s, str) else tuple(s) for b, s in given.items()}
     unknown = [block for block in named if block not in order]
     if unknown:

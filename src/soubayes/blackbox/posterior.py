@@ -17,13 +17,11 @@ from numpyro.infer import Predictive
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import DataTree, Key, Number
 from soubayes.blackbox.arguments import ARGUMENTS
-from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.program import (
     DRAWS_CHUNK,
     RANGE,
     Inputs,
     Program,
-    abstract_trace,
     double_precision,
 )
 from soubayes.blackbox.verdict import Quality, guide_log_weights, quality, unchecked
@@ -366,9 +364,7 @@ def evaluate(
         means = {block: float(np.mean(values)) for block, values in kl.items()}
         errors = {block: _standard_error(values) for block, values in kl.items()}
         value_se, loss_se = _standard_error(objective), _standard_error(loss)
-    args, kwargs = program.plan.arguments(inputs.arrays)
-    owner = program.latent_blocks(args, kwargs)
-    flat = flat_blocks(abstract_trace(program.model, args, kwargs), owner)
+    owner, _, flat = program.structure(inputs.arrays)
     for block, error in errors.items():
         if block not in (*program.fixed, *flat) and means[block] < -5 * error - 1e-6:
             raise ValueError(
@@ -387,7 +383,7 @@ def evaluate(
         expected_loss_se=loss_se,
         kl={**means, **fixed},
         confidence=dict(gammas),
-        owner=owner,
+        owner=dict(owner),
         eta=dict.fromkeys(gammas, 1.0),
         stages=pd.DataFrame(),
         params=_to_numpy({**params, **inputs.frame}),

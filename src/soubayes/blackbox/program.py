@@ -18,10 +18,11 @@ from numpyro.handlers import replay, seed, substitute, trace
 
 from soubayes.blackbox.blocks import check_names, is_scanned, model_blocks
 from soubayes.blackbox.elbo import SoUELBO, Terms, site_log_prob
-from soubayes.blackbox.flat import placeholders
+from soubayes.blackbox.flat import flat_blocks, placeholders
 from soubayes.blackbox.guides import initial_params, make_guide, unconstrained
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.polish import mirrored
+from soubayes.confidence import check_mapping
 
 DRAWS_CHUNK = 256  # draws of one compiled evaluation
 #: Compiling is most of a fit. XLA's older code generator, one module instead of many and fewer
@@ -97,6 +98,14 @@ def double_precision() -> AbstractContextManager:
     return jax.enable_x64(True)
 
 
+class Structure(NamedTuple):
+    """What does not change with the numbers of a model."""
+
+    blocks: dict[str, str]  # of every latent site, in the order of the model
+    shapes: dict[str, tuple[int, ...]]  # of the unconstrained values of the sites
+    flat: tuple[str, ...]  # blocks with a flat prior
+
+
 class Program:
     """The compiled parts: a start, a window of optimiser steps, a chunk of draws."""
 
@@ -111,11 +120,13 @@ class Program:
         self.moments = jit(self._moments)
         self.slopes = jit(self._slopes)
         self.energies = jit(self._energies)
+        self.places = jit(self._places_of)
         self.window = jit(self._window)
         self.draws = jit(self._draws)
         self.fixed_value_and_gradient = jit(self._fixed_value_and_gradient)
         self.fixed_hessian = jit(self._fixed_hessian)
         self.optimiser = optax.scale_by_adam()
+        self._structures: dict[Any, Structure] = {}
 
     def start(self, key: Any, gammas: Any, inputs: Inputs, spread: bool) -> Any:
         """Unconstrained starting parameters of the guide and the model, and their units."""
@@ -124,7 +135,7 @@ class Program:
         params: dict[str, Any] = {}
         units: dict[str, Any] = {}
         if isinstance(self.plan.guide, str):
-            sites = self.latent_blocks(args, kwargs)
+            sites = self.structure(arrays).blocks
             params, units = initial_params(
                 np.random.default_rng(np.asarray(random.key_data(key))),
                 abstract_trace(self.model, args, kwargs),
@@ -162,20 +173,27 @@ class Program:
         """Unconstrained draws of the prior; in a frame, where only shapes matter, one of zeros."""
         if not self.plan.framed or self.plan.prior:
             return jax.tree.map(np.asarray, self.prior_draws(key, arrays))
-        return {name: np.zeros((1, *shape)) for name, shape in self.shapes(arrays).items()}
+        shapes = self.structure(arrays).shapes
+        return {name: np.zeros((1, *shape)) for name, shape in shapes.items()}
 
-    def shapes(self, arrays: Any) -> dict[str, tuple[int, ...]]:
-        """Shapes of the unconstrained values of all latent sites, in order."""
-        args, kwargs = self.plan.arguments(arrays)
-        names = self.latent_blocks(args, kwargs)
-        sites = lambda: unconstrained(abstract_trace(self.model, args, kwargs), names)  # noqa: E731
-        found = jax.eval_shape(sites)
-        return {name: found[name].shape for name in names}
+    def structure(self, arrays: Any) -> "Structure":
+        """What the model is made of, for arrays of these shapes; found once, because it is slow."""
+        key = tuple((jnp.shape(x), jnp.result_type(x)) for x in arrays)
+        if key not in self._structures:
+            args, kwargs = self.plan.arguments(arrays)
+            sites = abstract_trace(self.model, args, kwargs)
+            blocks = model_blocks(sites, dict(self.plan.groups))[1]
+            found = jax.eval_shape(
+                lambda: unconstrained(abstract_trace(self.model, args, kwargs), blocks)
+            )
+            shapes = {name: found[name].shape for name in blocks}
+            self._structures[key] = Structure(blocks, shapes, flat_blocks(sites, blocks))
+        return self._structures[key]
 
     def _prior_draws(self, key: Any, arrays: Any) -> Any:
         """Draws of every latent site from the prior, unconstrained."""
         args, kwargs = self.plan.arguments(arrays)
-        names = self.latent_blocks(args, kwargs)
+        names = self.structure(arrays).blocks
 
         def once(key: Any) -> Any:
             with placeholders():
@@ -186,24 +204,38 @@ class Program:
 
     def free_sites(self, arrays: Any) -> dict[str, str]:
         """Latent sites that the guide moves, with their blocks."""
-        blocks = self.latent_blocks(*self.plan.arguments(arrays))
+        blocks = self.structure(arrays).blocks
         return {site: block for site, block in blocks.items() if block not in self.plan.prior}
 
-    def _energy(self, flat: Any, key: Any, gammas: Any, arrays: Any) -> Any:
-        """U = L - sum_k gamma_k log pi_k at unconstrained coordinates of all free sites."""
+    def _guided(self, flat: Any, key: Any, arrays: Any) -> tuple[Any, Any]:
+        """Free sites at unconstrained coordinates of all of them: those, and a trace."""
         args, kwargs = self.plan.arguments(arrays)
         free = self.free_sites(arrays)
-        blocks = self.latent_blocks(args, kwargs)
+        blocks, shapes, _ = self.structure(arrays)
         prior = frozenset(set(blocks) - set(free))
         names = [f"{site}:loc" for site in free]
         guide = make_guide(self.model, names, frozenset(free), prior)
-        shapes = self.shapes(arrays)
         ends = np.cumsum([int(np.prod(shapes[name])) for name in free])
         parts = jnp.split(flat, ends[:-1])
         places = {n: jnp.reshape(x, shapes[n]) for n, x in zip(free, parts, strict=True)}
         given = {f"{name}:loc": place for name, place in places.items()}
         guided = substitute(seed(guide, key), data=given)
-        values = trace(guided).get_trace(*args, **kwargs)
+        return places, trace(guided).get_trace(*args, **kwargs)
+
+    def _places_of(self, rows: Any, key: Any, arrays: Any) -> dict[str, Any]:
+        """The values of free sites at every row of unconstrained coordinates."""
+
+        def one(flat: Any) -> dict[str, Any]:
+            places, values = self._guided(flat, key, arrays)
+            return {name: values[name]["value"] for name in places}
+
+        return jax.vmap(one)(rows)
+
+    def _energy(self, flat: Any, key: Any, gammas: Any, arrays: Any) -> Any:
+        """U = L - sum_k gamma_k log pi_k at unconstrained coordinates of all free sites."""
+        args, kwargs = self.plan.arguments(arrays)
+        blocks = self.structure(arrays).blocks
+        places, values = self._guided(flat, key, arrays)
         sites = trace(replay(seed(self.model, key), values)).get_trace(*args, **kwargs)
         total = jnp.zeros(())
         for name, site in sites.items():
@@ -243,11 +275,6 @@ class Program:
         """U at every row of coordinates."""
         keys = random.split(key, len(places))
         return jax.vmap(lambda u, k: self._energy(u, k, gammas, arrays))(places, keys)
-
-    def latent_blocks(self, args: Any, kwargs: Any) -> dict[str, str]:
-        """The block of every latent site, in the order of the model."""
-        sites = abstract_trace(self.model, args, kwargs)
-        return model_blocks(sites, dict(self.plan.groups))[1]
 
     def constrain(self, params: Any) -> Any:
         """The parameters as the guide and the model use them."""
@@ -317,7 +344,7 @@ class Program:
 
     def _fixed(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Any:
         """J on `DRAWS_CHUNK` draws in mirrored pairs, a smooth function of the parameters."""
-        blocks = self.latent_blocks(*self.plan.arguments(inputs.arrays))
+        blocks = self.structure(inputs.arrays).blocks
         free = frozenset(site for site, block in blocks.items() if block in self.plan.prior)
 
         def one(key: Any, sign: Any) -> Any:
@@ -412,4 +439,10 @@ def checked_confidence(
 ) -> tuple[dict[str, float], dict[str, str]]:
     """The confidence of every block of a traced model, and the block of every latent site."""
     order, owner = model_blocks(sites, groups)
+    for name, gamma in (check_mapping(confidence) or {}).items():
+        if isinstance(gamma, tuple | list):
+            raise TypeError(
+                f"confidence of {name!r} is {gamma}, but it must be one number. For a range use "
+                "soubayes.fit_family."
+            )
     return {k: float(v) for k, v in check_names(confidence, order, sites).items()}, owner

@@ -30,18 +30,8 @@ from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.modules import Modules
 from soubayes.blackbox.posterior import SoUPosterior, stage_table
 from soubayes.blackbox.program import abstract_trace, double_precision, jit
-from soubayes.blackbox.verdict import (
-    ROUGH,
-    TRUSTED,
-    UNCHECKED,
-    USELESS,
-    Quality,
-    guide_log_weights,
-    quality,
-)
+from soubayes.blackbox.verdict import BADNESS, Quality, guide_log_weights, quality
 from soubayes.feedback import POWER, Feedback
-
-BADNESS = (TRUSTED, ROUGH, UNCHECKED, USELESS)
 
 #: Below this feedback a block is fitted again with its own weight, because in the joint problem its
 #: part of the value is too small for the optimiser's tolerance and for the verdict.
@@ -93,10 +83,22 @@ def by_stages(
         fitted = fit(of_stage, staged, stage.confidence, sites, left)
         if stage.earlier and not request.divergence:
             fitted = replace(fitted, quality=_given_known(fitted, stage, of_stage.key))
+        elif len(stages) > 1 and not request.divergence:
+            fitted = replace(fitted, quality=_of_kept(fitted, stage))
         found.append(fitted)
         kept = {site for site, block in owner.items() if block in stage.kept}
         known |= {n: x for n, x in found[-1].params.items() if n.split(":")[0] in kept}
     return _joined(request, model, gammas, modules, stages, found)
+
+
+def _of_kept(fitted: SoUPosterior, stage: "FeedbackStage") -> Quality:
+    """The verdict on the blocks that a fit is for; later fits give the others.
+
+    Their part of the integrand has a small weight here, and so has an error of theirs.
+    """
+    kept = {site: block for site, block in fitted.owner.items() if block in stage.kept}
+    drawn = {site: fitted.draws[site] for site in kept}
+    return quality(guide_log_weights(fitted.integrand, drawn, kept, stage.confidence), drawn)
 
 
 def _given_known(fitted: SoUPosterior, stage: "FeedbackStage", key: Any) -> Quality:

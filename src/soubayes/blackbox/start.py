@@ -1,5 +1,7 @@
 """A start at the posterior's scale: the frame of the best Gaussian, for a model and a guide."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -7,12 +9,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import random
 
-from soubayes.blackbox.flat import flat_blocks
 from soubayes.blackbox.flows import split_chain
 from soubayes.blackbox.frame import FrameBlocks, Gaussian, best_diagonal, best_gaussian
 from soubayes.blackbox.guides import FRAME, of_prior
 from soubayes.blackbox.program import Program, abstract_trace, chains, has_params, subsampled
-from soubayes.blackbox.verdict import TRUSTED, Quality, guide_log_weights, quality
+from soubayes.blackbox.verdict import (
+    BADNESS,
+    ROUGH,
+    ROUGH_MEAN,
+    TRUSTED,
+    TRUSTED_MEAN,
+    USELESS,
+    Quality,
+    guide_log_weights,
+    quality,
+)
 
 MOST_COORDINATES = 200  # beyond these a Hessian for every draw costs more than it saves
 MOST_DIAGONAL = 50_000
@@ -20,7 +31,18 @@ STARTS_WITHIN = 2.0  # unconstrained coordinates of further starts, as in Stan
 LOOKS = 2048  # draws by which the best Gaussian is judged
 EXACT = 0.05  # spread of the integrand below which no further step is worth its time
 ENOUGH = 0.2  # the same where the alternative is a flow
+LEAST_MODE = 0.01  # of the mass, from which another mode counts
+APART = 4.0  # sds between means from which two Gaussians are two modes
+MODE_DRAWS = 256
 JOINT = {"meanfield": "none", "blockwise": "block", "conditional": "chain", "flow": "chain"}
+
+
+class Mode(NamedTuple):
+    """Another local minimum, far from the best one: draws of sites by both, and its mass."""
+
+    here: dict[str, np.ndarray]
+    there: dict[str, np.ndarray]
+    share: float
 
 
 class Scaled(NamedTuple):
@@ -35,6 +57,7 @@ class Scaled(NamedTuple):
     quality: Quality
     final: bool  # whether nothing but the guide is to be fitted, and by KL
     prior: dict[str, tuple[np.ndarray, np.ndarray]]  # median and spread of sites at their prior
+    modes: tuple[Mode, ...]  # that other starts have found
 
     @property
     def spread(self) -> float:
@@ -59,7 +82,7 @@ def at_scale(
     plan = program.plan
     args, kwargs = plan.arguments(arrays)
     sites = abstract_trace(program.model, args, kwargs)
-    free, shapes = program.free_sites(arrays), program.shapes(arrays)
+    free, shapes = program.free_sites(arrays), program.structure(arrays).shapes
     sizes = {name: int(np.prod(shapes[name])) for name in free}
     size = sum(sizes.values())
     if not 0 < size <= MOST_DIAGONAL or subsampled(sites):
@@ -77,6 +100,7 @@ def at_scale(
         return jax.device_get(program.slopes(at, key, traced, arrays))
 
     best: Gaussian | None = None
+    every: list[Gaussian] = []
     history: dict[str, list[float]] = {}
     for attempt in range(restarts + 1):
         if attempt == restarts and best is not None and best.converged:
@@ -87,6 +111,8 @@ def at_scale(
             found = best_diagonal(slopes, mean, sd, blocks, rows.append)
         else:
             found = best_gaussian(moments, mean, sd, blocks, rows.append)
+        if found is not None and found.converged:
+            every.append(found)
         if found is not None and (best is None or found.value < best.value):
             best = found
             history = {
@@ -94,8 +120,7 @@ def at_scale(
                 "value": [value for value, _ in rows],
                 "learning_rate": [rate for _, rate in rows],
             }
-    flat = flat_blocks(sites, program.latent_blocks(args, kwargs))
-    if best is not None and best.endless.size and flat:
+    if best is not None and best.endless.size and program.structure(arrays).flat:
         raise ValueError(_endless(best.endless, places, free))
     if best is None or best.endless.size:
         return None
@@ -126,7 +151,66 @@ def at_scale(
         and not (plan.divergence or plan.ranges)
         and not has_params(program.model, args, kwargs),
         _prior_units(program, arrays, key, [name for name in shapes if name not in free]),
+        () if diagonal else _other_modes(program, arrays, key, best, every, gammas),
     )
+
+
+def _other_modes(
+    program: Program,
+    arrays: Any,
+    key: Any,
+    best: Gaussian,
+    every: list[Gaussian],
+    gammas: dict[str, float],
+) -> tuple[Mode, ...]:
+    """Local minima that do not overlap with the best one and have a share of the mass.
+
+    J of a Gaussian at a mode is about minus the log of its mass, over the confidence.
+    """
+    gamma = max((g for g in gammas.values() if 0 < g < float("inf")), default=1.0)
+    noise = np.random.default_rng(2).normal(size=(MODE_DRAWS, len(best.mean)))
+    modes: list[Mode] = []
+    for other in every:
+        share = 1 / (1 + np.exp(min((other.value - best.value) / gamma, 700.0)))
+        gap = other.mean - best.mean
+        both = 0.5 * (best.root @ best.root.T + other.root @ other.root.T)
+        apart = np.sqrt(max(gap @ np.linalg.pinv(both) @ gap, 0.0))
+        if modes or share < LEAST_MODE or apart < APART:
+            continue
+        here, there = (
+            jax.tree.map(np.asarray, program.places(g.mean + noise @ g.root.T, key, arrays))
+            for g in (best, other)
+        )
+        modes.append(Mode(here, there, float(share)))
+    return tuple(modes)
+
+
+def judge_modes(
+    found: Quality, draws: Mapping[str, np.ndarray], modes: tuple[Mode, ...]
+) -> Quality:
+    """The verdict, lowered if the draws of a fit leave out a mode that another start has found."""
+    for mode in modes:
+        error, missing = 0.0, 0.0
+        for name, here in mode.here.items():
+            sides = [np.median(x.reshape(len(x), -1), axis=0) for x in (here, mode.there[name])]
+            drawn = draws[name].reshape(len(draws[name]), -1)
+            beyond = (drawn - 0.5 * (sides[0] + sides[1])) * (sides[1] - sides[0]) > 0
+            lacking = np.maximum(mode.share - beyond.mean(axis=0), 0.0)
+            sd = np.maximum(drawn.std(axis=0), 1e-300)
+            # of the whole posterior, which has the spread between the modes
+            moved = abs(sides[1] - sides[0]) / sd
+            shift = lacking * moved / np.sqrt(1 + lacking * (1 - lacking) * moved**2)
+            if shift.max() > error:
+                error, missing = float(shift.max()), float(lacking[np.argmax(shift)])
+        if error > TRUSTED_MEAN:
+            verdict = ROUGH if error <= ROUGH_MEAN else USELESS
+            verdict = max(verdict, found.verdict, key=BADNESS.index)
+            reason = (
+                f"another mode has about {missing:.0%} of the mass, and the fit leaves it out; "
+                f"means may be off by {error:.2f} sd"
+            )
+            return replace(found, verdict=verdict, reason=reason, mean_error=error)
+    return found
 
 
 def _prior_units(
@@ -200,9 +284,10 @@ def _start(
         known = [of_prior(draws[name]) for name in places]
         units = [np.full(median.size, 0.1 * sd) for median, sd in known]
         return np.concatenate([np.ravel(median) for median, _ in known]), np.concatenate(units)
-    rng = np.random.default_rng([attempt, *np.asarray(random.key_data(key))])
-    reach = STARTS_WITHIN if attempt else 0.0
-    return rng.uniform(-reach, reach, size), np.full(size, 0.1)
+    # in mirrored pairs: where signs or labels can be exchanged, one of a pair finds each mode
+    rng = np.random.default_rng([(attempt + 1) // 2, *np.asarray(random.key_data(key))])
+    sign = (-1.0) ** (attempt + 1) if attempt else 0.0
+    return sign * rng.uniform(-STARTS_WITHIN, STARTS_WITHIN, size), np.full(size, 0.1)
 
 
 def _endless(direction: np.ndarray, places: dict[str, np.ndarray], owner: dict[str, str]) -> str:

@@ -23,7 +23,7 @@ from soubayes.blackbox.guides import GUIDE_KINDS, MOST_WEIGHTS, choose_guide, ma
 from soubayes.blackbox.modules import check_modules
 from soubayes.blackbox.nuts import beside_nuts
 from soubayes.blackbox.polish import MOST_PARAMETERS
-from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate, too_small
+from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate, stage_table, too_small
 from soubayes.blackbox.program import (
     Inputs,
     Plan,
@@ -39,7 +39,7 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.progress import WINDOW, reporting
 from soubayes.blackbox.stages import FitRequest, by_stages
-from soubayes.blackbox.start import Scaled, at_scale, in_frame, is_constant
+from soubayes.blackbox.start import Scaled, at_scale, in_frame, is_constant, judge_modes
 from soubayes.blackbox.verdict import TRUSTED
 
 #: Below this confidence a standard deviation, about sqrt(gamma), is lost in float64 beside the
@@ -307,10 +307,20 @@ def _from_gaussian(task: FitTask, scaled: Scaled) -> SoUPosterior:
     program = _program(task.plan._replace(guide=kind, framed=True))
     stage = FitStage(program, Inputs(task.arrays, frame), begun, reason)
     if not enough:
-        return _descended(task, stage)
+        return _with_modes(_descended(task, stage), scaled)
     params = program.start(task.key, _traced(task.gammas), stage.inputs, spread=False)[0]
     alone = {name: x - UNSHARED if name.endswith(":follow") else x for name, x in params.items()}
-    return _evaluated(task, stage, alone, scaled.history, "", polished=False)
+    return _with_modes(_evaluated(task, stage, alone, scaled.history, "", polished=False), scaled)
+
+
+def _with_modes(posterior: SoUPosterior, scaled: Scaled) -> SoUPosterior:
+    """The posterior with a verdict that knows of the modes that other starts have found."""
+    if not scaled.modes or posterior._program.plan.ranges:
+        return posterior
+    found = replace(
+        posterior, quality=judge_modes(posterior.quality, posterior.draws, scaled.modes)
+    )
+    return replace(found, stages=stage_table([(found, found.names)]))
 
 
 def _from_start(task: FitTask) -> SoUPosterior:

@@ -19,6 +19,7 @@ from soubayes.results import Printable, Shown
 
 TRUSTED, ROUGH, USELESS = "trusted", "rough", "not to be used"
 UNCHECKED = "not checked"
+BADNESS = (TRUSTED, ROUGH, UNCHECKED, USELESS)
 # The weights see less than all of an error, because they see what the draws reach. So the bounds
 # lie within those of the verdict (0.10 and 0.25 sd). How they were chosen, and on what, is in
 # docs/development/blackbox.md.
