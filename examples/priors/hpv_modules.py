@@ -21,12 +21,8 @@ from soubayes import fit
 hpv = np.array([7, 6, 10, 10, 1, 1, 10, 4, 35, 0, 10, 8, 4])
 women = np.array([111, 71, 162, 188, 145, 215, 166, 37, 173, 143, 229, 696, 93])
 cases = np.array([16, 215, 362, 97, 76, 62, 710, 56, 133, 28, 62, 413, 194])
-years = np.concatenate(
-    [
-        [26983, 250930, 829348, 157775, 150467, 352445, 553066],
-        [26751, 75815, 150302, 354993, 3683043, 507218],
-    ]
-)
+years = np.array([26983, 250930, 829348, 157775, 150467, 352445, 553066, 26751, 75815, 150302])
+years = np.append(years, [354993, 3683043, 507218])
 
 
 def model(hpv, cases):
@@ -42,9 +38,12 @@ def model(hpv, cases):
 
 # %%
 # An observed site belongs to the module of the last block that it depends on: ``hpv`` to the
-# prevalences, ``cases`` to theta. With ``eta=0`` the prevalences do not hear of the registry.
+# prevalences, ``cases`` to theta. With ``eta=0`` the prevalences do not hear of the registry, and
+# with ``eta=0.3`` they hear a part: a power of its evidence, or of its likelihood (``"smi"``).
 posteriors = {
     "full feedback": fit(model, hpv, cases),
+    "0.3, power": fit(model, hpv, cases, eta={"theta": 0.3}),
+    "0.3, smi": fit(model, hpv, cases, eta={"theta": 0.3}, feedback="smi"),
     "cut": fit(model, hpv, cases, eta={"theta": 0.0}),
 }
 for name, posterior in posteriors.items():
@@ -57,7 +56,8 @@ print(posteriors["cut"].stages[["blocks", "guide", "verdict"]].to_string(index=F
 # 35 carriers among 173 women (0.20) and is put at 0.12, region 4 had 1 among 145 (0.01) and is put
 # at 0.07. Otherwise the line could not pass through 2,424 cases.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
-for name, posterior in posteriors.items():
+for name in ("full feedback", "cut"):
+    posterior = posteriors[name]
     left.hist(posterior.draws["theta"][:, 1], bins=60, density=True, alpha=0.6, label=name)
     low, middle, high = posterior.quantile("prevalence", [0.05, 0.5, 0.95])
     place = np.arange(13) + (0.12 if name == "cut" else -0.12)
