@@ -247,7 +247,8 @@ class Mixture:
     @property
     def inflation(self) -> float:
         """The factor of the predictive variance, averaged over the components."""
-        return float(sum(part.weight * part.inflation for part in self.components))
+        # an average of ones is 1 to the last digit, whatever the weights sum to
+        return float(np.average([part.inflation for part in self.components], weights=self.weights))
 
     @property
     def mean(self) -> Array:
