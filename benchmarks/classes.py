@@ -6,8 +6,8 @@
 
 Tables: five stratified folds; peers are cv.glmnet's multinomial lasso, elastic net (0.5) and ridge
 (Rscript with the package glmnet; seconds are those of the fit inside R). Classes of fewer than ten
-rows are left out. Simulated: n = 300, p = 100, three classes, ten signals. A run that was stopped
-goes on where it was.
+rows are left out. Simulated: n = 300, p = 100, three classes, ten signals; abess and adelie take
+part where they are installed. A run that was stopped goes on where it was.
 """
 
 import json
@@ -109,6 +109,31 @@ def fits(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> dict[str, dict[str, A
     return {kind: ours(X, y, new, kind) for kind in ("multinomial", "ovr")} | glmnet(X, y, new)
 
 
+def selectors(X: np.ndarray, y: np.ndarray) -> dict[str, dict[str, Any]]:
+    """The columns that abess (both of its rules) and adelie keep, where they are installed."""
+    found: dict[str, dict[str, Any]] = {}
+    classes = np.eye(3)[y]
+    try:
+        import abess
+    except ImportError:
+        abess = None
+    for name, how in (("abess", {}), ("abess cv", {"cv": 5})) if abess else ():
+        begin = time.process_time()
+        fit = abess.MultinomialRegression(support_size=range(31), **how).fit(X, classes)
+        kept = np.any(fit.coef_ != 0.0, axis=1)
+        found[name] = {"kept": kept, "seconds": time.process_time() - begin}
+    try:
+        import adelie
+    except ImportError:
+        return found
+    begin, columns = time.process_time(), np.asfortranarray(X)
+    glm = adelie.glm.multinomial(classes)
+    fit = adelie.cv_grpnet(columns, glm, seed=1, progress_bar=False)
+    beta = fit.fit(columns, glm, progress_bar=False).betas[-1].toarray().reshape(-1, 3)
+    found["adelie"] = {"kept": np.any(beta != 0.0, axis=1), "seconds": time.process_time() - begin}
+    return found
+
+
 def run_tables(out: Path) -> None:
     done = {(row["set"], row["split"]) for row in read(out)}
     for k in range(5):
@@ -141,7 +166,7 @@ def run_simulated(out: Path, sets: int = 20) -> None:
         if seed in done:
             continue
         rows = []
-        for method, found in fits(X, y, X[:2]).items():
+        for method, found in (fits(X, y, X[:2]) | selectors(X, y)).items():
             hits = int(found["kept"][:10].sum())
             row = {"set": "simulated", "method": method, "split": seed}
             row |= {"f1": 2.0 * hits / (10 + int(found["kept"].sum())), "seconds": found["seconds"]}
