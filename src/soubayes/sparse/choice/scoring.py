@@ -17,6 +17,7 @@ NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
 CLASSES_POWER = 0.1  # and for classification
 FARTHEST = 8.0  # normal score beyond which a distribution function is 0 or 1 to all digits
 LEAST_CHANCE = 1e-9  # of a difference of two distribution functions that has digits
+ROUNDING = 2e-15  # of sums of probabilities
 LEAST_WEIGHT = 1e-3  # weights below this are set to 0
 
 
@@ -106,7 +107,7 @@ def power_of_odds(log_odds: Array, y: Array, weight: Array | None = None) -> flo
     def loss(t: float) -> float:
         return float(weight @ np.logaddexp(0.0, np.exp(t) * signed)) + 0.5 * t * t
 
-    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+    return _best_factor(loss, 4.0)
 
 
 HALF_WIDTH = float(norm.ppf(0.5 + LEVEL / 2.0))  # of central intervals, in standard deviations
@@ -267,7 +268,7 @@ def temperature(log_share: Array, y: Array, weight: Array) -> float:
         a = np.exp(t)
         return float(weight @ (logsumexp(a * log_share, axis=1) - a * own)) + 0.5 * t * t
 
-    return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+    return _best_factor(loss, 4.0)
 
 
 def score_shares(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
@@ -296,16 +297,19 @@ def spread_density(density: Array, below: Array, spread: float, whole: bool) -> 
     are log density and distribution function before; of ``whole`` numbers it is a log probability.
 
     >>> z = np.array([-1.0, 2.0])
-    >>> spread_density(norm.logpdf(z), norm.cdf(z), 3.0, False) - norm.logpdf(z, scale=3.0)
-    array([0., 0.])
+    >>> found = spread_density(norm.logpdf(z), norm.cdf(z), 3.0, False)
+    >>> np.allclose(found, norm.logpdf(z, scale=3.0))
+    True
     """
     if spread == 1.0:
         return density
-    z = ndtri(below)
     if not whole:
-        z = np.clip(z, -FARTHEST, FARTHEST)
+        z = np.clip(ndtri(below), -FARTHEST, FARTHEST)
         return density + 0.5 * z * z * (1.0 - spread**-2) - np.log(spread)
-    last = ndtri(np.clip(below - np.exp(density), 0.0, 1.0))
+    # rounding of 0 and 1, the ends of the first and the last class, has normal scores of -8 and 8
+    both = np.array([below, below - np.exp(density)])
+    both = np.where(both > 1.0 - ROUNDING, 1.0, np.where(both < ROUNDING, 0.0, both))
+    z, last = ndtri(both)
     ends = np.where(last > 0.0, [-last, -z], [z, last]) / spread  # in the tail that has digits
     chance = ndtr(ends[0]) - ndtr(ends[1])
     # far out the log probability is about -z^2/2
@@ -327,7 +331,14 @@ def spread_of(density: Array, below: Array, weight: Array, whole: bool) -> float
     def loss(t: float) -> float:
         return 0.5 * t * t - float(weight @ spread_density(density, below, np.exp(t), whole))
 
-    return float(np.exp(minimize_scalar(loss, bounds=(-1.5, 1.5), method="bounded").x))
+    return _best_factor(loss, 1.5)
+
+
+def _best_factor(loss: Callable[[float], float], reach: float) -> float:
+    """exp(t) at the minimum over abs(t) < ``reach``; precise, because all predictions take part."""
+    options = {"xatol": 1e-10}
+    found = minimize_scalar(loss, bounds=(-reach, reach), method="bounded", options=options)
+    return float(np.exp(found.x))
 
 
 def _spread_mixture(said: HeldOut, w: Array, weight: Array, whole: bool) -> tuple[Array, float]:
