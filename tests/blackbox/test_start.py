@@ -267,7 +267,7 @@ def test_nuts_beside_the_fit_decides_where_it_is_asked():
     assert good.quality.reason.startswith("beside 500 draws of NUTS")
     bad = fit(funnel, 1.0, guide="meanfield", check="nuts")
     assert bad.verdict == "not to be used"
-    with pytest.raises(ValueError, match="all confidences 1"):
+    with pytest.raises(ValueError, match="all confidences, feedbacks and weights 1"):
         fit(improper, 2.0, confidence={"mu": 0.5}, check="nuts")
 
 

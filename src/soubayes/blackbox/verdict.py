@@ -64,8 +64,8 @@ class Quality(Printable):
 
     Notes
     -----
-    The weights follow from Theorem 1 of [1]_, to first order if confidences differ. They see
-    what the draws reach: a mode that the fit has missed altogether stays unseen.
+    The weights follow from Theorem 1 of [1]_, to first order if confidences differ. They see what
+    the draws reach. A mode that the fit leaves out is seen only if another start has found it.
 
     Examples
     --------
