@@ -4,9 +4,9 @@
 reference draws of four posteriors of posteriordb, with differences of an independent recursion of
 Theorem 1: quadrature of the scale in regressions with flat coefficients, the exact engine for eight
 schools and kilpisjarvi. z is the error over its standard error. `... weights` does the same for
-`reweight`, on 40 sets of 4,000 fresh draws of two regressions. `... time` is the time for 10 blocks
-and 4 chains of 1,000 draws, after import. The draws are read from the folder `posteriordb` under
-SOUBAYES_DATA.
+`reweight`, on fresh draws (`--sets` of 4,000) of two regressions. `... time` is the time for 10
+blocks and 4 chains of 1,000 draws, after import. The draws are read from the folder `posteriordb`
+under SOUBAYES_DATA.
 """
 
 import argparse
@@ -183,7 +183,7 @@ def regression_draws(
     return {"beta": mean + sigma[:, None] * noise, "sigma": sigma}
 
 
-def weights(folder: Path, sets: int = 40) -> None:
+def weights(folder: Path, sets: int) -> None:
     """Errors of reweighted means and sds over their standard errors, by quantity."""
     rng = np.random.default_rng(31)
     half_cauchy = stats.halfcauchy(scale=2.5).logpdf
@@ -220,12 +220,14 @@ def weights(folder: Path, sets: int = 40) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("verb", choices=("derivatives", "weights", "time"))
-    verb = parser.parse_args().verb
+    parser.add_argument("--sets", type=int, default=40, help="sets of draws, for weights")
+    given = parser.parse_args()
+    verb = given.verb
     if verb == "time":
         times()
         return
     folder = Path(os.environ["SOUBAYES_DATA"]) / "posteriordb"
-    derivatives(folder) if verb == "derivatives" else weights(folder)
+    derivatives(folder) if verb == "derivatives" else weights(folder, given.sets)
 
 
 def times() -> None:

@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 from scenarios import two_level_normal
-from soubayes import fit_family, solve_gaussian
+from soubayes import fit, fit_family, solve_gaussian
 
 PLACES = [(0.12, 0.31), (1.0, 1.0), (4.3, 0.4), (0.3, 2.7), (9.0, 2.0)]
 
@@ -102,6 +102,11 @@ def test_what_is_not_in_the_ranges(family):
 def test_bad_ranges(confidence, message):
     with pytest.raises(ValueError, match=message):
         fit_family(pair, 3.0, confidence=confidence)
+
+
+def test_a_range_is_for_a_family():
+    with pytest.raises(TypeError, match=r"'mu' is \(0.5, 2.0\).*use soubayes.fit_family"):
+        fit(pair, 3.0, confidence={"mu": (0.5, 2.0)})
 
 
 def test_what_only_a_single_fit_takes_is_refused_by_name():

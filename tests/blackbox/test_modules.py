@@ -177,10 +177,11 @@ def test_an_observed_site_belongs_to_the_last_block_it_depends_on():
         ({"eta": {"b": 1.2}}, "eta of 'b' is 1.2"),
         ({"eta": {"y": 0.2}}, "eta names 'y', but the model's blocks are 'a', 'b'"),
         ({"eta": {"b": 0.2}, "feedback": "cut"}, "feedback is 'cut'"),
+        ({"modules": ["a"], "eta": {"b": 0.5}}, r"modules is \['a'\], but it must be a mapping"),
     ],
 )
 def test_bad_modules(settings, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         sample_sou(pair, X, Y, confidence={}, **settings)
 
 
