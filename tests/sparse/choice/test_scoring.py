@@ -43,6 +43,10 @@ def test_probabilities_of_spread_counts_are_differences_of_the_spread_distributi
             np.cumsum(found), norm.cdf(norm.ppf(below) / spread), atol=5e-6
         )  # far tails are rough
     assert np.isfinite(spread_density(np.array([-400.0]), np.ones(1), 1.6, True)).all()
+    # the last class: its distribution function is 1 but for rounding
+    for one in (1.0, np.nextafter(1.0, 2.0)):
+        found = spread_density(np.log([0.3]), np.array([one]), 1.6, True)
+        assert found[0] == pytest.approx(norm.logsf(norm.isf(0.3) / 1.6))
 
 
 def test_the_spread_of_held_out_numbers_is_found():

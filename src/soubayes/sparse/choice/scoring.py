@@ -303,6 +303,7 @@ def spread_density(density: Array, below: Array, spread: float, whole: bool) -> 
     """
     if spread == 1.0:
         return density
+    below = np.clip(below, 0.0, 1.0)  # an average may exceed 1 by rounding
     if not whole:
         z = np.clip(ndtri(below), -FARTHEST, FARTHEST)
         return density + 0.5 * z * z * (1.0 - spread**-2) - np.log(spread)
