@@ -103,7 +103,7 @@ def _connections(network: Any) -> list[np.ndarray]:
 
 
 def plot_network_path(net: Any, ax: Any = None) -> Any:
-    """Error on the rows held out against multiply–adds, a point a confidence; the chosen is ringed.
+    """Error on the rows held out against multiply–adds for each confidence; the chosen is ringed.
 
     Without rows held out, the objective J takes the place of the error.
     """

@@ -143,9 +143,10 @@ def report(rows: list[Row]) -> Content:
     if not rows:
         return []
     note = (
-        "Test error by 100 posterior draws against multiply–adds of one image; a line a seed, a "
-        "point a confidence, in the order of the path. Multiply–adds of averaged networks are "
-        "added up. Settings follow from trainings that were scored on held-out training images."
+        "Test error by 100 posterior draws against multiply–adds of one image. One line for each "
+        "seed, one point for each confidence, in the order of the path. Multiply–adds of averaged "
+        "networks are added up. Settings follow from trainings that were scored on held-out "
+        "training images."
     )
     pixels = "Pixels that the last network of the path reads, first seed."
     return [

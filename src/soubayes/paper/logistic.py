@@ -132,7 +132,7 @@ def report_maps(rows: list[Row]) -> Content:
 
 
 def draw_maps(kept: dict[str, list[Row]]) -> Any:
-    """A row of maps a method, a column a digit."""
+    """A row of maps for each method, a column for each digit."""
     figure = new_figure(8, 0.72 * len(kept) + 0.4)
     axes = figure.subplots(len(kept), 10, squeeze=False)
     limit = 0.5

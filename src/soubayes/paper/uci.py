@@ -120,7 +120,7 @@ def report(rows: list[Row]) -> Content:
     )
     columns = ["table", "coverage of 90 %", "units", "confidence"]
     views.append(View("Coverage and size", note, columns, body))
-    note = "A point a split; the line is the mean, the dashed line the published dropout."
+    note = "One point for each split; the line is the mean, the dashed line the published dropout."
     return [Picture("uci", "By split", note, partial(draw, rows, names)), *views]
 
 

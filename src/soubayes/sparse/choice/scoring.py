@@ -17,7 +17,7 @@ NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
 CLASSES_POWER = 0.1  # and for classification
 FARTHEST = 8.0  # normal score beyond which a distribution function is 0 or 1 to all digits
 LEAST_CHANCE = 1e-9  # of a difference of two distribution functions that has digits
-ROUNDING = 2e-15  # of sums of probabilities
+NO_CHANCE = 2e-15  # rounding of sums of probabilities: closer to 0 or 1 they are 0 or 1
 LEAST_WEIGHT = 1e-3  # weights below this are set to 0
 
 
@@ -309,7 +309,7 @@ def spread_density(density: Array, below: Array, spread: float, whole: bool) -> 
         return density + 0.5 * z * z * (1.0 - spread**-2) - np.log(spread)
     # rounding of 0 and 1, the ends of the first and the last class, has normal scores of -8 and 8
     both = np.array([below, below - np.exp(density)])
-    both = np.where(both > 1.0 - ROUNDING, 1.0, np.where(both < ROUNDING, 0.0, both))
+    both = np.where(both > 1.0 - NO_CHANCE, 1.0, np.where(both < NO_CHANCE, 0.0, both))
     z, last = ndtri(both)
     ends = np.where(last > 0.0, [-last, -z], [z, last]) / spread  # in the tail that has digits
     chance = ndtr(ends[0]) - ndtr(ends[1])
