@@ -236,7 +236,7 @@ class PosteriorFamily(ConfidenceFamily):
 
         Returns
         -------
-        chosen : tuple
+        chosen : ChosenConfidence
             With the names ``best`` (the confidences), ``posterior`` (there), ``mixture`` (over
             confidences, by how well they predict) and ``table`` (of scores and weights).
         """

@@ -141,9 +141,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     >>> model = SoUCoxRegression().fit(X, (event, time))
     >>> np.flatnonzero(model.selected_)
     array([0, 1])
-    >>> model.predict_survival_function(X[:2], times=[0.5, 1.0]).round(1).to_numpy()
-    array([[0.5, 0.8],
-           [0.3, 0.7]])
+    >>> model.predict_survival_function(X[:2], times=[0.5, 1.0]).round(2).to_numpy()
+    array([[0.49, 0.85],
+           [0.26, 0.74]])
     """
 
     fit_intercept = False
