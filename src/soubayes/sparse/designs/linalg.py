@@ -26,7 +26,10 @@ def cholesky(matrix: Array, diagonal: Array | float = 0.0) -> Array:
         lower, info = lapack.dpotrf(full, lower=1, clean=1, overwrite_a=1)
         if info == 0:
             return lower
-    raise np.linalg.LinAlgError(f"the matrix of size {len(matrix)} is not positive definite")
+    raise np.linalg.LinAlgError(
+        f"A matrix of size {len(matrix)} is not positive definite to the digits of float64: the "
+        "rows weigh too much beside the prior. Give sample weights with a mean near 1."
+    )
 
 
 def log_determinant(lower: Array) -> float:
