@@ -185,3 +185,9 @@ def test_the_evidence_ends_at_the_best_product(n, p):
     for a, part in enumerate(state.posterior().parts):
         A = Z.T @ (terms.information[:, a, a][:, None] * Z) + np.diag(w)
         np.testing.assert_allclose(part.full(), gamma * np.linalg.inv(A), rtol=3e-2, atol=1e-3)
+
+
+def test_roots_of_covariances_that_rounding_made_indefinite():
+    V = np.array([[[4.0, 1.0], [1.0, 2.0]], [[1.0, 1.0 + 1e-6], [1.0 + 1e-6, 1.0]]])
+    found = spread_root(V)
+    np.testing.assert_allclose(found @ found.transpose(0, 2, 1), V, atol=2e-6)

@@ -175,7 +175,12 @@ class Softmax:
 
 
 def spread_root(V: Array) -> Array:
-    """(n, d, d): lower roots of covariances, with a hint of variance where they are singular."""
+    """(n, d, d): roots of covariances, with a hint of variance where they are singular."""
     d = V.shape[1]
     least = LEAST_VARIANCE * (np.einsum("naa->n", V) + 1e-300)
-    return np.linalg.cholesky(V + (least + 1e-300)[:, None, None] * np.eye(d))
+    V = V + (least + 1e-300)[:, None, None] * np.eye(d)
+    try:
+        return np.linalg.cholesky(V)
+    except np.linalg.LinAlgError:  # rounding under huge weights: its negative eigenvalues are 0
+        values, vectors = np.linalg.eigh(V)
+        return vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
