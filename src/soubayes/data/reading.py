@@ -187,6 +187,7 @@ def _to_numbers(frame: pd.DataFrame, names: list[str], decimal: str, guessed: bo
         numbers = pd.Series(np.nan, index=frame.index)
         numbers[known.index] = [_number(value, mark) for value in values]
         frame[name] = numbers
+        # every value matches the pattern of this mark: `_reads` has said so
         for sign, there in (
             ("percent signs", "%" in "".join(values)),
             (f"a decimal {'comma' if mark == ',' else 'point'}", mark == other),

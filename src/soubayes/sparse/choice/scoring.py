@@ -303,9 +303,8 @@ def spread_density(density: Array, below: Array, spread: float, whole: bool) -> 
     """
     if spread == 1.0:
         return density
-    below = np.clip(below, 0.0, 1.0)  # an average may exceed 1 by rounding
-    if not whole:
-        z = np.clip(ndtri(below), -FARTHEST, FARTHEST)
+    if not whole:  # an average may exceed 1 by rounding
+        z = np.clip(ndtri(np.clip(below, 0.0, 1.0)), -FARTHEST, FARTHEST)
         return density + 0.5 * z * z * (1.0 - spread**-2) - np.log(spread)
     # rounding of 0 and 1, the ends of the first and the last class, has normal scores of -8 and 8
     both = np.array([below, below - np.exp(density)])

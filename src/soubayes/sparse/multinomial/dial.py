@@ -53,6 +53,7 @@ def fit_classes_at(problem: ClassProblem, model: RowModel, point: DialPoint) -> 
         at = at_fitted(evidence, model, point, None, None)
     else:
         at = at_held(evidence, np.full(int(sparse.sum()), point.held), None)
+    # the type names the states of one predictor; `class_evidence` puts in that of all classes
     state: ClassState = at.evidence.state  # type: ignore[assignment]
     inflation = 1.0
     if point.held is not None:
