@@ -265,6 +265,71 @@ def test_counts_are_offered_and_fitted(tmp_path):
     assert "whole numbers from 0 on" in refused.stderr
 
 
+def test_exposures_ordered_classes_and_positive_numbers(tmp_path):
+    """Each has the estimator of its kind; what the table does not fit is one line."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"a": rng.normal(size=160), "b": rng.normal(size=160)})
+    frame["years"] = rng.uniform(0.5, 20.0, size=160)
+    frame["claims"] = rng.poisson(0.4 * frame["years"] * np.exp(0.7 * frame["a"]))
+    frame["cost"] = rng.gamma(3.0, np.exp(2.0 + 0.7 * frame["a"]))
+    step = np.digitize(2.0 * frame["a"] + rng.logistic(size=160), [-1.0, 1.0])
+    frame["pain"] = np.array(["mild", "moderate", "bad"])[step]
+    file, new = tmp_path / "table.csv", tmp_path / "new.csv"
+    frame.to_csv(file, index=False)
+
+    def fitted(name, *options):
+        others = [x for x in ("claims", "cost", "pain", "years") if x not in (name, *options)]
+        drop = [part for x in others for part in ("--drop", x)]
+        return soubayes("fit", file, "--target", name, *options, *drop, "--out", tmp_path / name)
+
+    def predicted(name, *options):
+        model = tmp_path / name / "model.soubayes"
+        done = soubayes("predict", model, file, *options, "--out", new)
+        assert done.exit_code == 0, done.output
+        return pd.read_csv(new)
+
+    done = fitted("claims", "--task", "counts", "--exposure", "years")
+    assert done.exit_code == 0, done.output
+    assert "NEW.csv --exposure years" in done.stdout
+    alone, found = predicted("claims"), predicted("claims", "--exposure", "years")
+    np.testing.assert_allclose(found["mean"], alone["mean"] * frame["years"])
+    own = load_model(tmp_path / "claims" / "model.soubayes")[-1].intercept_
+    assert abs(own - np.log(0.4)) < 0.2
+    assert fitted("cost", "--task", "positive").exit_code == 0
+    assert np.corrcoef(np.log(predicted("cost")["mean"]), frame["a"])[0, 1] > 0.9
+    done = fitted("pain", "--levels", "mild, moderate,bad")
+    assert done.exit_code == 0, done.output
+    assert "log odds of a higher class. Cross-validated R² of the number" in done.stdout
+    chance = predicted("pain")
+    assert list(chance) == ["class", "P(mild)", "P(moderate)", "P(bad)"]
+    assert np.corrcoef(chance["P(bad)"], frame["a"])[0, 1] > 0.9
+    assert "from the lowest to the highest" in one_line(fitted("pain", "--task", "ordered"))
+    assert "holds 'bad', which --levels" in one_line(fitted("pain", "--levels", "mild,moderate"))
+    assert "is for --task ordered" in one_line(fitted("cost", "--task", "counts", "--levels", "1"))
+    assert "not above 0" in one_line(fitted("a", "--task", "positive"))
+    assert "--exposure needs" in one_line(fitted("cost", "--exposure", "years"))
+    bad = one_line(fitted("claims", "--task", "counts", "--exposure", "a"))
+    assert "--exposure a holds values that are not numbers above 0" in bad
+    model = tmp_path / "pain" / "model.soubayes"
+    assert "leave it out" in one_line(soubayes("predict", model, file, "--exposure", "years"))
+
+
+def test_the_code_of_a_page_repeats_its_fit(tmp_path):
+    """The Python that a page shows, with an exposure, gives the coefficients of the command."""
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"a": rng.normal(size=80), "years": rng.uniform(1.0, 9.0, size=80)})
+    frame["claims"] = rng.poisson(frame["years"] * np.exp(frame["a"]))
+    file = tmp_path / "table.csv"
+    frame.to_csv(file, index=False)
+    settings = {"task": "counts", "exposure": "years"}
+    names = {}
+    code = TableSource(file, "claims", {}, settings).code
+    code = code.replace("{estimator}", "SoUNegativeBinomialRegression()")
+    exec(f"from soubayes import SoUNegativeBinomialRegression\n{code}", names)
+    found = fit_table(pose_problem(frame, "claims", **settings)).estimator
+    np.testing.assert_allclose(names["model"][-1].coef_, found.coef_, rtol=1e-8)
+
+
 def test_many_rows_of_text_labels():
     """From 10,000 rows on no rows are held out."""
     rng = np.random.default_rng(0)

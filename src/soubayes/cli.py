@@ -1,6 +1,7 @@
 """The command line for one's own data, and what every command shares."""
 
 import errno
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -44,7 +45,21 @@ Event = Annotated[
 ]
 TaskOption = Annotated[
     str,
-    typer.Option(help="regression (a number), classification (a class), counts, or auto."),
+    typer.Option(
+        help="What the target is: regression (a number), robust (a number with outliers), positive "
+        "(a number above 0), counts, classification (a class), ordered (classes in order), or auto."
+    ),
+]
+Levels = Annotated[
+    str,
+    typer.Option(help="The ordered classes, lowest first, between commas: low,middle,high"),
+]
+Exposure = Annotated[
+    str,
+    typer.Option(
+        help="With counts or positive numbers: a column that says for how long, or among how many, "
+        "a row was observed."
+    ),
 ]
 Missing = Annotated[
     str, typer.Option(help="impute replaces missing values, drop leaves out their rows.")
@@ -105,6 +120,8 @@ def fit(
     time: Time = "",
     event: Event = "",
     task: TaskOption = "auto",
+    levels: Levels = "",
+    exposure: Exposure = "",
     missing: Missing = "impute",
     drop: Drop = None,
     date: Date = None,
@@ -113,7 +130,7 @@ def fit(
     level: LevelOption = LEVEL,
     out: Annotated[Path, typer.Option(help="The folder for the model and its page.")] = Path("fit"),
 ) -> None:
-    """Find which columns of a table predict a number, a class, a count or survival.
+    """Find which columns of a table predict a number, a count, a class or survival.
 
     Writes three files into a folder. Open summary.html in a browser: it has the coefficients, says
     how well the model predicts, and predicts rows that you enter. summary.csv lists all
@@ -130,6 +147,8 @@ def fit(
         fail(f"--out {out} is a file, but it must be a folder: give another name.")
     settings: dict[str, Any] = {"task": task, "missing": missing}
     settings |= {"drop": drop or [], "dates": date or []} | ({"event": event} if time else {})
+    settings |= {"levels": [x.strip() for x in levels.split(",")]} if levels else {}
+    settings |= {"exposure": exposure} if exposure else {}
     target = target or time
     reading = {"decimal": decimal, "separator": separator}
     with table_errors():
@@ -163,7 +182,8 @@ def fit(
     if len(rows) > MOST_PRINTED:
         say(f"... and {len(rows) - MOST_PRINTED} more in {written[-1]}")
     say(f"Wrote {', '.join(map(str, written[:-1]))} and {written[-1]}")
-    say(f"Open {written[-1]} in a browser. New rows: soubayes predict {written[0]} NEW.csv")
+    more = f" --exposure {shlex.quote(exposure)}" if exposure else ""
+    say(f"Open {written[-1]} in a browser. New rows: soubayes predict {written[0]} NEW.csv{more}")
 
 
 @app.command()
@@ -171,6 +191,7 @@ def predict(
     model: Annotated[Path, typer.Argument(help="The file model.soubayes of the command fit.")],
     file: TableFile,
     keep: Keep = None,
+    exposure: Exposure = "",
     decimal: Decimal = "auto",
     separator: SeparatorOption = "auto",
     level: LevelOption = LEVEL,
@@ -185,7 +206,8 @@ def predict(
     survival: the log risk, and the probability S(t) to survive the time t, with an interval, for
     three times.
 
-    The file needs the columns that the model was fitted with; other columns are ignored.
+    The file needs the columns that the model was fitted with; other columns are ignored. Without
+    --exposure the mean of a model with an exposure is that of one unit.
     """
     with one_line_errors(TableError, ValueError):
         if not model.is_file():
@@ -202,7 +224,7 @@ def predict(
         with elapsed_line("reading"):
             frame = read_new_rows(loaded, file, decimal, separator)
         with elapsed_line("predicting"):
-            predictions = predict_table(loaded, frame, level, keep=keep or ())
+            predictions = predict_table(loaded, frame, level, keep or (), exposure)
         for note in [*frame.attrs.get("notes", ()), *remarks(loaded, frame)]:
             say(note)
         write_predictions(predictions, out)

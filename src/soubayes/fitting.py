@@ -22,6 +22,12 @@ ALONE = (
     "Medians and intervals ({level}) are those of the sparse fit, in the units of the data. "
     "They leave out the uncertainty of the selection."
 )
+TITLES = {
+    "robust": "robust regression",
+    "positive": "regression of positive numbers",
+    "counts": "regression of counts",
+    "ordered": "regression of ordered classes",
+}
 MOST_ROWS = 100  # of the table that its page holds
 MOST_CELLS = 2**24  # rows times columns up to which credible sets are found
 
@@ -47,14 +53,22 @@ def estimator_for(problem: Problem) -> Any:
 
     names = {
         "regression": "SoULinearRegression",
-        "classification": "SoULogisticRegression",
+        "robust": "SoULinearRegression",
+        "positive": "SoUGammaRegression",
         "counts": "SoUNegativeBinomialRegression",
+        "classification": "SoULogisticRegression",
+        "ordered": "SoUOrdinalRegression",
         "survival": "SoUCoxRegression",
+    }
+    own: dict[str, dict[str, Any]] = {
+        "robust": {"noise": "student"},
+        "ordered": {"levels": problem.levels},
     }
     cells = len(problem.y) * problem.X.shape[1]
     groups = TableEncoder(problem.dates).fit(problem.X).groups() or None
     kind = getattr(soubayes, names[problem.task])
-    return kind(inclusion=cells <= MOST_CELLS, feature_groups=groups)
+    few = cells <= MOST_CELLS
+    return kind(inclusion=few, feature_groups=groups, **own.get(problem.task, {}))
 
 
 def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
@@ -66,12 +80,19 @@ def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ChoiceWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
-        pipeline.fit(problem.X, problem.y)
+        pipeline.fit(problem.X, problem.y, **_exposed(pipeline, problem))
     score = _held_out_score(estimator, problem)
     classes = list(getattr(pipeline, "classes_", []))
     if len(classes) == 2:
         score = f"Estimates are for the log odds of {classes[1]}. {score}"
     return Fitted(pipeline, *_selected(pipeline[-1], level), score, level)
+
+
+def _exposed(pipeline: Pipeline, problem: Problem) -> dict[str, Any]:
+    """The exposure as an argument of the last step."""
+    if problem.exposure is None:
+        return {}
+    return {f"{pipeline.steps[-1][0]}__exposure": problem.exposure}
 
 
 def _held_out_score(estimator: Any, problem: Problem) -> str:
@@ -80,7 +101,9 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
         return "Too few rows for a cross-validated score."
     if problem.task == "survival":
         return _held_out_concordance(estimator)
-    said = {"counts": "Estimates are for the logarithm of the mean. "}.get(problem.task, "")
+    mean = "Estimates are for the logarithm of the mean. "
+    order = "Estimates are for the log odds of a higher class. "
+    said = {"counts": mean, "positive": mean, "ordered": order}.get(problem.task, "")
     tables, sparsity = getattr(estimator, "out_of_fold_", None), estimator.sparsity_
     if isinstance(sparsity, list):  # one for each class
         sparsity = ""
@@ -97,10 +120,13 @@ def _held_out_score(estimator: Any, problem: Problem) -> str:
         measure, score = "accuracy", np.mean(chance.argmax(axis=1) == truth.argmax(axis=1))
     else:
         mean, truth = tables["mean"][held], tables["y"][held]
-        if problem.task == "regression":
+        if problem.task in ("regression", "robust"):
             measure, score = "R²", r2_score(truth, mean)
-        elif problem.task == "counts":
-            measure, score = "deviance explained", d2_tweedie_score(truth, mean, power=1)
+        elif problem.task in ("counts", "positive"):
+            power = 1 if problem.task == "counts" else 2
+            measure, score = "deviance explained", d2_tweedie_score(truth, mean, power=power)
+        elif problem.task == "ordered":
+            measure, score = "R² of the number of the class", r2_score(truth, mean)
         else:
             measure, score = "accuracy", np.mean((mean > 0.5) == (truth > 0.5))
     return f"{said}Cross-validated {measure} ({folds}): {score:.3f}. {sparsity}".strip()
@@ -134,6 +160,8 @@ class TableSource(NamedTuple):
         """Python that reads the file and fits ``{estimator}``."""
         read = _arguments({k: v for k, v in self.reading.items() if v != "auto"})
         posed = _arguments({k: v for k, v in self.settings.items() if v and v != "auto"})
+        step = "model.steps[-1][0] + '__exposure': problem.exposure"
+        exposed = f", **{{{step}}}" if "exposure" in self.settings else ""
         return (
             "from pathlib import Path\n"
             "from sklearn.pipeline import make_pipeline\n"
@@ -143,7 +171,7 @@ class TableSource(NamedTuple):
             f"table = read_table(Path({str(self.file)!r}){read})\n"
             f"problem = pose_problem(table, {self.target!r}{posed})\n"
             "model = make_pipeline(TableEncoder(problem.dates), {estimator})\n"
-            "model.fit(problem.X, problem.y)\n"
+            f"model.fit(problem.X, problem.y{exposed})\n"
         )
 
 
@@ -173,7 +201,7 @@ def fit_page(fitted: Fitted, problem: Problem, source: TableSource) -> str:
     rows.index = rows.index + 1 if rows.index.dtype.kind in "iu" else rows.index
     return explorer_page(
         fitted.estimator,
-        title=f"{source.target}: sparse {problem.task}",
+        title=f"{source.target}: sparse {TITLES.get(problem.task, problem.task)}",
         notes=[
             f"{len(problem.y)} rows of {source.file.name}. {selection(fitted).removesuffix(said)}",
             caution(fitted),

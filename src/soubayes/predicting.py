@@ -14,7 +14,9 @@ from soubayes._optional import require
 from soubayes.data.encoding import TableEncoder
 from soubayes.data.names import TableError, no_column, refuse_absent, table_kind
 from soubayes.data.reading import read_table
+from soubayes.data.tabular import exposures
 from soubayes.levels import LEVEL
+from soubayes.sparse.estimators.response import ResponseRegression
 
 
 def read_new_rows(model: Any, path: Path, decimal: str = "auto", separator: str = "auto") -> Any:
@@ -25,12 +27,17 @@ def read_new_rows(model: Any, path: Path, decimal: str = "auto", separator: str 
 
 
 def predict_table(
-    model: Any, frame: pd.DataFrame, level: float = LEVEL, keep: Sequence[str] = ()
+    model: Any,
+    frame: pd.DataFrame,
+    level: float = LEVEL,
+    keep: Sequence[str] = (),
+    exposure: str = "",
 ) -> pd.DataFrame:
     """A row of predictions for each row: of a number, a class or a survival time.
 
     These are mean, sd and interval; or class and probabilities; or the log risk, and survival at
-    three times with bands. The columns named in ``keep`` are copied from the rows.
+    three times with bands. The columns named in ``keep`` are copied from the rows; the column
+    ``exposure`` has the exposure of every row.
 
     >>> from sklearn.datasets import load_diabetes
     >>> from soubayes import SoULinearRegression
@@ -41,12 +48,16 @@ def predict_table(
     """
     copied = {name: frame[_known(name, frame)] for name in keep}
     X = _features(model, frame)
+    log_link = isinstance(_last(model), ResponseRegression)
+    if exposure and not log_link:
+        raise TableError("--exposure is for models of counts or positive numbers: leave it out.")
+    exposed = {"exposure": exposures(frame[_known(exposure, frame)])} if exposure else {}
     if is_classifier(model):
         found = _classes(model, X)
     elif hasattr(_last(model), "predict_survival_function"):
         found = _survival(model, X, level)
     else:
-        found = _numbers(model, X, level)
+        found = _numbers(model, X, level, exposed)
     return pd.DataFrame({**copied, **found}, index=frame.index)
 
 
@@ -73,12 +84,12 @@ def _classes(model: Any, X: pd.DataFrame) -> dict[str, Any]:
     return {"class": model.predict(X), **each}
 
 
-def _numbers(model: Any, X: pd.DataFrame, level: float) -> dict[str, Any]:
-    mean, sd = model.predict(X, return_std=True)
+def _numbers(model: Any, X: Any, level: float, exposed: dict[str, Any]) -> dict[str, Any]:
+    mean, sd = model.predict(X, return_std=True, **exposed)
     if np.ndim(mean) != 1:
         raise TableError(f"the model predicts {mean.shape[1]} targets: use its predict in Python.")
     tail = (1.0 - level) / 2.0
-    lower, upper = np.asarray(model.predict(X, quantiles=[tail, 1.0 - tail])).T
+    lower, upper = np.asarray(model.predict(X, quantiles=[tail, 1.0 - tail], **exposed)).T
     return {"mean": mean, "sd": sd, "lower": lower, "upper": upper}
 
 

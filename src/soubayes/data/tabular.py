@@ -18,7 +18,8 @@ from soubayes.data.encoding import (
 )
 from soubayes.data.names import TableError, no_column, quoted
 
-TASKS = ("auto", "regression", "classification", "counts")
+TASKS = ("auto", "regression", "robust", "positive", "counts", "classification", "ordered")
+NUMBERS = ("regression", "robust", "positive", "counts")  # tasks whose target is a number
 MISSING = ("impute", "drop")
 MOST_LEVELS = 50
 
@@ -31,6 +32,8 @@ class Problem(NamedTuple):
     task: str
     notes: list[str]
     dates: list[str]
+    levels: list[Any] | None = None  # of ordered classes, from the lowest
+    exposure: Any = None  # of every row, for counts and positive numbers
 
 
 def pose_problem(
@@ -42,11 +45,14 @@ def pose_problem(
     drop: Sequence[str] = (),
     dates: Sequence[str] = (),
     event: str | None = None,
+    levels: Sequence[str] = (),
+    exposure: str | None = None,
 ) -> Problem:
     """Split off the target, choose the task, and check every column; nothing is done in silence.
 
     Columns named in ``dates`` become days since 1970-01-01. With the name of an ``event`` column
-    the target is a survival time.
+    the target is a survival time. ``levels`` are the classes of an ordered target, lowest first.
+    The column ``exposure`` says for how long, or among how many, a row was observed.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "kind": ["a", "b", "a"], "y": [1, 2, 4]})
@@ -57,6 +63,8 @@ def pose_problem(
     "Missing values replaced: 'size' 1 (by the median)."
     """
     tasks = TASKS if event is None else ("auto", "survival")
+    if levels and task == "auto":
+        task = "ordered"
     for option, value, allowed in [("task", task, tasks), ("missing", missing, MISSING)]:
         if value not in allowed:
             raise TableError(f"{option} is {value!r}, but it must be one of {', '.join(allowed)}.")
@@ -65,7 +73,11 @@ def pose_problem(
     doubled = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
     if doubled:
         raise TableError(f"several columns are called {quoted(doubled)}: give each its own name.")
-    targets = [target] if event is None else [target, event]
+    if levels and task != "ordered":
+        raise TableError(f"--levels is for --task ordered, not for {task}: leave it out.")
+    if exposure and task not in ("counts", "positive"):
+        raise TableError("--exposure needs --task counts or --task positive.")
+    targets = [name for name in (target, event, exposure) if name]
     for name in [*targets, *drop, *dates]:
         if name not in frame:
             raise TableError(no_column(name, list(frame)))
@@ -90,12 +102,47 @@ def pose_problem(
     if event is None:
         task, reason = _task_of(frame[target], task)
         y: Any = _target_values(frame[target], task)
+        if task == "ordered":
+            y, levels = _in_order(y, target, levels)
     else:
         y = _survival_values(frame[target], frame[event])
         task, reason = "survival", f"{int(y['event'].sum())} events"
     notes.insert(0, f"{task.capitalize()}, {reason}.")
     notes += _decisions(X, dates)
-    return Problem(X, y, task, notes, list(dates))
+    observed = None if exposure is None else exposures(frame[exposure])
+    if exposure:
+        notes.insert(
+            1, f"Means are proportional to {exposure!r}: the page shows those of one unit."
+        )
+    return Problem(X, y, task, notes, list(dates), list(levels) or None, observed)
+
+
+def _in_order(y: np.ndarray, target: str, levels: Sequence[str]) -> tuple[np.ndarray, list[Any]]:
+    """The target and its classes in order: those of the user, or numbers as they are."""
+    found = np.unique(y).tolist()
+    if not levels:
+        if y.dtype.kind == "U":
+            example = ",".join(found[:MOST_LEVELS])
+            raise TableError(
+                f"{target!r} holds text: name its classes from the lowest to the highest, here "
+                f"these in their order: --levels {shlex.quote(example)}"
+            )
+        return y, found
+    labels = y.astype(str)
+    unknown = [label for label in np.unique(labels).tolist() if label not in levels]
+    if unknown:
+        raise TableError(
+            f"{target!r} holds {quoted(unknown)}, which --levels {','.join(levels)} does not have."
+        )
+    return labels, list(levels)
+
+
+def exposures(column: Any) -> np.ndarray:
+    """Positive numbers."""
+    values = column.to_numpy(dtype=float) if is_number(column) else np.array([np.nan])
+    if not (np.isfinite(values) & (values > 0)).all():
+        raise TableError(f"--exposure {column.name} holds values that are not numbers above 0.")
+    return values
 
 
 def _survival_values(time: Any, event: Any) -> Any:
@@ -136,7 +183,7 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     values = y.nunique()
     if is_date(y):
         raise TableError(f"{y.name!r} holds dates: make them numbers to predict them.")
-    if task in ("regression", "counts") and not numeric:
+    if task in NUMBERS and not numeric:
         raise TableError(f"{y.name!r} holds text: --task {task} needs numbers.")
     counts = numeric and _are_counts(y)
     if task == "counts" and not counts:
@@ -144,10 +191,14 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
             f"{y.name!r} holds numbers that are negative or not whole: --task counts needs whole "
             "numbers from 0 on; --task regression takes any."
         )
+    if task == "positive" and not (y.astype(float) > 0).all():
+        raise TableError(
+            f"{y.name!r} holds numbers that are not above 0: --task regression takes any."
+        )
     if values < 2:
         (only,) = y[:1].tolist()
         raise TableError(f"{y.name!r} has one value only ({only!r}): nothing to predict.")
-    if task == "classification" and 2 * values > len(y) > 4:
+    if task in ("classification", "ordered") and 2 * values > len(y) > 4:
         raise TableError(
             f"{y.name!r} has {values} different values in {len(y)} rows, too many to be classes"
             + (": use --task regression." if numeric else ".")
@@ -178,7 +229,7 @@ def _are_counts(y: Any) -> bool:
 
 
 def _target_values(y: Any, task: str) -> np.ndarray:
-    if task in ("regression", "counts"):
+    if task in NUMBERS:
         values = y.to_numpy(dtype=float)
         if not np.isfinite(values).all():
             raise TableError(f"{y.name!r} holds infinite values: replace or leave them out.")
