@@ -22,7 +22,7 @@ ALONE = (
     "Medians and intervals ({level}) are those of the sparse fit, in the units of the data. "
     "They leave out the uncertainty of the selection."
 )
-TITLES = {
+KIND_OF_MODEL = {
     "robust": "robust regression",
     "positive": "regression of positive numbers",
     "counts": "regression of counts",
@@ -201,7 +201,7 @@ def fit_page(fitted: Fitted, problem: Problem, source: TableSource) -> str:
     rows.index = rows.index + 1 if rows.index.dtype.kind in "iu" else rows.index
     return explorer_page(
         fitted.estimator,
-        title=f"{source.target}: sparse {TITLES.get(problem.task, problem.task)}",
+        title=f"{source.target}: sparse {KIND_OF_MODEL.get(problem.task, problem.task)}",
         notes=[
             f"{len(problem.y)} rows of {source.file.name}. {selection(fitted).removesuffix(said)}",
             caution(fitted),
