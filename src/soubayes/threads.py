@@ -1,14 +1,15 @@
-"""How many threads linear algebra gets while a solver runs."""
+"""Threads and processes: how many linear algebra gets while a solver runs, and who runs jobs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from threading import Lock
 from typing import Any
 
-from joblib import effective_n_jobs
+from joblib import Parallel, delayed, effective_n_jobs
 from threadpoolctl import ThreadpoolController
 
+SLOW = 2.0  # seconds of a call from which processes are worth their start
 SMALL = 2_000  # up to this side of its systems a solver is faster on one thread
 _lock = Lock()
 _holders: list[Any] = []  # one entry for every fit inside; the first knows what there was before
@@ -39,6 +40,18 @@ def solver_threads(size: int, jobs: int = 1) -> Iterator[None]:
                 _holders.clear()
             else:
                 _holders.pop()
+
+
+def run_jobs(
+    work: Callable[..., Any], items: Iterable[tuple[Any, ...]], jobs: int, slow: bool = False
+) -> list[Any]:
+    """work(*item) of every item, ``jobs`` at a time.
+
+    In threads, or in processes where calls are ``slow``: SciPy's LAPACK holds Python's lock, so
+    threads hardly save time there. A ``joblib.parallel_config`` around the fit decides instead.
+    """
+    prefer = "processes" if slow else "threads"
+    return Parallel(n_jobs=jobs, prefer=prefer)(delayed(work)(*item) for item in items)
 
 
 @cache

@@ -6,6 +6,7 @@ predicts. One that some folds leave hopelessly behind is not fitted again, and t
 one fit is left. Nothing of the fit to all rows is known to a fold.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from joblib import Parallel, delayed
 
 from soubayes.sparse.choice.folds import Splits
 from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring, first_column
@@ -21,6 +21,7 @@ from soubayes.sparse.choice.sparsity import Sparsity
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.posterior import Component, Mixture, centred
+from soubayes.threads import SLOW, run_jobs, solver_threads
 
 Array = np.ndarray
 
@@ -34,6 +35,8 @@ ENOUGH_ROWS = 40  # held-out rows that a recalibration needs
 SOME = 30  # held-out rows before any candidate is left behind by the plain rule
 EARLY = 10  # the same by a rule with a margin: so many times the nats and the standard errors
 EARLY_NATS, EARLY_ERRORS = 2.0, 3.0
+SETTLED_ROWS = 1_000  # held-out rows before the folds may end because all predict alike
+LITTLE_GAIN = 5e-4  # nats a row by which further folds would change what the mixture scores
 DENSE_FOLDS = 2  # folds before a dense end is left behind: one fold may have the outliers
 
 
@@ -74,6 +77,7 @@ class ChoiceTask(ABC):
 
     targets: list[Array]  # y of every target: numbers, or 0 and 1
     weight: Array
+    size: int  # side of the systems that are solved
 
     @abstractmethod
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
@@ -106,6 +110,7 @@ class InMemory(ChoiceTask):
 
     def __init__(self, candidates: Candidates, X: Any, targets: list[Array], weight: Array) -> None:
         self.candidates, self.X, self.targets, self.weight = candidates, X, targets, weight
+        self.size = int(min(X.shape))
 
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
         if rows is None:
@@ -155,14 +160,23 @@ def choose(
     scoring: Scoring,
     jobs: int = 1,
 ) -> list[Choice]:
-    """A mixture for every target."""
-    race = _Race(task, candidates, scoring)
-    begin = 0
+    """A mixture for every target.
+
+    The first fold is fitted alone, since it leaves most of the hopeless candidates behind. Then
+    jobs that a round would leave idle fit folds of the next rounds, for all candidates that are
+    still in. What is said there by one that is left behind meanwhile is not kept, so the number of
+    ``jobs`` changes nothing.
+    """
+    race = _Race(task, candidates, scoring, jobs)
+    begin, found, slow = 0, list[Predictions](), False  # ``found``: of folds from ``begin`` on
     for end in [*(r for r in ROUNDS if r < len(splits)), len(splits)]:
-        folds = splits[begin:end]
-        found = Parallel(n_jobs=jobs, prefer="threads")(delayed(race.held)(*f) for f in folds)
-        for number, predictions in enumerate(found, start=begin):
-            race.keep(number, folds[number - begin][1], predictions)
+        if len(found) < end - begin:
+            more = max(end - begin, jobs if begin else 1)
+            folds, start = splits[begin + len(found) : begin + more], time.perf_counter()
+            found += run_jobs(race.held, folds, jobs, slow)
+            slow = slow or (begin == 0 and time.perf_counter() - start > SLOW)
+        for number in range(begin, end):
+            race.keep(number, splits[number][1], found.pop(0))
         begin = end
         if end < len(splits) and len(race.seen) >= EARLY:
             race.leave_behind(len(splits) / end, end)
@@ -177,8 +191,10 @@ def choose(
 class _Race:
     """Out-of-fold predictions so far, and who is still in."""
 
-    def __init__(self, task: ChoiceTask, candidates: Sequence[Candidate], scoring: Scoring) -> None:
-        self.task, self.candidates, self.scoring = task, candidates, scoring
+    def __init__(
+        self, task: ChoiceTask, candidates: Sequence[Candidate], scoring: Scoring, jobs: int
+    ) -> None:
+        self.task, self.candidates, self.scoring, self.jobs = task, candidates, scoring, jobs
         self.labels = np.array([candidate.name for candidate in candidates])
         n, count = len(task.weight), len(task.targets)
         shape = len(HeldOut._fields), n, count, len(candidates), *scoring.shape
@@ -189,16 +205,16 @@ class _Race:
     def held(self, train: Array, test: Array) -> Predictions:
         """What the candidates that are still in say about a fold."""
         wanted = [set(self.labels[left]) for left in self.left]
-        return self.task.predict(self.task.fit(train, wanted), test)
+        with solver_threads(self.task.size, self.jobs):  # a process of its own has all cores
+            return self.task.predict(self.task.fit(train, wanted), test)
 
     def keep(self, number: int, test: Array, found: Predictions) -> None:
-        """Store the predictions of a fold."""
+        """Store what those who are still in say about a fold."""
         self.fold[test] = number
-        places = {label: k for k, label in enumerate(self.labels)}
         for t, each in enumerate(found):
-            for label, said in each.items():
-                for whole, part in zip(self.said, said, strict=True):
-                    whole[test, t, places[label]] = part
+            for k in np.flatnonzero(self.left[t]):
+                for whole, part in zip(self.said, each[self.labels[k]], strict=True):
+                    whole[test, t, k] = part
 
     @property
     def seen(self) -> Array:
@@ -232,17 +248,34 @@ class _Race:
             left[np.flatnonzero(left)[hopeless]] = False
 
     def decided(self, folds: int) -> bool:
-        """Whether one fit is left for every target, and enough rows were held out.
+        """Whether one fit is left for every target, or several that predict alike.
 
-        Outliers among them are no share of all rows yet: they wait for the other folds.
+        Outliers among the held-out rows are no share of all rows yet: they wait for the other
+        folds.
         """
-        if folds < DECIDED or len(self.seen) < ENOUGH_ROWS:
+        rows = len(self.seen)
+        one = folds >= DECIDED and rows >= ENOUGH_ROWS
+        if not one and rows < SETTLED_ROWS:
             return False
         names = np.array([candidate.fit or candidate.name for candidate in self.candidates])
-        return all(
-            len(set(names[left])) == 1 and self.scored(t).settled
-            for t, left in enumerate(self.left)
-        )
+        for t, left in enumerate(self.left):
+            scored, single = self.scored(t), one and len(set(names[left])) == 1
+            alike = rows >= SETTLED_ROWS and self._to_gain(scored) < LITTLE_GAIN
+            if not (single or alike) or not scored.settled:
+                return False
+        return True
+
+    def _to_gain(self, scored: Scored) -> float:
+        """Nats a row by which the weights of all folds would change the mean score, about.
+
+        Log weights are ``power`` times sums of scores. From m rows to n such a sum, less n/m times
+        what it is now, changes with the variance sd^2 (n - m) n/m.
+        """
+        m, n = len(scored.scores), len(self.fold)
+        off = scored.scores - (scored.scores @ scored.weights)[:, None]
+        sd = off.std(axis=0)
+        move = self.scoring.power * sd * np.sqrt((n - m) * n / m)
+        return float(scored.weights @ (move * (np.abs(off.mean(axis=0)) + sd / np.sqrt(m))))
 
     def weighted(self, t: int, scored: Scored) -> set[str]:
         """The candidates of positive weight."""

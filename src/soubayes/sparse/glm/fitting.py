@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from joblib import Parallel, delayed
 from scipy.sparse import issparse
 
 from soubayes.data.streams import RowBlock, RowSource
@@ -47,7 +46,7 @@ from soubayes.sparse.glm.supports import SupportRows, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.model import FitSettings
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
-from soubayes.threads import solver_threads
+from soubayes.threads import run_jobs, solver_threads
 
 Array = np.ndarray
 
@@ -174,9 +173,7 @@ class RowFamily:
             return RowSolved(outcome, point)
 
         with solver_threads(min(shared.design.n_rows, shared.design.n_columns), jobs):
-            return Parallel(n_jobs=jobs, prefer="threads")(
-                delayed(one)(target, name) for target, name in zip(targets, names, strict=True)
-            )
+            return run_jobs(one, zip(targets, names, strict=True), jobs)
 
     def supports(
         self, X: Any, weight: Array, targets: Sequence[Array], points: Sequence[SparsePoint]

@@ -32,8 +32,8 @@ def descend_jointly(
     enough: float,
     max_iter: int,
     precise: bool = False,
-) -> RowState:
-    """The state after at most ``max_iter`` steps on the active columns.
+) -> tuple[RowState, bool]:
+    """The state after at most ``max_iter`` steps on the active columns, and whether they ended.
 
     They end when one gains less than ``enough``. J is that of the shapes of ``start``. A
     ``precise`` end has as many digits as the gradient of J and not only as J itself; the shapes
@@ -41,7 +41,7 @@ def descend_jointly(
     """
     rows, at = problem.take(start.active), _Coordinates.of(model, start)
     if not at.size:
-        return start
+        return start, True
     objective, zero = partial(_objective, rows, at), np.zeros(at.size)
     value = objective(zero)[0]
     found = minimize(
@@ -55,6 +55,7 @@ def descend_jointly(
             "ftol": enough / max(abs(value), 1.0),
             "gtol": 0.0,
             "maxcor": 20,
+            "maxls": 8,  # slopes of a rough rule are not those of its J: more trials find nothing
         },
     )
     state = at.renewed(found.x)
@@ -63,7 +64,7 @@ def descend_jointly(
         if np.abs(_slope(rows, at, zero)).max() < _STILL:
             break
         state = at.renewed(_precise(zero, partial(_slope, rows, at)))
-    return state
+    return state, found.nit < max_iter
 
 
 def _objective(rows: RowProblem, at: "_Coordinates", x: Array) -> tuple[float, Array]:

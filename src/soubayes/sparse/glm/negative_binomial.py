@@ -58,12 +58,26 @@ class NegativeBinomial(Counts):
         return RowTerms(loss, -slope, curvature, curvature)
 
     def _averaged(self, mean: Array, variance: Array, y: Array) -> tuple[Array, Array, Array]:
-        q = self.dispersion
-        u, wide = mean + q.mean, variance + q.sd**2  # t = -log a
+        u, odds, weights = self._odds(mean, variance)
+        q, less = self.dispersion, self.dispersion.sd**2
         r = q.moment(-1.0)
-        one, two = _softplus(u, wide, q.sd**2)
-        loss, slope, curvature = (y * a + r * b for a, b in zip(one, two, strict=True))
+        if less > 0.0:
+            parts = r * _averages(odds * np.exp(-less), weights)
+            counts = np.broadcast_to(y, u.shape)
+            seen = counts > 0.0  # most counts of many tables are 0
+            parts[:, seen] += counts[seen] * _averages(odds[seen], weights)
+        else:
+            parts = (y + r) * _averages(odds, weights)
+        loss, slope, curvature = parts
         return loss - y * u + _own(y, *q.nodes), slope - y, curvature
+
+    def _odds(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
+        """The mean of u, exp(u) at the nodes of a rule that averages over u, and its weights."""
+        u, wide = mean + self.dispersion.mean, variance + self.dispersion.sd**2  # t = -log a
+        most = float(np.max(wide, initial=0.0))
+        nodes, weights = normal_rule(next(count for bound, count in NODE_COUNTS if most <= bound))
+        at = u[..., None] + np.sqrt(wide)[..., None] * nodes
+        return u, np.exp(np.minimum(at, 700.0)), weights
 
     def noise(self, eta: Array) -> Array:
         """mu + E[a] mu^2."""
@@ -102,7 +116,13 @@ class NegativeBinomial(Counts):
     def statistics(self, mean: Array, variance: Array, y: Array) -> tuple[Array, ...]:
         """The expected loss at every dispersion of a grid about the present q."""
         known = [NegativeBinomial(LogNormal.known(float(log_a))) for log_a in self._grid]
-        return tuple(one.terms(mean, variance, y).loss for one in known)
+        return tuple(one._known_loss(mean, variance, y) for one in known)
+
+    def _known_loss(self, mean: Array, variance: Array, y: Array) -> Array:
+        """The expected loss at a dispersion that is known, without its derivatives."""
+        u, odds, weights = self._odds(mean, variance)
+        r = self.dispersion.moment(-1.0)
+        return (y + r) * (np.log(1.0 + odds) @ weights) - y * u + _own(y, *self.dispersion.nodes)
 
     def updated(self, totals: tuple[float, ...]) -> Self:
         """With the best q of the dispersion; the loss between the grid's points is a spline."""
@@ -120,23 +140,11 @@ class NegativeBinomial(Counts):
         return q.mean + max(q.sd, LEAST_SD) * UPDATE_GRID
 
 
-def _softplus(mean: Array, variance: Array, less: float) -> tuple[Array, Array]:
-    """(3, ...): E[log(1 + exp(u))] for u ~ N(mean, variance), and two derivatives in the mean.
-
-    The same of u - ``less`` comes second.
-    """
-    most = float(np.max(variance, initial=0.0))
-    nodes, weights = normal_rule(next(count for bound, count in NODE_COUNTS if most <= bound))
-    u = mean[..., None] + np.sqrt(variance)[..., None] * nodes
-    odds = np.exp(np.minimum(u, 700.0))
-
-    def averages(odds: Array) -> Array:
-        rest = 1.0 / (1.0 + odds)
-        share = odds * rest
-        return np.stack([-np.log(rest) @ weights, share @ weights, (share * rest) @ weights])
-
-    one = averages(odds)
-    return one, averages(odds * np.exp(-less)) if less > 0.0 else one
+def _averages(odds: Array, weights: Array) -> Array:
+    """(3, rows): averages of log(1 + exp(u)) and of two derivatives, from exp(u) at nodes."""
+    rest = 1.0 / (1.0 + odds)
+    share = odds * rest
+    return np.stack([-np.log(rest) @ weights, share @ weights, (share * rest) @ weights])
 
 
 def _own(y: Array, log_a: Array, weights: Array) -> Array:

@@ -73,16 +73,20 @@ def solve(
     history, converged = [value], False
     coarse = max(tol, 1e-5) if readmit else tol
     first = 0  # of the steps on these columns
+    ended = False  # whether all of q moved at once, and came to rest here
     for iteration in range(max_iter):
+        here = _Step(state, data, value, ended)
         promising = not many or _promised(model, state, data) > tol * abs(value)
-        step = _descend(part, model, state, data, value, tol) if promising else None
+        step = _descend(part, model, here, tol) if promising else None
         if step is not None:
             if not problem.likelihood.majorises:
                 last = slow and value - step.value <= tol * abs(value)
-                if last or _is_slow([*history[first:], step.value], tol):
-                    step = _jointly(part, model, step, tol, last and tol < _PRECISE)
+                precise = last and tol < _PRECISE
+                far = not step.ended and (last or _is_slow([*history[first:], step.value], tol))
+                if far or precise:
+                    step = _jointly(part, model, step, tol, precise)
                     slow = True
-            state, data, value = step
+            state, data, value, ended = step
             history.append(value)
         report(iteration, value, len(state.active))
         if step is not None and history[-2] - value > coarse * abs(value):
@@ -96,7 +100,7 @@ def solve(
         history = [past + check.shift for past in history]
         state, data, value = check.state, check.data, check.value
         if check.returned:
-            first = len(history)
+            first, ended = len(history), False
             history.append(value)
         elif settled:
             converged = _is_flat(model, state, data, tol * abs(value))
@@ -144,6 +148,7 @@ class _Step(NamedTuple):
     state: RowState
     data: Pass
     value: float
+    ended: bool = False  # it is where a `_jointly` came to rest
 
 
 def _is_slow(history: list[float], tol: float) -> bool:
@@ -160,21 +165,23 @@ def _jointly(
 ) -> _Step:
     """The step, or a lower one to where all of q goes from there when it moves at once."""
     enough = 0.1 * tol * abs(step.value)
-    trial = descend_jointly(part.problem, model, step.state, enough, JOINT_STEPS, precise)
+    trial, ended = descend_jointly(part.problem, model, step.state, enough, JOINT_STEPS, precise)
     data, value = part.evaluate(model, trial)
     # the slope is that of exact averages, J that of a rule: where it is 0 all ways end alike
     close = precise and value <= step.value + tol * abs(step.value)
-    return _Step(trial, data, min(value, step.value)) if value < step.value or close else step
+    if value < step.value or close:
+        return _Step(trial, data, min(value, step.value), ended)
+    return step._replace(ended=True)
 
 
-def _descend(
-    part: ActiveRows, model: RowModel, state: RowState, data: Pass, value: float, tol: float
-) -> _Step | None:
+def _descend(part: ActiveRows, model: RowModel, here: _Step, tol: float) -> _Step | None:
     """One outer step that lowers J, or None when rounding allows none.
 
     Where H majorises the loss, W is blended with it if the step raises J: at blend 1 the quadratic
-    model lies above J, which cannot rise. Otherwise all of q moves along the gradient of J.
+    model lies above J, which cannot rise. Otherwise all of q moves along the gradient of J, unless
+    it came to rest ``here``.
     """
+    state, data, value, ended = here
     majorises = part.problem.likelihood.majorises
     for blend in (0.0, 0.5, 1.0) if majorises else (0.0,):
         W = data.curvature
@@ -184,9 +191,9 @@ def _descend(
         new_data, new_value = part.evaluate(model, trial)
         if new_value < value:
             return _Step(trial, new_data, new_value)
-    if majorises or not len(state.active):
+    if majorises or ended or not len(state.active):
         return None
-    step = _jointly(part, model, _Step(state, data, value), tol)
+    step = _jointly(part, model, here, tol)
     return step if step.value < value else None
 
 

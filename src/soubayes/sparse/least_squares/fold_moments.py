@@ -31,9 +31,10 @@ class FoldMoments(ChoiceTask):
         candidates: LinearCandidates,
         students: tuple[StudentNoise, ...] = (),
     ) -> None:
-        self.folds, self.candidates, self.size = folds, candidates, len(candidates.rows)
+        self.folds, self.candidates, self.count = folds, candidates, len(candidates.rows)
+        self.size = folds.shape[0]
         self.students = students  # of moments of pseudo-observations, whose own noise is normal
-        size = self.size
+        size = self.count
         counts = np.array([0.0 if fold is None else fold.n for fold in folds.folds])
         self.weight = np.repeat(counts / size, size)
         self.targets = [np.zeros(len(self.weight)) for _ in range(folds.shape[1])]
@@ -48,7 +49,7 @@ class FoldMoments(ChoiceTask):
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
         if rows is None:
             return self._fit(self.folds.total(), wanted, True, self.students)
-        inside = set((rows // self.size).tolist())
+        inside = set((rows // self.count).tolist())
         (left_out,) = set(range(len(self.folds.folds))) - inside
         return self._fit(self.folds.total(left_out), wanted, False)
 
@@ -63,7 +64,7 @@ class FoldMoments(ChoiceTask):
         return self.candidates.fit_intake(intake.with_noise(students), wanted, known)
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:
-        fold = self.folds.folds[int(rows[0]) // self.size]
+        fold = self.folds.folds[int(rows[0]) // self.count]
         assert fold is not None
         found: Predictions = []
         for t, each in enumerate(fits.components):
@@ -71,16 +72,16 @@ class FoldMoments(ChoiceTask):
             products = residual_products(fold, t, np.array(means), fits.x_mean)
             # rows whose products are those of the residuals: a square root of the L x L matrix
             spread, vectors = np.linalg.eigh(products / fold.n)
-            root = np.zeros((self.size, len(means)))
-            root[: len(means)] = np.sqrt(self.size * np.maximum(spread, 0.0))[:, None] * vectors.T
+            root = np.zeros((self.count, len(means)))
+            root[: len(means)] = np.sqrt(self.count * np.maximum(spread, 0.0))[:, None] * vectors.T
             found.append(
                 {
                     label: HeldOut(
                         -root[:, k],
-                        np.full(self.size, mean_variance(fold, parts, fits.x_mean)),
-                        np.full(self.size, Mixture(parts).noise),
+                        np.full(self.count, mean_variance(fold, parts, fits.x_mean)),
+                        np.full(self.count, Mixture(parts).noise),
                         -root[:, k],
-                        *np.zeros((2, self.size)),
+                        *np.zeros((2, self.count)),
                     )
                     for k, (label, parts) in enumerate(each.items())
                 }
