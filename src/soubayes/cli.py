@@ -50,7 +50,7 @@ TaskOption = Annotated[
         "(a number above 0), counts, classification (a class), ordered (classes in order), or auto."
     ),
 ]
-Levels = Annotated[
+Classes = Annotated[
     str,
     typer.Option(help="The ordered classes, lowest first, between commas: low,middle,high"),
 ]
@@ -120,7 +120,7 @@ def fit(
     time: Time = "",
     event: Event = "",
     task: TaskOption = "auto",
-    levels: Levels = "",
+    levels: Classes = "",
     exposure: Exposure = "",
     missing: Missing = "impute",
     drop: Drop = None,

@@ -19,7 +19,7 @@ from soubayes.data.encoding import (
 from soubayes.data.names import TableError, no_column, quoted
 
 TASKS = ("auto", "regression", "robust", "positive", "counts", "classification", "ordered")
-NUMBERS = ("regression", "robust", "positive", "counts")  # tasks whose target is a number
+NUMERIC_TASKS = ("regression", "robust", "positive", "counts")  # tasks whose target is a number
 MISSING = ("impute", "drop")
 MOST_LEVELS = 50
 
@@ -183,7 +183,7 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     values = y.nunique()
     if is_date(y):
         raise TableError(f"{y.name!r} holds dates: make them numbers to predict them.")
-    if task in NUMBERS and not numeric:
+    if task in NUMERIC_TASKS and not numeric:
         raise TableError(f"{y.name!r} holds text: --task {task} needs numbers.")
     counts = numeric and _are_counts(y)
     if task == "counts" and not counts:
@@ -229,7 +229,7 @@ def _are_counts(y: Any) -> bool:
 
 
 def _target_values(y: Any, task: str) -> np.ndarray:
-    if task in NUMBERS:
+    if task in NUMERIC_TASKS:
         values = y.to_numpy(dtype=float)
         if not np.isfinite(values).all():
             raise TableError(f"{y.name!r} holds infinite values: replace or leave them out.")
