@@ -1,5 +1,6 @@
-"""Dropped columns of a row-wise model: what they know now, and which must return."""
+"""Dropped columns of a row-wise model: what they know now, which must return, and which follow."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from soubayes.sparse.designs.standardise import BLOCK_ROWS
 from soubayes.sparse.glm.likelihood import weighted_terms
 from soubayes.sparse.glm.rows import Pass, RowProblem
 from soubayes.sparse.glm.state import (
+    RowFit,
     RowModel,
     RowState,
     dropped_terms,
@@ -214,3 +216,67 @@ def _admit(
     near = state.local, state.top
     trial = make_state(model, active, mean + step, data.information, precision, rest, near)
     return trial, part.sweep(trial.mean, trial.root)
+
+
+HOPELESS = 30.0  # by which a score may rise while weaker columns leave, before it may fall again
+
+
+def weakest(
+    state: RowState, places: Array, price: Callable[[int, int], float]
+) -> tuple[float, Array]:
+    """By how much the score of a fit would fall without its weakest columns, and where they are.
+
+    The score is twice the loss plus ``price(k, kept)`` of k columns in so many ``places``, of which
+    -1 are never left out. One place leaves at a time, the one that raises the loss least. The loss
+    rises by half of m_g' (S_gg)^-1 m_g, and by 1/2 because the mean is shrunk (1 - 1/z^2).
+    """
+    S, m, place = state.root @ state.root.T, state.mean.copy(), places[state.active]
+    numbers, counts = np.unique(place[place >= 0], return_counts=True)
+    sets = [np.flatnonzero(place == number) for number in numbers]
+    k, kept = len(place), len(sets)
+    first = price(k, kept)
+    if not np.isfinite(first):
+        return 0.0, np.zeros(0, int)
+    left, gone, rise = np.ones(kept, bool), [np.zeros(0, int)], 0.0
+    best, drop = 0.0, 0
+    while left.any():
+        cost = np.full(len(sets), np.inf)
+        for size in np.unique(counts[left]):
+            some = np.flatnonzero(left & (counts == size))
+            at = np.stack([sets[g] for g in some])
+            inside = S[at[:, :, None], at[:, None, :]]
+            cost[some] = (m[at] * np.linalg.solve(inside, m[at][..., None])[..., 0]).sum(axis=1)
+        g = int(np.argmin(cost))
+        j = sets[g]
+        rise += float(cost[g]) + 1.0
+        # the others, given that these are 0
+        way = np.linalg.solve(S[np.ix_(j, j)], S[j]).T
+        m, S = m - way @ m[j], S - way @ S[j]
+        left[g], k, kept = False, k - len(j), kept - 1
+        gone.append(j)
+        fall = first - price(k, kept) - rise
+        if fall > best:
+            best, drop = fall, len(gone)
+        elif fall < best - HOPELESS:
+            break
+    return best, np.sort(np.concatenate([np.zeros(0, int), *gone[:drop]]))
+
+
+def without(model: RowModel, fit: RowFit, gone: Array) -> RowFit:
+    """A start from a fit without some of its columns, to second order in the loss."""
+    state, data = fit.state, fit.data
+    S = state.root @ state.root.T
+    mean = state.mean - S[:, gone] @ np.linalg.solve(S[np.ix_(gone, gone)], state.mean[gone])
+    score = data.score - data.curvature @ (mean - state.mean)
+    stay, j = np.delete(np.arange(len(mean)), gone), state.active[gone]
+    precision, rest = state.precision.copy(), state.rest.copy()
+    s = np.maximum(1.0 / S[gone, gone] - precision[j], 0.0)
+    precision[j] = own_precision(model, state.local, state.top, j, s, 0.0 * s)
+    rest[j] = dropped_terms(model, j, s, 0.0 * s, precision[j])
+    square = np.ix_(stay, stay)
+    known = Pass(data.loss, score[stay], data.information[square], data.curvature[square])
+    near = state.local, state.top
+    new = make_state(
+        model, state.active[stay], mean[stay], known.information, precision, rest, near
+    )
+    return fit._replace(state=new, data=known)

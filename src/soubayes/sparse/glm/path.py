@@ -9,6 +9,7 @@ and stronger ridges and than a cold start.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ from soubayes.sparse.designs.standardise import first_in_gram
 from soubayes.sparse.dial import DialPoint, confidence_grid
 from soubayes.sparse.glm.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
+from soubayes.sparse.glm.dropped import weakest, without
 from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
 from soubayes.sparse.glm.newton import solve
 from soubayes.sparse.glm.products import fit_held_by_products, screened_start
@@ -33,6 +35,9 @@ Array = np.ndarray
 StepReport = Callable[[int, float, int], None]
 _FEW = 150  # columns at which n x n systems hand over to Newton steps
 _ROUNDS = 5  # updates of nuisance parameters at a point on the way
+# how much the score must be expected to fall for fewer columns to be tried; nuisance parameters,
+# which follow, lower it further than is expected
+_GAIN, _NUISANCE_GAIN = 1.0, -30.0
 _LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
 
 
@@ -205,7 +210,9 @@ def solve_rows(
 
     the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
     is one column), with k the support and the loss at its refit at confidence 1; that refit is what
-    is reported. A lower price does not do: wide data can be separated by a few wrong columns.
+    is reported. A lower price does not do: wide data can be separated by a few wrong columns. The
+    refit has weaker columns than the price allows where the point of the path has a low threshold;
+    it is reported without them if that lowers the score.
     """
     selects = bool(np.any(free & model.selects))
     auto = confidence is None and selects and solver == "newton"
@@ -272,10 +279,50 @@ def _choose(
         inside = inside[inside % limits.stride > 0]
         below = visits[max(best(visits) - 1, 0)]
         visits = sorted(visits + walk(grid[inside], below), key=lambda visit: visit.point.gamma)
+    visits = _trim(shared, y, one, counted, visits, rough)
     chosen, points = visits[best(visits)], [visit.point for visit in visits]
     fit = shared.minimise(y, one, chosen.refit, limits, readmit=False)
     fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
     return _outcome(one, fit, points, chosen.point.gamma)._replace(first=first)
+
+
+def _trim(
+    shared: PathRows, y: Any, one: RowModel, places: Array, visits: list[_Visit], rough: Limits
+) -> list[_Visit]:
+    """Visits, some with a refit of fewer columns of lower score.
+
+    Those from which most is expected come first. A refit is made if it should be the best so far.
+    """
+
+    def expect(number: int) -> tuple[float, int, Array]:
+        refit, score = visits[number].refit, visits[number].point.score
+        if refit.rows is not None or not np.isfinite(score):
+            return np.inf, number, np.zeros(0, int)
+        gain, gone = weakest(refit.state, places, price)
+        return score - gain, number, gone
+
+    price = partial(_price, shared.n, _count(places))
+    visits, tried = list(visits), set()
+    new = [visits[0], *(v for u, v in pairwise(visits) if u.refit is not v.refit)]
+    open_ = [expect(visits.index(v)) for v in new]
+    while open_:
+        score, number, gone = min(open_, key=lambda each: each[0])
+        open_ = [each for each in open_ if each[1] != number]
+        visit, least = visits[number], min(visit.point.score for visit in visits)
+        likelihood = visit.refit.likelihood
+        follows = likelihood is not None and likelihood.nuisance is not None
+        if not score < least - (_NUISANCE_GAIN if follows else _GAIN):
+            break
+        stay = np.delete(visit.refit.state.active, gone).tobytes()
+        if stay in tried:
+            continue
+        tried.add(stay)
+        refit = shared.minimise(y, one, without(one, visit.refit, gone), rough, readmit=False)
+        point = _refitted(shared, y, visit.point, refit, places)
+        if point.score < visit.point.score:
+            visits[number] = visit._replace(point=point, refit=refit)
+            open_.append(expect(number))
+    return visits
 
 
 def _sweeps(
@@ -382,7 +429,7 @@ def _point(
     known: float | None = None,  # the score, if another point has this support
 ) -> RowPoint:
     p, active = shared.design.n_columns, fit.state.active
-    mean, again, score = np.zeros(p), np.full(p, np.nan), np.nan
+    mean, again = np.zeros(p), np.full(p, np.nan)
     mean[active] = fit.state.mean
     d = shared.coordinates
     spread = np.full((p // d, d, d), np.nan)
@@ -390,11 +437,24 @@ def _point(
         k = len(active)
         root = fit.state.root.reshape(k // d, d, k)
         spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
-    if refit is not None:
-        again = np.zeros(p)
-        again[refit.state.active] = refit.state.mean
-        score = _score(shared, y, refit, places) if known is None else known
-    return RowPoint(gamma, active, mean, spread, fit.history[-1], score, again, fit.converged)
+    value = fit.history[-1]
+    point = RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
+    return point if refit is None else _refitted(shared, y, point, refit, places, known)
+
+
+def _refitted(
+    shared: PathRows,
+    y: Any,
+    point: RowPoint,
+    refit: RowFit,
+    places: Array,
+    known: float | None = None,
+) -> RowPoint:
+    """A point with its refit and score."""
+    again = np.zeros(len(point.refit))
+    again[refit.state.active] = refit.state.mean
+    score = _score(shared, y, refit, places) if known is None else known
+    return point._replace(refit=again, score=score)
 
 
 def _places(model: RowModel, free: Array) -> Array:
@@ -409,13 +469,21 @@ def _places(model: RowModel, free: Array) -> Array:
 
 def _score(shared: PathRows, y: Any, refit: RowFit, places: Array) -> float:
     """What `solve_rows` minimises along the path."""
-    active, n = refit.state.active, shared.n
-    k = len(active)
-    searched, kept = (len(np.unique(part[part >= 0])) for part in (places, places[active]))
+    active = refit.state.active
+    price = _price(shared.n, _count(places), len(active), _count(places[active]))
+    return 2.0 * shared.loss(y, refit) + price
+
+
+def _count(places: Array) -> int:
+    """How many different places there are."""
+    return len(np.unique(places[places >= 0]))
+
+
+def _price(n: float, searched: int, k: int, kept: int) -> float:
+    """The share of the score that counts k columns, in ``kept`` of the places searched."""
     # 2 k log(p/e), the price of the search (`solve_rows`)
     price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
-    risk = 2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf
-    return 2.0 * shared.loss(y, refit) + risk + price
+    return price + (2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf)
 
 
 def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
