@@ -9,6 +9,7 @@ from soubayes.sparse.choice.scoring import (
     HeldOut,
     poisson_deviance,
     score_counts,
+    score_densities,
     spread_density,
     spread_of,
 )
@@ -55,10 +56,10 @@ def test_the_spread_of_held_out_numbers_is_found():
     right, narrow = gamma(4.0), gamma(16.0, scale=0.25)
     for said, least, most in ((right, 0.95, 1.05), (narrow, 1.7, 2.3)):
         density, below = said.logpdf(y), said.cdf(y)
-        spread = spread_of(density, below, np.ones(2000), False)
+        spread, _ = spread_of(density, below, np.ones(2000), False)
         assert least < spread < most
         assert spread_density(density, below, spread, False).mean() >= density.mean() - 1e-9
-    assert spread_of(density, below + np.nan, np.ones(2000), False) == 1.0
+    assert spread_of(density, below + np.nan, np.ones(2000), False)[0] == 1.0
 
 
 def test_the_spread_of_classes_does_not_hang_on_the_rounding_of_their_sums():
@@ -68,9 +69,9 @@ def test_the_spread_of_classes_does_not_hang_on_the_rounding_of_their_sums():
     density = np.log(share[np.arange(60), y])
     below = np.take_along_axis(np.cumsum(share, axis=1), y[:, None], axis=1)[:, 0]
     exact = np.where(y == 2, 1.0, below)
-    wanted = spread_of(density, exact, np.ones(60), True)
+    wanted, _ = spread_of(density, exact, np.ones(60), True)
     for off in (-2e-16, 2e-16):
-        found = spread_of(density, np.where(y == 2, 1.0 + off, below), np.ones(60), True)
+        found, _ = spread_of(density, np.where(y == 2, 1.0 + off, below), np.ones(60), True)
         assert found == pytest.approx(wanted, rel=1e-7)
     # by hand: every class has the probability between its scaled normal scores
     low = norm.cdf(norm.ppf(np.clip(exact - share[np.arange(60), y], 0, 1)) / 2.0)
@@ -78,3 +79,37 @@ def test_the_spread_of_classes_does_not_hang_on_the_rounding_of_their_sums():
     np.testing.assert_allclose(
         spread_density(density, exact, 2.0, True), np.log(high - low), rtol=1e-9
     )
+
+
+@pytest.mark.parametrize("far", [7.0, 20.0])
+def test_one_row_does_not_decide_about_the_spread(far):
+    z = norm.ppf((np.arange(40) + 0.5) / 40)
+    alone, rows = spread_of(norm.logpdf(z), norm.cdf(z), np.ones(40), False)
+    assert rows.all()
+    z = np.append(z, far)
+    found, rows = spread_of(norm.logpdf(z), norm.cdf(z), np.ones(41), False)
+    np.testing.assert_array_equal(rows, np.arange(41) < 40)
+    assert found == alone
+
+
+def test_a_tail_that_many_rows_have_is_in_the_spread():
+    z = norm.ppf((np.arange(400) + 0.5) / 400) * np.where(np.arange(400) % 10 == 3, 3.0, 1.0)
+    found, rows = spread_of(norm.logpdf(z), norm.cdf(z), np.ones(400), False)
+    assert rows.all()
+    np.testing.assert_allclose(found, np.sqrt(np.mean(z**2)), rtol=0.01)
+
+
+def test_a_row_that_nothing_foresaw_says_nothing_about_the_candidates():
+    z = np.append(norm.ppf((np.arange(40) + 0.5) / 40), 20.0)
+    scales = np.array([1.0, 2.0])
+    density = norm.logpdf(z[:, None], scale=scales)
+    below = norm.cdf(z[:, None], scale=scales)
+    zero = np.zeros_like(density)
+    said = HeldOut(density, zero + scales**2, zero, zero, density, below)
+    with_it, without = (
+        score_densities(z, said.take(rows), np.ones(len(rows)))
+        for rows in (np.arange(41), np.arange(40))
+    )
+    np.testing.assert_allclose(with_it.weights, without.weights)
+    assert with_it.weights[0] > 0.5
+    assert with_it.widen == pytest.approx(without.widen)

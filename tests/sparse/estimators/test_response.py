@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import soubayes
-from soubayes import SoUPoissonRegression, load_model, save_model
+from soubayes import SoUNegativeBinomialRegression, SoUPoissonRegression, load_model, save_model
 from soubayes.sparse.glm.poisson import Poisson
 
 
@@ -157,3 +157,17 @@ def test_a_likelihood_without_a_distribution_says_what_it_lacks():
         model.predict(X, return_std=True)
     with pytest.raises(TypeError, match="does not define cdf"):
         model.predict(X, quantiles=[0.5])
+
+
+def test_a_standard_deviation_that_rests_on_the_far_tail_is_said():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(30, 4))
+    y = rng.poisson(np.exp(0.5 + 0.5 * X[:, 0]))
+    y[3] = 1000
+    model = SoUNegativeBinomialRegression(cv=5, random_state=0).fit(X, y)
+    near, far = X.mean(axis=0, keepdims=True), 5.0 * np.ones((1, 4))
+    sd = model.predict(near, return_std=True)[1]
+    assert sd[0] < 300.0
+    assert model.predict(X, quantiles=[0.95]).max() < 10_000
+    with pytest.warns(UserWarning, match="1 of 2 rows rests on the far tail"):
+        model.predict(np.vstack([near, far]), return_std=True)

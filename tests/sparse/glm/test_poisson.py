@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import mean_poisson_deviance
 
+from soubayes import SoUPoissonRegression
 from soubayes.sparse.glm.checking import check_derivatives
 from soubayes.sparse.glm.likelihood import RowLikelihood
 from soubayes.sparse.glm.poisson import Poisson
@@ -35,3 +37,23 @@ def test_the_loss_is_minus_the_log_probability():
 
 def test_the_centre_of_counts_that_are_all_0_is_finite():
     assert np.isfinite(Poisson().centre(0.0, 10.0))
+
+
+def criterion(X, y, support):
+    """Twice the loss, the corrected Akaike risk and the price of the search."""
+    (n, p), k = X.shape, len(support)
+    Z = X[:, support]
+    mean = PoissonRegressor(alpha=0.0, tol=1e-8, max_iter=500).fit(Z, y).predict(Z)
+    loss = -stats.poisson.logpmf(y, mean).sum()
+    return 2.0 * (loss + (k + 1) * n / (n - k - 2) + k * (np.log(p) - 1.0))
+
+
+@pytest.mark.parametrize("seed", [5, 7])
+def test_no_column_of_the_sparse_point_costs_more_than_it_explains(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(100, 300))
+    y = rng.poisson(np.exp(0.5 + X[:, :6] @ rng.uniform(0.3, 0.6, 6)))
+    support = np.flatnonzero(SoUPoissonRegression(choice="path").fit(X, y).selected_)
+    assert np.isin(np.arange(6), support).all()
+    one = criterion(X, y, support)
+    assert min(criterion(X, y, np.setdiff1d(support, j)) for j in support) > one

@@ -18,6 +18,7 @@ CLASSES_POWER = 0.1  # and for classification
 FARTHEST = 8.0  # normal score beyond which a distribution function is 0 or 1 to all digits
 LEAST_CHANCE = 1e-9  # of a difference of two distribution functions that has digits
 NO_CHANCE = 2e-15  # rounding of sums of probabilities: closer to 0 or 1 they are 0 or 1
+OUTLIER_NATS = 5.0  # by which the log density of a row may depend on its share in the spread
 LEAST_WEIGHT = 1e-3  # weights below this are set to 0
 
 
@@ -316,22 +317,41 @@ def spread_density(density: Array, below: Array, spread: float, whole: bool) -> 
     return np.where(chance > LEAST_CHANCE, np.log(np.maximum(chance, 1e-300)), density / spread**2)
 
 
-def spread_of(density: Array, below: Array, weight: Array, whole: bool) -> float:
-    """The spread that predicts the held-out rows best, with log spread ~ N(0, 1).
+def spread_of(density: Array, below: Array, weight: Array, whole: bool) -> tuple[float, Array]:
+    """The spread that predicts the held-out rows best, with log spread ~ N(0, 1), and its rows.
+
+    One row does not decide: a row is left out where its own log density would fall by more than
+    `OUTLIER_NATS` without it. So is a row of which P(Y <= y) is not known.
 
     >>> z = 2.0 * norm.ppf((np.arange(100) + 0.5) / 100)
-    >>> round(spread_of(norm.logpdf(z), norm.cdf(z), np.ones(100), False), 1)
+    >>> round(spread_of(norm.logpdf(z), norm.cdf(z), np.ones(100), False)[0], 1)
     2.0
     """
-    known = np.isfinite(below)
-    if not known.any():
-        return 1.0
-    density, below, weight = density[known], below[known], weight[known]
+    rows = np.isfinite(below)
 
-    def loss(t: float) -> float:
-        return 0.5 * t * t - float(weight @ spread_density(density, below, np.exp(t), whole))
+    def gained(spread: float, rows: Array) -> Array:
+        return weight[rows] * spread_density(density[rows], below[rows], spread, whole)
 
-    return _best_factor(loss, 1.5)
+    def best(rows: Array) -> float:
+        def loss(t: float) -> float:
+            return 0.5 * t * t - float(gained(np.exp(t), rows).sum())
+
+        return _best_factor(loss, 1.5)
+
+    spread = best(rows) if rows.any() else 1.0
+    while rows.sum() > 2:
+        # twice what a row adds to the slope in log spread is about z^2/spread^2; its share in
+        # spread^2 is that over n, and by both it gains
+        pull = (gained(spread * 1.01, rows) - gained(spread / 1.01, rows)) / np.log(1.01**2)
+        if float(pull.max()) ** 2 < OUTLIER_NATS * rows.sum():
+            break
+        others = rows.copy()
+        others[np.flatnonzero(rows)[int(np.argmax(pull))]] = False
+        alone, without = rows & ~others, best(others)
+        if float((gained(spread, alone) - gained(without, alone))[0]) < OUTLIER_NATS:
+            break
+        rows, spread = others, without
+    return spread, rows
 
 
 def _best_factor(loss: Callable[[float], float], reach: float) -> float:
@@ -341,13 +361,15 @@ def _best_factor(loss: Callable[[float], float], reach: float) -> float:
     return float(np.exp(found.x))
 
 
-def _spread_mixture(said: HeldOut, w: Array, weight: Array, whole: bool) -> tuple[Array, float]:
-    """Log densities of the held-out rows under the mixture, recalibrated, and its spread."""
+def _spread_mixture(
+    said: HeldOut, w: Array, weight: Array, whole: bool
+) -> tuple[Array, float, Array]:
+    """Log densities of the held-out rows under the mixture, recalibrated, its spread, outliers."""
     density, below = logsumexp(said.density, b=w, axis=1), said.below @ w
-    spread = spread_of(density, below, weight, whole)
+    spread, rows = spread_of(density, below, weight, whole)
     known = np.isfinite(below)
     density[known] = spread_density(density[known], below[known], spread, whole)
-    return density, spread
+    return density, spread, known & ~rows
 
 
 def score_densities(
@@ -358,10 +380,18 @@ def score_densities(
     whole: bool = False,
     power: float = CLASSES_POWER,
 ) -> Scored:
-    """Log densities of any likelihood; the mixture's mean and recalibrated variance."""
+    """Log densities of any likelihood; the mixture's mean and recalibrated variance.
+
+    Rows that nothing foresaw, the outliers of `spread_of`, say nothing about the candidates: the
+    widest would win by them.
+    """
     scores = weight[:, None] * said.middle
     w = predictive_weights(scores, more * power)
-    mixed, s = _spread_mixture(said, w, weight, whole)
+    mixed, s, far = _spread_mixture(said, w, weight, whole)
+    if far.any():
+        scores[far] = 0.0
+        w = predictive_weights(scores, more * power)
+        mixed, s, _ = _spread_mixture(said, w, weight, whole)
     none, mean = np.full(len(w), np.nan), said.mean @ w
     spread = s * s * ((said.variance + (said.mean - mean[:, None]) ** 2) @ w)
     one = np.ones(len(w))

@@ -16,6 +16,7 @@ from sklearn.utils.validation import validate_data
 
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import Matrix, Rows, Targets
+from soubayes._warnings import warn
 from soubayes.data.streams import (
     RowSource,
     as_rows,
@@ -287,6 +288,14 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         variance = said.variance()
         if np.isnan(variance).any():
             raise self._lacks("noise(eta), the variance of y")
+        unsure = int(said.unsure().sum()) if self._likelihood().log_link else 0
+        if unsure:
+            warn(
+                f"The standard deviation of {unsure} of {len(variance)} rows rests on the far tail "
+                "of the posterior, because their means are hardly known: use "
+                "quantiles=[0.05, 0.5, 0.95] for these rows.",
+                UserWarning,
+            )
         return said.mean(), np.sqrt(variance)
 
     @block_by_block

@@ -13,6 +13,7 @@ Array = np.ndarray
 
 BISECTIONS = 60  # of a bracket: to the last digits of a number
 SOME_ROWS = 1000  # of a fold by which predictions are recalibrated
+UNSURE = 5.0  # sd of a mean, relative to it, from which standard deviations say little
 DOUBLINGS = 200  # of a bracket's width before it is given up
 
 
@@ -43,6 +44,16 @@ class Predictive(NamedTuple):
         inside = self.each(lambda one, m, v: one.predict_variance(m, v))
         means = self.each(lambda one, m, v: one.predict(m, v))
         return self.widen * (self.weights @ (inside + (means - self.weights @ means) ** 2))
+
+    def unsure(self) -> Array:
+        """Rows of a logarithmic link whose mean has a posterior sd above `UNSURE` times itself.
+
+        There the moments of y are those of the far tail of a lognormal distribution.
+        """
+        b = self.weights[:, None]
+        second = logsumexp(2.0 * self.means + 2.0 * self.variances, b=b, axis=0)
+        first = logsumexp(self.means + 0.5 * self.variances, b=b, axis=0)
+        return second - 2.0 * first > np.log(1.0 + UNSURE**2)
 
     def log_density(self, y: Array) -> Array:
         """log p(y) of every row."""
