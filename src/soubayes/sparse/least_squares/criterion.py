@@ -118,7 +118,7 @@ def _score(
         square = np.maximum(np.maximum(fit.mean**2, fit.variance * rss / left), _TINY)[kept]
         log_slab = _log_slab(square)
         own[kept] = rss / left / square
-        log_det = part.ridge(own).log_det
+        log_det = part.log_det(own)
     # sigma^2 integrated out under 1/sigma^2: Gamma(m/2) (pi RSS)^(-m/2) with m = n - k
     value = left * np.log(np.pi * max(rss, _TINY)) - 2.0 * gammaln(left / 2.0) + log_det
     value += PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * log_slab

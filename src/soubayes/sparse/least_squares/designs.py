@@ -50,6 +50,9 @@ class LeastSquares(Protocol):
     def ridge(self, w: Array) -> Ridge:
         """The posterior at these precisions."""
 
+    def log_det(self, w: Array) -> float:
+        """log |A|."""
+
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         """s and q of the columns ``others`` when the columns ``index`` have precisions w."""
 
@@ -105,6 +108,9 @@ class Gram:
             log_det,
             inverse,
         )
+
+    def log_det(self, w: Array) -> float:
+        return log_determinant(cholesky(self.gram, w))
 
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         rows = self.gram[index]
@@ -181,6 +187,9 @@ class Wide:
             kernel.inverse,
         )
 
+    def log_det(self, w: Array) -> float:
+        return Woodbury.of(self.columns, w).log_det(w)
+
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         active = self.columns.take(index)
         if len(index) > len(self.y):
@@ -240,6 +249,9 @@ class Diagonal:
         rss = max(self.yy - mean @ self.scores - mean @ (w * mean), 0.0)
         log_det = -float(np.log(variance).sum())
         return Ridge(mean, variance, self.norms, self.scores, rss, log_det)
+
+    def log_det(self, w: Array) -> float:
+        return float(np.log(self.norms + w).sum())
 
     def outside(self, index: Array, w: Array, others: Array) -> tuple[Array, Array]:
         return self.norms[others], self.scores[others]

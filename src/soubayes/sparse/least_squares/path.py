@@ -41,7 +41,7 @@ from soubayes.sparse.scales.base import Scale
 Array = np.ndarray
 
 PATH_CHANGE = 2e-2  # largest change of any kappa_j at which a path point counts as reached
-GUARD = 1.5  # the noise may not rise by more than this from one point to the next
+GUARD = 1.5  # the noise may not rise by more than this from one point of the grid to the next
 FOLD_CHANGE, FOLD_STRIDE = 0.1, 3  # the same in a fold, and how many-th points it visits
 WIDE_RATIO = 3.0  # columns for every row from which a fold visits all points
 RIGID = 1e-8  # confidence in tau, relative to that in beta, below which nu cannot move precisions
@@ -158,7 +158,8 @@ def _follow(
     for gamma in grid:
         here = _at(model, free, design.n, gamma)
         left = max_iter - spent
-        points.append(_reach(design, here, gamma, state, bool(points), left, tol, values))
+        most = GUARD**stride if points else np.inf
+        points.append(_reach(design, here, gamma, state, most, left, tol, values))
         state, spent = points[-1].state, spent + points[-1].n_iter
         if confidence is None and not free[state.active].any():
             break
@@ -166,7 +167,7 @@ def _follow(
     while confidence is None and points[0].gamma > 1.0:  # wide data: back towards 1
         gamma = max(points[0].gamma * grid[0] / grid[1], 1.0)
         there = _at(model, free, design.n, gamma)
-        point = _reach(design, there, gamma, points[0].state, False, max_iter, tol, values)
+        point = _reach(design, there, gamma, points[0].state, np.inf, max_iter, tol, values)
         spent += point.n_iter
         if free[point.state.active].sum() > design.n / 3.0:
             break
@@ -268,26 +269,26 @@ def _reach(
     model: LeastSquaresModel,
     gamma: float,
     state: PathState,
-    guard: bool,
+    most: float,
     budget: int,
     tol: float,
     values: bool,
 ) -> PathPoint:
-    """One point of the path, with the guard: a noise that jumps is held where it was.
+    """One point of the path; a noise that rises more than ``most`` times is held where it was.
 
     Scales that cannot move the precisions are left out, and J is computed for all points at once.
     Without ``values`` it is left out.
     """
     old, guarded = state, False
     state, spent, done, outside = descend(design, model, old, tol, budget)
-    if guard and state.noise > GUARD * old.noise:
+    if state.noise > most * old.noise:
         state, n_iter, done, outside = descend(design, model, old, tol, budget, hold_noise=True)
         spent, guarded = spent + n_iter, True
     # nu moves the precisions only by the order of the confidence in tau
     reach = np.max(model.local_confidence / model.confidence)
     if reach < RIGID and not values:
         return PathPoint(gamma, state, None, np.nan, spent, done, guarded)
-    if reach < RIGID and guard:  # the first point has no scales yet
+    if reach < RIGID and most < np.inf:  # the first point has no scales yet
         filled = fill(design, model, state, outside or dropped_columns(design, state))
         coef, sd = filled.kept(model, state.active)
         state, degrees = state._replace(w=filled.w), 2.0 * filled.noise.shape

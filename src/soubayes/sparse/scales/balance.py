@@ -212,6 +212,10 @@ class ScaleModel(NamedTuple):
         return float(log_tau + self.local_confidence @ own + self.global_confidence * common)
 
 
+ROUGH_ROOT = 2e-4  # where a root need not be nearer, as in a fold, its start may do
+MOST_PULL = 20.0  # twice the rate of the exponential prior: KL' less a constant is at most half of it
+
+
 def stationary_precision(
     prior: ScalePrior,
     s: ArrayLike,
@@ -256,7 +260,10 @@ def stationary_precision(
         value = z * bend - up - twice * one
         return value, bend * (1.0 + z * (1.0 - 2.0 * kappa)) + twice * two
 
-    return s * np.exp(newton_root(balance, _without_pull(prior, z, g, a), 60.0, near))
+    start = _without_pull(prior, z, g, a)
+    if near > ROUGH_ROOT and float(np.max(MOST_PULL * g * top * np.exp(-start), initial=0.0)) < near:
+        return s * np.exp(start)
+    return s * np.exp(newton_root(balance, start, 60.0, near))
 
 
 def _without_pull(prior: ScalePrior, z: Array, g: Array, a: Array) -> Array:
