@@ -213,7 +213,7 @@ class ScaleModel(NamedTuple):
 
 
 ROUGH_ROOT = 2e-4  # where a root need not be nearer, as in a fold, its start may do
-MOST_PULL = 20.0  # twice the rate of the exponential prior: KL' less a constant is at most half of it
+MOST_PULL = 20.0  # KL' differs from its constant by less than half of this times M/w (rate 10)
 
 
 def stationary_precision(
@@ -261,8 +261,10 @@ def stationary_precision(
         return value, bend * (1.0 + z * (1.0 - 2.0 * kappa)) + twice * two
 
     start = _without_pull(prior, z, g, a)
-    if near > ROUGH_ROOT and float(np.max(MOST_PULL * g * top * np.exp(-start), initial=0.0)) < near:
-        return s * np.exp(start)
+    if near > ROUGH_ROOT:
+        off = MOST_PULL * g * top * np.exp(-start)
+        if float(off.max(initial=0.0)) < near:
+            return s * np.exp(start)
     return s * np.exp(newton_root(balance, start, 60.0, near))
 
 
