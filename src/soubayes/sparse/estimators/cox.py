@@ -169,6 +169,10 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             Times and events: scikit-survival's structured array, a DataFrame with the columns
             ``event`` and ``time`` (or ``start``, ``stop`` and ``event`` with late entry), or a
             tuple in this order.
+        sample_weight : array-like of shape (n,), optional
+            Frequencies: a weight of 2 counts a subject twice, also in the standard deviations. A
+            repeated row is a tie as well, which a weight is not, so with ``ties="efron"`` the two
+            differ slightly.
         strata : array-like of shape (n,), optional
             A label for each row. Every stratum has a baseline hazard of its own.
 

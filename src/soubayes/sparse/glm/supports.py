@@ -21,6 +21,7 @@ QUADRATIC_ROUNDS = 30
 SETTLED_PREDICTOR = 1e-3  # change of a linear predictor at which the quadratic form is found
 ROUGH_CHANGE = 0.1  # above it the next form is another one, so a product needs only a few sweeps
 ROUGH_SWEEPS = 8
+UNSETTLED = 2  # products that all sweeps left unsettled, after which no further form is tried
 
 
 class SupportRows(NamedTuple):
@@ -69,11 +70,12 @@ def settle(
 
     ``at`` gives the quadratic form about a place, and the place of other mean coefficients.
     """
-    last, step, change = np.zeros_like(place), 1.0, np.inf
+    last, step, change, unsettled = np.zeros_like(place), 1.0, np.inf, 0
     for _ in range(QUADRATIC_ROUNDS):
         data, place_of = at(place)
         found: Product | GroupProduct
-        sweeps = ROUGH_SWEEPS if change > ROUGH_CHANGE else MOST_SWEEPS
+        rough = change > ROUGH_CHANGE or unsettled >= UNSETTLED
+        sweeps = ROUGH_SWEEPS if rough else MOST_SWEEPS
         if groups is None or groups.single:
             found = fit_product(data, start, always=always, widest=WIDEST_SLAB, sweeps=sweeps)
         else:
@@ -82,6 +84,9 @@ def settle(
         change = float(np.abs(predictor(move)).max())
         if change < SETTLED_PREDICTOR and (found.converged or sweeps == MOST_SWEEPS):
             break
+        if unsettled >= UNSETTLED:  # the product of a few sweeps, before effects multiply
+            break
+        unsettled += sweeps == MOST_SWEEPS and not found.converged
         if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
             step = max(step / 2.0, 0.1)
         place, last = place + step * move, move

@@ -30,6 +30,7 @@ SIMILAR = 0.5  # correlation from which two columns look alike
 STANDS_IN = 0.99  # correlation from which a column may only repeat the effect of another
 SUPPORT = np.log(3.0)  # log Bayes factor from which it does more than that
 FEWEST_SWEEPS, MOST_SWEEPS = 3, 100
+MOST_EFFECTS = 1.0 / 3.0  # for each row of wide data, as on a path
 MOST_ALONE = 500  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
 
@@ -78,7 +79,7 @@ def fit_product(
         converged = float(np.abs(after - before).max(initial=0.0)) < SETTLED
         before = after
         converged = converged or (sweep >= FEWEST_SWEEPS and state.all_alone(after))
-        if converged:
+        if converged or state.ran_off:
             break
     return state.separate(state.product(converged))
 
@@ -132,6 +133,14 @@ class _Sweeper:
         self._look_around()
         self._weigh_sizes()
         self._fit_slab()
+
+    @property
+    def ran_off(self) -> bool:
+        """Whether wide data are explained by so many effects that further sweeps only add more.
+
+        The prior of the number of effects follows the effects, so faint ones can multiply.
+        """
+        return self.count > self.data.n and len(self.effects) > MOST_EFFECTS * self.data.n
 
     def product(self, converged: bool) -> Product:
         """As it stands."""
