@@ -273,17 +273,23 @@ def test_curves_do_not_depend_on_the_order_or_units_of_columns():
 
 def test_a_selected_column_is_not_shrunken_with_the_dense_ones():
     """In wide data dense candidates alone exclude a strong effect; beside the sparse point not."""
-    rng = np.random.default_rng(3)
-    X = rng.normal(size=(150, 600))
-    coef = np.append([1.0], rng.normal(size=599) * 0.03)  # one strong effect over faint ones
-    y = np.ones(150, bool), rng.exponential(np.exp(-X @ coef))
-    model = SoUCoxRegression().fit(X, y)
-    first = model.summary().iloc[0]
-    assert model.selected_[0]
-    assert first["lower"] < 1.0 < first["upper"]
-    parts = {part.candidate: part.posterior for part in model.mixtures_[0].components}
-    assert parts["dense 3"].mean[0] + 3.0 * parts["dense 3"].sd[0] < 1.0
-    assert abs(parts["sparse + dense 3"].mean[0] - 1.0) < 3.0 * parts["sparse + dense 3"].sd[0]
+    inside = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(120, 400))
+        coef = np.append([0.8], rng.normal(size=399) * 0.03)  # one strong effect over faint ones
+        y = np.ones(120, bool), rng.exponential(np.exp(-X @ coef))
+        model = SoUCoxRegression().fit(X, y)
+        assert model.selected_[0]
+        for part in model.mixtures_[0].components:
+            off, sd = 0.8 - part.posterior.mean[0], part.posterior.sd[0]
+            if part.candidate.startswith("dense"):
+                assert off > 3.0 * sd
+            if part.candidate.startswith("sparse + dense"):
+                assert abs(off) < 3.0 * sd
+        first = model.summary().iloc[0]
+        inside.append(first["lower"] < 0.8 < first["upper"])
+    assert sum(inside) >= 2  # 90 % intervals
 
 
 def test_scikit_learn_tools_take_it():

@@ -21,7 +21,7 @@ QUADRATIC_ROUNDS = 30
 SETTLED_PREDICTOR = 1e-3  # change of a linear predictor at which the quadratic form is found
 ROUGH_CHANGE = 0.1  # above it the next form is another one, so a product needs only a few sweeps
 ROUGH_SWEEPS = 8
-UNSETTLED = 2  # products that all sweeps left unsettled, after which no further form is tried
+UNSETTLED = 3  # products that all sweeps left unsettled, after which no further form is tried
 
 
 class SupportRows(NamedTuple):

@@ -30,7 +30,7 @@ SIMILAR = 0.5  # correlation from which two columns look alike
 STANDS_IN = 0.99  # correlation from which a column may only repeat the effect of another
 SUPPORT = np.log(3.0)  # log Bayes factor from which it does more than that
 FEWEST_SWEEPS, MOST_SWEEPS = 3, 100
-MOST_EFFECTS = 1.0 / 3.0  # for each row of wide data, as on a path
+MANY_EFFECTS = 20  # fewer are never too many for the rows
 MOST_ALONE = 500  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
 
@@ -140,7 +140,8 @@ class _Sweeper:
 
         The prior of the number of effects follows the effects, so faint ones can multiply.
         """
-        return self.count > self.data.n and len(self.effects) > MOST_EFFECTS * self.data.n
+        most = max(MANY_EFFECTS, self.data.n / 3.0)  # a third of the rows, as on a path
+        return self.count > self.data.n and len(self.effects) > most
 
     def product(self, converged: bool) -> Product:
         """As it stands."""

@@ -103,7 +103,10 @@ class SurvivalFamily(RowFamily):
 
 
 _FAR = 1e9  # nats
-_POWER = 0.2  # of the densities of held-out rows in the weights
+_POWER = 0.3  # of the densities of held-out rows in the weights
+# prior variance of a selected column beside dense others: an estimate that passed a selection among
+# thousands is too large, and its square more so
+_SELECTED = 0.1
 
 
 def _dense(name: str, held: float) -> DialPoint:
@@ -111,16 +114,16 @@ def _dense(name: str, held: float) -> DialPoint:
     return DialPoint(f"{name} {held:g}", "normal", np.inf, 1.0, held)
 
 
-_CALM = _dense("dense", 3.0)
+# Before any row is held out all candidates count alike, so their number is a prior: log risks vary
+# by about 1, and most often many columns matter a little.
+_VARIANCES = (0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0)
+_CALM = _dense("dense", 1.0)
 SURVIVAL_DIAL = (
-    DialPoint("ridge", "exponential", 1.0, 1.0),
     DialPoint("cautious", "exponential", 0.003, 3.0),
-    *(_dense("dense", held) for held in (0.1, 0.3, 1.0)),
-    _CALM,
-    _dense("dense", 6.0),
+    *(_dense("dense", held) for held in _VARIANCES),
 )
-# the columns of the sparse point with their own variances, all others as in a dense point
-BESIDE = tuple(_dense("sparse + dense", held) for held in (1.0, 3.0))
+# the columns of the sparse point with a variance of their own, all others as in a dense point
+BESIDE = tuple(_dense("sparse + dense", held) for held in (0.5, 1.0, 2.0, 4.0))
 
 
 class SurvivalCandidates(RowCandidates):
@@ -141,7 +144,8 @@ class SurvivalCandidates(RowCandidates):
             if wild:  # folds did not see it run off: a dense point takes its place
                 calm = super().fit(X, [y], weight, [{_CALM.name}], False)
                 parts.update(dict.fromkeys(wild, *calm.components[0].values()))
-            self._add_beside(X, y, weight, names & beside, parts, sizes)
+            if names & beside:
+                self._add_beside(X, y, weight, names, parts, sizes)
             if PATH.name not in names:
                 parts.pop(PATH.name, None)
             for name, own in parts.items():
@@ -158,13 +162,9 @@ class SurvivalCandidates(RowCandidates):
         sizes: dict[str, float],
     ) -> None:
         """The points that let the columns of the sparse point go beside the dense others."""
-        if not names:
-            return
         shared, plan, units = self.family.in_memory(X, weight)
-        q, order = parts[PATH.name][0].posterior, plan.order
-        # the prior variance that E[b^2] of the sparse point says
-        own = ((q.mean * units.scale) ** 2 + (q.sd * units.scale) ** 2)[order]
-        kept = (q.mean[order] != 0.0) & plan.model.sparse
+        kept = (parts[PATH.name][0].posterior.mean[plan.order] != 0.0) & plan.model.sparse
+        own = _SELECTED * plan.model.confidence  # a point of the dial has confidence 1
         model = replace(plan.model, variance=np.where(kept, own, plan.model.variance))
         for point in BESIDE:
             if point.name in names:
