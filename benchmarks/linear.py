@@ -5,11 +5,13 @@
     python benchmarks/linear.py all --ard  # also ARDRegression and the Gibbs horseshoe (minutes)
     python benchmarks/linear.py choice     # confidences chosen by prediction, medians of five runs
     python benchmarks/linear.py memory     # peak memory of the default, n = 500, p = 20,000
+    python benchmarks/linear.py jobs       # wall-clock time with n_jobs=2, on two idle cores
 
 Seconds are CPU time of one thread, the best of three where a fit takes less than one second. A
 ratio is the peer's time over ours: above 1 we are faster. Errors are sqrt(1 + |estimate - coef|^2).
 """
 
+import os
 import resource
 import sys
 import time
@@ -49,8 +51,9 @@ def main() -> None:
 def run() -> None:
     slow = "--ard" in sys.argv
     which = next((word for word in sys.argv[1:] if not word.startswith("-")), "tall")
-    if which in ("choice", "memory"):
-        with_the_choice() if which == "choice" else memory()
+    alone = {"choice": with_the_choice, "memory": memory, "jobs": two_jobs}
+    if which in alone:
+        alone[which]()
         return
     print("| design | method | seconds | ratio to ours | error | selected |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -130,6 +133,23 @@ def memory() -> None:
     SoULinearRegression().fit(data.X, data.y)
     more = resident("VmHWM") - before
     print(f"peak {more / 1e6:.0f} MB above {data.X.nbytes / 1e6:.0f} MB of data")
+
+
+def two_jobs() -> None:
+    """Wall-clock seconds of a fit, alternating, best of three; the coefficients must be equal."""
+    print("| n, p, signals | n_jobs=1, s | n_jobs=2, s | load |")
+    print("| --- | --- | --- | --- |")
+    for sizes in ((405, 400, 50), (71, 4088, 20), (200, 10_000, 20), (500, 20_000, 50)):
+        n, p, _ = sizes
+        data = (experiment1 if n > p else wide_design)(*sizes, random_state=0)
+        best, coef = {1: np.inf, 2: np.inf}, {}
+        for jobs in (1, 2) * (3 if p < 10_000 else 2):
+            begin = time.perf_counter()
+            coef[jobs] = SoULinearRegression(n_jobs=jobs).fit(data.X, data.y).coef_
+            best[jobs] = min(best[jobs], time.perf_counter() - begin)
+        assert np.array_equal(coef[1], coef[2])
+        load = f"{os.getloadavg()[0]:.1f}"
+        print(f"| {n}, {p}, {sizes[2]} | {best[1]:.2f} | {best[2]:.2f} | {load} |", flush=True)
 
 
 def resident(which: str) -> float:

@@ -100,7 +100,8 @@ class SoULogisticRegression(
         ``"coordinate"`` is Algorithm 1 of the paper. It has the same fixed points, needs
         ``bound="jaakkola"``, and is slow when ``confidence_local`` is small.
     n_jobs : int or None, default=None
-        Number of threads over the folds and classes.
+        Number of jobs over the folds and classes: threads, or processes for folds that take more
+        than two seconds. Results do not depend on it.
 
     Attributes
     ----------

@@ -115,7 +115,8 @@ class ColumnParameters:
         Also compute the posterior over supports, ``supports_``: inclusion probabilities, credible
         sets and discoveries.
     n_jobs : int or None, default=None
-        Number of threads over the folds.
+        Number of jobs over the folds: threads, or processes where a fold takes more than two
+        seconds. Results do not depend on it.
 
     Attributes
     ----------
