@@ -111,14 +111,14 @@ class LowRankPosterior(Posterior):
     """N(mean, D - half' half) for p > n with every column in: half = T X diag(d), LL' = I + X D X'.
 
     Fits of the same rows share X, so each of them keeps T (None: the identity), L^-1 and d alone.
-    Coefficients beyond the columns of X are independent of the others.
+    X may be scipy-sparse. Coefficients beyond the columns of X are independent of the others.
     """
 
     def __init__(
         self,
         mean: Array,
         diagonal: Array,
-        X: Array,
+        X: Any,
         d: Array,
         T: Array | None,
         inverse: Array,  # L^-1
@@ -137,9 +137,16 @@ class LowRankPosterior(Posterior):
     def half(self) -> Array:
         """As a matrix with a column for every coefficient."""
         half = self.X * self.d
-        half = half if self.T is None else self.T @ half
-        more = len(self.mean) - half.shape[1]
-        return np.pad(half, ((0, 0), (0, more))) if more else half
+        return self._padded(half if self.T is None else self.T @ half)
+
+    def _padded(self, X: Array) -> Array:
+        """With zeros for the coefficients beyond the columns of X."""
+        more = len(self.mean) - X.shape[1]
+        return np.pad(X, ((0, 0), (0, more))) if more else X
+
+    def _outside(self, v: Array) -> Array:
+        """v half."""
+        return self._padded((v if self.T is None else v @ self.T) @ self.X * self.d)
 
     def _inside(self, X: Array) -> Array:
         """X half'."""
@@ -153,7 +160,7 @@ class LowRankPosterior(Posterior):
 
     def times(self, X: Array) -> Array:
         X = X * self.scale
-        return (X * self.diagonal - self._inside(X) @ self.half) * self.scale
+        return (X * self.diagonal - self._outside(self._inside(X))) * self.scale
 
     def moved(self, order: Array, scale: Array) -> "Posterior":
         same = np.array_equal(order, np.arange(len(self.d)))
@@ -189,9 +196,8 @@ class LowRankPosterior(Posterior):
         # u ~ N(0, D), e ~ N(0, I): u - D X' K^-1 (X u + e) ~ N(0, S), in O(n p) a draw
         u = rng.standard_normal((n, len(self.mean))) * np.sqrt(self.diagonal)
         e = rng.standard_normal((n, len(self.inverse)))
-        half = self.half
-        v = half @ (u / self.diagonal).T + self.inverse @ e.T
-        return self.mean + (u - v.T @ half) * self.scale
+        v = self._inside(u / self.diagonal) + e @ self.inverse.T
+        return self.mean + (u - self._outside(v)) * self.scale
 
 
 @dataclass(frozen=True)

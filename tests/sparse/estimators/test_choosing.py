@@ -21,6 +21,7 @@ from soubayes.datasets import correlated_design, experiment1
 from soubayes.sparse.choice import folds
 from soubayes.sparse.choice.race import PATH
 from soubayes.sparse.glm.fitting import RowCandidates
+from soubayes.sparse.least_squares import candidates, designs
 from soubayes.sparse.least_squares.candidates import LinearCandidates
 
 rng = np.random.default_rng(0)
@@ -280,13 +281,31 @@ def test_where_folds_cannot_say_the_evidence_may():
     assert len(SoULinearRegression().fit(data.X, dense).candidates_["candidate"]) == 7
 
 
-def test_a_large_sparse_matrix_with_more_rows_than_columns_chooses_as_a_dense_one(monkeypatch):
-    """All candidates come from X'X, so no dense copy of X is made."""
-    monkeypatch.setattr(folds, "SPARSE_BYTES", 0)  # every scipy-sparse X counts as large
-    wide = np.hstack([DENSE, DENSE**2, np.abs(DENSE)])
-    tall, other = sp.csr_array(DENSE), sp.csr_array(wide)
-    dense, sparse = (SoULinearRegression().fit(X, TARGET) for X in (DENSE, tall))
-    np.testing.assert_allclose(sparse.predict(tall), dense.predict(DENSE), rtol=1e-6)
-    assert np.array_equal(sparse.candidates_["weight"] > 0, dense.candidates_["weight"] > 0)
-    with pytest.warns(folds.ChoiceWarning, match="60 x 90 numbers in memory"):
-        SoULinearRegression().fit(other, TARGET)
+@pytest.mark.parametrize("columns", [30, 90, 180])
+def test_a_large_sparse_matrix_chooses_as_a_dense_one(monkeypatch, tmp_path, columns):
+    """All candidates come from X'X or X X', so no dense copy of X is made."""
+    X = np.hstack([np.roll(DENSE**k, shift, axis=0) for shift in (0, 7) for k in (1, 2, 3)])
+    X = X[:, :columns]
+    dense = SoULinearRegression(random_state=0).fit(X, TARGET)
+    for module in (folds, designs):
+        monkeypatch.setattr(module, "SPARSE_BYTES", 0)  # every scipy-sparse X counts as large
+    rows = sp.csr_array(X)
+    sparse = SoULinearRegression(random_state=0).fit(rows, TARGET)
+    np.testing.assert_allclose(sparse.candidates_["weight"], dense.candidates_["weight"], atol=1e-5)
+    said = sparse.predict(rows[:9], return_std=True), dense.predict(X[:9], return_std=True)
+    np.testing.assert_allclose(*said, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(sparse.coef_sd_, dense.coef_sd_, rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(sparse.covariance_, dense.covariance_, rtol=1e-4, atol=1e-7)
+    draws = (one.mixtures_[0].sample(40, np.random.default_rng(0))[0] for one in (sparse, dense))
+    np.testing.assert_allclose(*draws, rtol=1e-4, atol=1e-5)
+    save_model(sparse, tmp_path / "model")
+    again = load_model(tmp_path / "model").predict(rows[:9], return_std=True)[1]
+    np.testing.assert_allclose(again, said[0][1])
+
+
+def test_a_large_sparse_matrix_of_many_rows_and_more_columns_follows_the_path(monkeypatch):
+    for name in ("SPARSE_BYTES", "DENSE_BYTES"):
+        monkeypatch.setattr(folds, name, 0)
+    monkeypatch.setattr(candidates, "DENSE_BYTES", 0)
+    with pytest.warns(folds.ChoiceWarning, match="60 x 30 numbers in memory"):
+        SoULinearRegression().fit(sp.csr_array(DENSE), TARGET)

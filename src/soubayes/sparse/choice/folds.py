@@ -19,6 +19,7 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 
 from soubayes._warnings import warn
 from soubayes.confidence import shown
+from soubayes.sparse.designs.columns import SPARSE_BYTES
 
 Array = np.ndarray
 Splits = list[tuple[Array, Array]]
@@ -27,7 +28,6 @@ LARGE = 10_000  # rows from which moments, or losses and degrees of freedom, tak
 ONE_PART = 2_000  # rows from which a classifier holds out one fold only
 FEWEST_ROWS = 20  # rows below which folds would say nothing
 DENSE_BYTES = 2**28  # of a dense X up to which dense candidates are fitted
-SPARSE_BYTES = 2**25  # the same of a dense copy of a scipy-sparse X, where one would be made
 FOLDS = 5
 MORE_FOLDS = ((100, 20), (200, 10))  # with fewer rows than this, but not fewer than columns
 SQUARE_FOLDS = ((300, 20), (1000, 10))  # the same for `square_folds`

@@ -119,20 +119,19 @@ class InMemory(ChoiceTask):
         return self.candidates.fit(self.X[rows], targets, self.weight[rows], wanted, False)
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:
-        X = self.X[rows]
-        blocks = [(part, as_dense(X[part])) for part in row_slices(X)]
-        found: Predictions = []
-        for each, y in zip(fits.components, self.targets, strict=True):
-            y, here = y[rows], {}
-            for label, parts in each.items():
-                mixture = Mixture(parts)
-                said = [
-                    self.candidates.held_out(mixture, centred(block, fits.x_mean, mixture), y[part])
-                    for part, block in blocks
-                ]
-                here[label] = HeldOut(*map(np.concatenate, zip(*said, strict=True)))
-            found.append(here)
-        return found
+        X, held = self.X[rows], self.candidates.held_out
+        mixtures = [{k: Mixture(parts) for k, parts in each.items()} for each in fits.components]
+        found: list[dict[str, list[HeldOut]]] = [{k: [] for k in each} for each in mixtures]
+        for part in row_slices(X):
+            block = as_dense(X[part])
+            for each, said, y in zip(mixtures, found, self.targets, strict=True):
+                for k, mixture in each.items():
+                    own = centred(block, fits.x_mean, mixture)
+                    said[k].append(held(mixture, own, y[rows[part]]))
+        return [
+            {k: HeldOut(*map(np.concatenate, zip(*said, strict=True))) for k, said in each.items()}
+            for each in found
+        ]
 
 
 class Choice(NamedTuple):

@@ -17,6 +17,7 @@ Array = np.ndarray
 
 HELD_BYTES = 2**28  # bytes of standardised columns up to which they are kept
 CHUNK_BYTES = 2**25  # bytes of a chunk of them otherwise
+SPARSE_BYTES = 2**25  # bytes of a dense copy up to which one is made of scipy-sparse columns
 BLOCK_BYTES = 2**23  # bytes of kept columns that are scaled or multiplied at once
 
 
@@ -63,7 +64,7 @@ class StandardColumns(NamedTuple):
         if self.ones:
             total += np.outer(self.root, self.root) / w[-1]
         if sp.issparse(self.raw):
-            mean, scale = self._units()
+            mean, scale = self.units()
             d = 1.0 / (w[:p] * scale**2)
             inside = (self.raw @ sp.diags_array(d) @ self.raw.T).toarray()
             shift = self.raw @ (d * mean)
@@ -78,7 +79,7 @@ class StandardColumns(NamedTuple):
     def through(self, T: Array, lower: bool = False) -> Iterator[tuple[slice, Array]]:
         """T X for T (k, n), perhaps a lower triangle, a chunk of columns at a time."""
         if sp.issparse(self.raw):
-            mean, scale = self._units()
+            mean, scale = self.units()
             rooted = T * self.root
             total = rooted.sum(axis=1)[:, None]
             for chunk in self._chunks(len(T)):
@@ -95,7 +96,7 @@ class StandardColumns(NamedTuple):
         """v'X."""
         found = np.empty(self.shape[1])
         if sp.issparse(self.raw):
-            mean, scale = self._units()
+            mean, scale = self.units()
             rooted, p = v * self.root, self.raw.shape[1]
             found[:p] = (self.raw.T @ rooted - rooted.sum() * mean) / scale
             found[p:] = v @ self.root
@@ -109,7 +110,7 @@ class StandardColumns(NamedTuple):
         p = self.raw.shape[1]
         total = v[-1] * self.root if self.ones else np.zeros(len(self.root))
         if sp.issparse(self.raw):
-            mean, scale = self._units()
+            mean, scale = self.units()
             scaled = v[:p] / scale
             return total + self.root * (self.raw @ scaled - mean @ scaled)
         for chunk in self._chunks():
@@ -131,7 +132,7 @@ class StandardColumns(NamedTuple):
         p, weight = self.raw.shape[1], np.ones(len(self.root)) if weight is None else weight
         found = np.full(self.shape[1], self.root**2 @ weight)
         if sp.issparse(self.raw):
-            mean, scale = self._units()
+            mean, scale = self.units()
             # (x - m)^2 over the nonzeros, m^2 over the rest: nothing cancels
             csc, weight = self.raw, weight * self.root**2
             column = np.repeat(np.arange(p), np.diff(csc.indptr))
@@ -148,7 +149,7 @@ class StandardColumns(NamedTuple):
 
     def _sparse_squares(self, T: Array) -> Array:
         """x_j' T'T x_j from the nonzeros of x_j alone, columns with as many of them together."""
-        mean, scale = self._units()
+        mean, scale = self.units()
         p, csc = self.raw.shape[1], self.raw
         rooted = T * self.root
         M = rooted.T @ rooted
@@ -174,7 +175,7 @@ class StandardColumns(NamedTuple):
         found[:p] = np.maximum(found[:p], 0.0) / scale**2
         return found
 
-    def _units(self) -> tuple[Array, Array]:
+    def units(self) -> tuple[Array, Array]:
         """Mean and scale of columns that are not standardised yet, as scipy-sparse ones are."""
         assert self.mean is not None
         assert self.scale is not None

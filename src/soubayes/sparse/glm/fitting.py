@@ -14,9 +14,10 @@ from scipy.sparse import issparse
 
 from soubayes.data.streams import RowBlock, RowSource
 from soubayes.sparse.blocks import sources, tau_groups
-from soubayes.sparse.choice.folds import LARGE, SPARSE_BYTES
+from soubayes.sparse.choice.folds import LARGE
 from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Fits
 from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, WHOLE_DENSITIES, HeldOut
+from soubayes.sparse.designs.columns import SPARSE_BYTES
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.designs.standardise import (
     ColumnUnits,

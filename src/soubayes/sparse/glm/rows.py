@@ -8,8 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import blas, lapack
 
-from soubayes.sparse.choice.folds import SPARSE_BYTES
-from soubayes.sparse.designs.columns import StandardColumns, standard_columns
+from soubayes.sparse.designs.columns import SPARSE_BYTES, StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
 from soubayes.sparse.glm.likelihood import (
     CoupledLikelihood,

@@ -173,10 +173,11 @@ def plan_race(
     if cv == "auto" and nearly_square(n, p):
         lead = sparse_lead(intake, candidates.points, candidates.settings)
     if lead < RATHER_SPARSE:
-        # with at least as many rows as columns all candidates are fitted from X'X
+        # all candidates are fitted from X'X or X X', whichever is smaller
+        square = 8 * (p if p <= 2 * n else n) ** 2 <= DENSE_BYTES
         folds = folds_of(
             cv, task.X, Y[0], groups, seed=seed, stratified=False, owner=owner,
-            products=p <= n and 8 * n * p <= DENSE_BYTES,
+            products=square and (p <= n or not candidates.settings.blocks),
         )  # fmt: skip
         return None if folds is None else (candidates.rows, folds)
     folds = make_folds(square_folds(n), Y[0], groups, False, seed, True)

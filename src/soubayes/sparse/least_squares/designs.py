@@ -1,12 +1,13 @@
 """Least squares from X'X, with more columns than rows, and with orthogonal columns."""
 
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.linalg import lapack, solve_triangular
 
-from soubayes.sparse.designs.columns import EQUAL, StandardColumns, first_in_columns
+from soubayes.sparse.designs.columns import EQUAL, SPARSE_BYTES, StandardColumns, first_in_columns
 from soubayes.sparse.designs.linalg import (
     Woodbury,
     cholesky,
@@ -75,8 +76,8 @@ class LeastSquares(Protocol):
     def spectrum(self) -> tuple[Array, Array] | None:
         """Eigenvalues of X X' and the squared components of y, if X X' is smaller than X'X."""
 
-    def rows(self) -> Array | None:
-        """X, if its n x n products are smaller than A."""
+    def rows(self) -> tuple[Any, Array | None] | None:
+        """X, if X X' is smaller than A; or X + v m' and below it m', and v."""
 
 
 LEAST_INFORMATION = 1e-12  # of n: a column that is constant, or explained, still has s > 0
@@ -230,8 +231,18 @@ class Wide:
         values, vectors = np.linalg.eigh(self.columns.gram(np.ones(self.columns.shape[1])))
         return np.maximum(values, 0.0), (self.y @ vectors) ** 2
 
-    def rows(self) -> Array:
-        return self.columns.dense()
+    def rows(self) -> tuple[Any, Array | None]:
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> tuple[Any, Array | None]:
+        columns, (n, p) = self.columns, self.columns.shape
+        if not sp.issparse(columns.raw) or 8 * n * p <= SPARSE_BYTES:
+            return columns.dense(), None
+        # never dense: the mean that is subtracted from the rows is one more row
+        mean, scale = columns.units()
+        scaled = sp.diags_array(columns.root) @ columns.raw @ sp.diags_array(1.0 / scale)
+        return sp.csr_array(sp.vstack([scaled, (mean / scale)[None]])), columns.root
 
 
 class Diagonal:

@@ -343,11 +343,13 @@ def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Poster
     """q(beta) in the user's units."""
     v, gamma = s.noise.variance, s.model.confidence
     alike = s.selected.all() and not ordered.mixed(s.model, s.selected)
-    if alike and (X := design.rows()) is not None:
+    if alike and (rows := design.rows()) is not None:
         # A^-1 = W^-1 - W^-1 X' L^-T L^-1 X W^-1
         inverse = s.triangle if s.triangle is not None else design.ridge(s.w).triangle
         assert inverse is not None
-        diagonal, factor = gamma * v / s.w, (X, np.sqrt(gamma * v) / s.w, inverse, inverse)
+        X, root = rows
+        T = inverse if root is None else np.column_stack([inverse, -inverse @ root])
+        diagonal, factor = gamma * v / s.w, (X, np.sqrt(gamma * v) / s.w, T, inverse)
         known = scale, gamma * v * s.variance
         return LowRankPosterior(s.coef * scale, diagonal, *factor, *known)
     active = np.flatnonzero(s.selected)
