@@ -12,6 +12,7 @@ from soubayes import diagnose, fit
 from soubayes.blackbox.flows import (
     END,
     SPLINE_BINS,
+    Affine,
     Spline,
     carried,
     chain_start,
@@ -60,6 +61,29 @@ def test_a_flow_starts_as_the_identity():
     assert not np.any(params["carry"])
     assert set(initial_flow(np.random.default_rng(0), 2, 0, chain=True)) == {"spline", "carry"}
     assert "carry" not in initial_flow(np.random.default_rng(0), 2, 3, chain=False)
+
+
+@pytest.mark.parametrize("framed", [False, True])
+@pytest.mark.parametrize("chain", [False, True])
+def test_an_affine_map_by_its_factors_is_that_of_its_matrix(framed, chain):
+    rng = np.random.default_rng(5)
+    loc, log_scale, ahead, carry = rng.normal(size=(4, 6))
+    lower, root = rng.normal(size=(6, 6)), np.tril(rng.normal(size=(6, 6)), -1) + 2 * np.eye(6)
+    matrix = np.exp(log_scale)[:, None] * (np.tril(lower, -1) + np.eye(6))
+    matrix = np.exp(ahead)[:, None] * (root @ matrix if framed else matrix)
+    x = rng.normal(size=(9, 6))
+    with jax.enable_x64(True):
+        map_ = Affine(loc, lower, log_scale, jnp.asarray(root) if framed else None, ahead)
+        np.testing.assert_allclose(map_.tril(), matrix, rtol=1e-12)
+        if chain:
+            map_ = map_.chained(jnp.asarray(carry), 2)
+            matrix = np.linalg.solve(np.eye(6) - np.diag(carry[2:], -2), matrix)
+        y = map_(jnp.asarray(x))
+        np.testing.assert_allclose(y, loc + x @ matrix.T, rtol=1e-10)
+        np.testing.assert_allclose(jax.vmap(map_)(jnp.asarray(x)), y, rtol=1e-10)
+        np.testing.assert_allclose(map_.inv(y), x, rtol=1e-8)
+        stretch = np.log(abs(np.linalg.det(matrix)))
+        np.testing.assert_allclose(map_.log_abs_det_jacobian(x, y), stretch, rtol=1e-12)
 
 
 @pytest.mark.parametrize("step", [1, 2])

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import stop_gradient
+from jax.scipy.linalg import solve_triangular
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import Transform
 
@@ -21,7 +23,9 @@ SPLINE_BINS = 8
 END = 5.0  # beyond this many standard deviations the spline is the identity
 LEAST_BIN = 1e-3  # of a bin's share, and of a slope
 FLOW_HIDDEN = 16
+FAMILY_HIDDEN, SMALL_BLOCK = 32, 4  # units where confidences are context: cheap for few coordinates
 MOST_LOG_SCALE = 4.0
+MOST_BENT = 20  # coordinates of a block: computing splines for every draw is most of the cost
 
 
 class Spline(Transform):
@@ -85,20 +89,86 @@ class Spline(Transform):
         return (self.shape,), (("shape",), {})
 
 
+class Affine(Transform):
+    """x -> loc + (I - B)^-1 A R S L x, with A = diag exp ahead, S = diag exp log_scale, diag L = 1.
+
+    One factor after the other: of the matrices only diagonals depend on the context, so those with
+    ``lower`` (strictly, L - I) and ``root`` (R, a constant; None for I) are the same for all draws,
+    and no matrix is made for each of them.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.real_vector
+
+    def __init__(
+        self,
+        loc: Any,
+        lower: Any,
+        log_scale: Any,
+        root: Any,
+        ahead: Any,
+        carry: Any = None,
+        step: int = 1,
+    ) -> None:
+        self.loc, self.lower, self.log_scale, self.ahead = loc, lower, log_scale, ahead
+        self.root = None if root is None else stop_gradient(root)
+        self.carry, self.step = carry, step  # of B, as in `carried`
+
+    def chained(self, carry: Any, step: int) -> "Affine":
+        """The same with every state of a chain carried over to the next one."""
+        return Affine(self.loc, self.lower, self.log_scale, self.root, self.ahead, carry, step)
+
+    def tril(self) -> Any:
+        """The matrix of the map without a chain."""
+        tril = jnp.exp(self.log_scale)[:, None] * (
+            jnp.tril(self.lower, -1) + jnp.eye(len(self.loc))
+        )
+        return jnp.exp(self.ahead)[:, None] * (tril if self.root is None else self.root @ tril)
+
+    def __call__(self, x: Any) -> Any:
+        y = jnp.exp(self.log_scale) * (x + x @ jnp.tril(self.lower, -1).T)
+        y = jnp.exp(self.ahead) * (y if self.root is None else y @ self.root.T)
+        if self.carry is not None:
+            y = carried(y.T, self.carry, self.step).T
+        return self.loc + y
+
+    def _inverse(self, y: Any) -> Any:
+        y = y - self.loc
+        if self.carry is not None:
+            back = self.carry[self.step :] * y[..., : -self.step]
+            y = y.at[..., self.step :].add(-back)
+        y = jnp.exp(-self.ahead) * y
+        if self.root is not None:
+            y = solve_triangular(self.root, y.T, lower=True).T
+        y = jnp.exp(-self.log_scale) * y
+        return solve_triangular(self.lower, y.T, lower=True, unit_diagonal=True).T
+
+    def log_abs_det_jacobian(self, x: Any, y: Any, intermediates: Any = None) -> Any:
+        each = self.log_scale + self.ahead
+        if self.root is not None:
+            each = each + jnp.log(jnp.diagonal(self.root))
+        return jnp.broadcast_to(jnp.sum(each), jnp.shape(x)[:-1])
+
+    def tree_flatten(self) -> Any:
+        names = ("loc", "lower", "log_scale", "root", "ahead", "carry")
+        return tuple(getattr(self, name) for name in names), (names, {"step": self.step})
+
+
 def initial_flow(
     key: np.random.Generator, size: int, context: int, *, chain: bool, bends: bool = False
 ) -> dict[str, Any]:
     """Parameters of a flow that is the identity, by the end of their names.
 
-    With ``bends`` the splines, too, depend on the context.
+    With ``bends`` the splines of a small block, too, depend on the context.
     """
     params: dict[str, Any] = {"spline": np.zeros((size, 3 * SPLINE_BINS - 1))}
     if chain:
         params["carry"] = np.zeros(size)
     if context:
-        outputs = 2 + (chain or bends) + bends * (3 * SPLINE_BINS - 1)
-        params["hidden"] = key.normal(size=(FLOW_HIDDEN, context + 1)) / np.sqrt(context + 1)
-        params["out"] = np.zeros((outputs * size, FLOW_HIDDEN))
+        outputs = 2 + (chain or bends) + (bends and size <= MOST_BENT) * (3 * SPLINE_BINS - 1)
+        hidden = FAMILY_HIDDEN if bends and size <= SMALL_BLOCK else FLOW_HIDDEN
+        params["hidden"] = key.normal(size=(hidden, context + 1)) / np.sqrt(context + 1)
+        params["out"] = np.zeros((outputs * size, hidden))
     return params
 
 
@@ -121,17 +191,17 @@ def network(hidden: Any, out: Any, context: Any, size: int) -> Outputs:
     return Outputs(shift, log_scale, further, jnp.reshape(spline, (-1, 3 * SPLINE_BINS - 1)))
 
 
-def carried(tril: Any, carry: Any, step: int) -> Any:
-    """(I - B)^-1 L, with ``carry`` on the diagonal of B that is ``step`` below the main one.
+def carried(x: Any, carry: Any, step: int) -> Any:
+    """(I - B)^-1 x, with ``carry`` on the diagonal of B that is ``step`` below the main one.
 
     (I - B)^-1 is the product of I + B, I + B^2, I + B^4, ..., and each power has one diagonal.
     """
     while step < len(carry):
+        x = x.at[step:].add((carry[step:] * x[:-step].T).T)
         carry = carry.at[:step].set(0.0)
-        tril = tril.at[step:].add(carry[step:, None] * tril[:-step])
         carry = carry.at[step:].multiply(carry[:-step])
         step *= 2
-    return tril
+    return x
 
 
 def chain_start(params: Mapping[str, Any], steps: Mapping[str, int]) -> dict[str, Any]:

@@ -13,13 +13,13 @@ from jax.lax import stop_gradient
 from jax.scipy.linalg import solve_triangular
 from numpyro.contrib.control_flow.scan import scan_wrapper
 from numpyro.distributions import constraints
-from numpyro.distributions.transforms import LowerCholeskyAffine, ReshapeTransform, biject_to
+from numpyro.distributions.transforms import ReshapeTransform, biject_to
 from numpyro.handlers import block
 from numpyro.primitives import Messenger
 
 from soubayes.blackbox.blocks import is_scanned
 from soubayes.blackbox.flat import is_flat
-from soubayes.blackbox.flows import Outputs, Spline, carried, initial_flow, network
+from soubayes.blackbox.flows import Affine, Outputs, Spline, initial_flow, network
 
 GUIDE_KINDS = ("meanfield", "blockwise", "conditional", "flow")  # each contains those before it
 MOST_WEIGHTS = 40_000  # between coordinates, for guide="auto": 200 coordinates
@@ -318,26 +318,25 @@ class Replace(Messenger):
             event_dim = prior.event_dim + jnp.ndim(loc) - len(prior.shape())
             base = dist.Normal(centre, jnp.exp(log_sd + ahead)).to_event(event_dim)
             return base if real else dist.TransformedDistribution(base, transform)
-        tril = jnp.eye(size) if lower is None else jnp.tril(lower, -1) + jnp.eye(size)
-        if root is None:
-            tril = jnp.exp(jnp.ravel(jnp.broadcast_to(log_sd, loc.shape)))[:, None] * tril
-        else:
-            tril = stop_gradient(root) @ (jnp.exp(jnp.ravel(log_scale))[:, None] * tril)
-        tril = jnp.exp(jnp.ravel(jnp.broadcast_to(ahead, loc.shape)))[:, None] * tril
-        carry = self.params.get(f"{name}:carry")
-        if carry is not None:
-            carry = carry if outputs is None else carry + outputs.further
-            tril = carried(tril, carry, size // jnp.shape(loc)[0])
+        lower = jnp.zeros((size, size)) if lower is None else lower
+        inner_log_sd, ahead = (
+            jnp.ravel(jnp.broadcast_to(part, loc.shape))
+            for part in (log_sd if root is None else log_scale, ahead)
+        )
+        affine = Affine(jnp.ravel(centre), lower, inner_log_sd, root, ahead)
         shaping = [] if jnp.ndim(loc) == 1 else [ReshapeTransform(jnp.shape(loc), (size,))]
         transforms = shaping + ([] if real else [transform])
         if shape is None:
-            base = dist.MultivariateNormal(jnp.ravel(centre), scale_tril=tril)
+            base = dist.MultivariateNormal(affine.loc, scale_tril=affine.tril())
             return dist.TransformedDistribution(base, transforms) if transforms else base
+        carry = self.params.get(f"{name}:carry")
+        if carry is not None:
+            carry = carry if outputs is None else carry + outputs.further
+            affine = affine.chained(carry, size // jnp.shape(loc)[0])
         base = dist.Normal(0.0, 1.0).expand([size]).to_event(1)
         if outputs is not None and outputs.spline.size:
             shape = shape + outputs.spline
-        flow = [Spline(shape), LowerCholeskyAffine(jnp.ravel(centre), tril)]
-        return dist.TransformedDistribution(base, flow + transforms)
+        return dist.TransformedDistribution(base, [Spline(shape), affine, *transforms])
 
     def _network(self, name: str, size: int) -> Outputs:
         """What the network makes of the earlier blocks, each in units of its own sd."""
