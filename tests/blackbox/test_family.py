@@ -1,9 +1,12 @@
 """One training for all confidences, against closed forms at single ones."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 from scenarios import two_level_normal
 from soubayes import fit, fit_family, solve_gaussian
@@ -40,10 +43,27 @@ def test_every_posterior_is_that_of_a_single_fit(family, place):
 
 def test_the_value_rises_and_its_slope_is_the_kl(family):
     for name in ("mu", "effect"):
-        below, at, above = (family.at({name: gamma}) for gamma in (0.9, 1.0, 1.1))
+        below, at, above = (family.at({name: gamma}) for gamma in (0.99, 1.0, 1.01))
         assert below.value < at.value < above.value
-        slope = (above.value - below.value) / 0.2
-        assert slope == pytest.approx(at.kl[name], rel=0.1, abs=0.05)
+        slope = (above.value - below.value) / 0.02
+        assert slope == pytest.approx(at.kl[name], rel=1e-3)
+        spent = sum(at.confidence[block] * at.kl[block] for block in at.kl)
+        assert at.value == pytest.approx(at.expected_loss + spent)
+
+
+def test_the_slope_of_the_value_forgives_an_error_of_the_guide(family):
+    """A wrong location changes the KL of the guide in proportion, and the slope of J squared."""
+    found = family._found
+    moved = {n: x + 0.5 if n == "effect:loc" else x for n, x in found.params.items()}
+    worse = replace(family, _found=replace(found, params=moved)).at()
+    scenario = two_level_normal(1.0, 1.0)
+    exact = solve_gaussian(scenario.gaussian, scenario.confidence)
+    mean, sd = worse.mean("mu"), worse.sd("mu")
+    kl_mu = np.log(2.0 / sd) + (sd**2 + mean**2) / (2 * 2.0**2) - 0.5
+    loss = -stats.norm.logpdf(3.0, worse.draws["effect"], 0.5).mean()
+    of_guide = worse.value - loss - kl_mu
+    assert abs(of_guide - exact.kl["effect"]) > 0.08
+    assert worse.kl["effect"] == pytest.approx(exact.kl["effect"], abs=0.04)
 
 
 def test_a_path_is_a_table_of_its_posteriors(family):

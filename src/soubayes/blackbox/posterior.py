@@ -470,14 +470,21 @@ def as_key(random_state: Key) -> jax.Array:
 def _draw(
     program: Program, params: Any, gammas: Mapping[str, float], inputs: Inputs, key: Any, n: int
 ) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Integrand, loss, KL terms and values of n draws, by compiled chunks."""
+    """Integrand, loss, KL terms and values of n draws."""
+    joined = by_chunks(program.draws, params, gammas, inputs, key, n)
+    return joined.objective, joined.loss, joined.kl, joined.values
+
+
+def by_chunks(
+    compiled: Callable, params: Any, gammas: Mapping[str, float], inputs: Inputs, key: Any, n: int
+) -> Any:
+    """What a compiled function of a program says of n draws, by chunks."""
     traced = {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
     chunks = [
-        program.draws(params, random.fold_in(key, i), traced, inputs)
+        compiled(params, random.fold_in(key, i), traced, inputs)
         for i in range(-(-n // DRAWS_CHUNK))
     ]
-    joined = jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)
-    return joined.objective, joined.loss, joined.kl, joined.values
+    return jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)
 
 
 def _standard_error(values: np.ndarray) -> float:

@@ -12,6 +12,7 @@ import optax
 import pandas as pd
 from jax import random
 from jax.flatten_util import ravel_pytree
+from jax.lax import stop_gradient
 from numpyro.distributions import constraints
 from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import replay, seed, substitute, trace
@@ -50,11 +51,19 @@ class Plan(NamedTuple):
     window: int
     skeleton: Any  # the arguments of the model with every array taken out
     framed: bool = False  # whether the guide's coordinates are those of a frame
-    ranges: tuple[str, ...] = ()  # blocks whose log confidences are drawn, as the site RANGE
+    ranges: tuple["LogRange", ...] = ()  # of log confidences that are drawn, as the site RANGE
 
     def arguments(self, arrays: list[Any]) -> tuple[tuple, dict]:
         """The model's arguments with the arrays put back."""
         return join_arguments(self.skeleton, arrays)
+
+
+class LogRange(NamedTuple):
+    """A block whose confidence is drawn, and the ends of its log."""
+
+    block: str
+    low: float
+    high: float
 
 
 class Inputs(NamedTuple):
@@ -123,6 +132,7 @@ class Program:
         self.places = jit(self._places_of)
         self.window = jit(self._window)
         self.draws = jit(self._draws)
+        self.value_slopes = jit(self._value_slopes)
         self.fixed_value_and_gradient = jit(self._fixed_value_and_gradient)
         self.fixed_hessian = jit(self._fixed_hessian)
         self.optimiser = optax.scale_by_adam()
@@ -284,6 +294,9 @@ class Program:
         self, key: Any, params: Any, gammas: Any, inputs: Inputs, guide: Any = None, **options: Any
     ) -> Terms:
         args, kwargs = self.plan.arguments(inputs.arrays)
+        training = bool(self.plan.ranges) and RANGE not in inputs.frame
+        if training:
+            params, inputs = self._somewhere(key, params, gammas, inputs)
         elbo = SoUELBO(
             {**gammas, **self.fixed},
             groups=dict(self.plan.groups),
@@ -295,14 +308,31 @@ class Program:
         terms = elbo.terms(key, known, self.model, guide, *args, **kwargs)
         if not self.plan.ranges:
             return terms
-        drawn = jnp.exp(terms.values[RANGE])
-        gammas = {**gammas, **{block: drawn[i] for i, block in enumerate(self.plan.ranges)}}
+        gammas = self._drawn_confidence(gammas, inputs.frame[RANGE])
         objective = terms.loss + sum(gamma * terms.kl[block] for block, gamma in gammas.items())
-        if RANGE not in inputs.frame:
-            # Trained over the ranges: an error of q_k costs gamma_k KL, so without a weight
-            # small confidences would hardly count. A factor changes no minimum at any of them.
-            objective = objective / jnp.exp(jnp.mean(terms.values[RANGE]))
+        if training:
+            objective = objective / jnp.exp(jnp.mean(inputs.frame[RANGE]))
         return terms._replace(objective=objective)
+
+    def _drawn_confidence(self, gammas: Any, logs: Any) -> dict[str, Any]:
+        return {**gammas, **{r.block: jnp.exp(logs[i]) for i, r in enumerate(self.plan.ranges)}}
+
+    def _somewhere(self, key: Any, params: Any, gammas: Any, inputs: Inputs) -> tuple[Any, Inputs]:
+        """Confidences of a family drawn for training, and parameters with weighted gradients.
+
+        An error of q_k costs gamma_k KL, so small confidences would hardly count for q_k. The
+        objective is divided by the geometric mean of the drawn confidences, and the gradient by
+        the parameters of q_k by gamma_k in its place. Neither changes a minimum.
+        """
+        low, high = jnp.asarray([(r.low, r.high) for r in self.plan.ranges]).T
+        logs = random.uniform(random.fold_in(key, 11), low.shape, minval=low, maxval=high)
+        drawn = self._drawn_confidence(gammas, logs)
+        blocks, mean = self.structure(inputs.arrays).blocks, jnp.exp(jnp.mean(logs))
+        weighted = {}
+        for name, x in params.items():
+            gamma, held = drawn.get(blocks.get(name.split(":")[0], "")), stop_gradient(x)
+            weighted[name] = x if gamma is None else held + mean / gamma * (x - held)
+        return weighted, inputs._replace(frame={**inputs.frame, RANGE: logs})
 
     def _window(
         self,
@@ -376,6 +406,20 @@ class Program:
         answer the Monte Carlo integrand is constant (Theorem 1) and its error vanishes."""
         keys = random.split(key, DRAWS_CHUNK)
         return jax.vmap(lambda k: self._terms(k, params, gammas, inputs, analytic=False))(keys)
+
+    def _value_slopes(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Any:
+        """The slope of the integrand of J by each log confidence of a family, at every draw.
+
+        The guide moves with the confidences, and so do its draws: at the exact answer the
+        integrand is V everywhere, and each draw has the slope of V.
+        """
+
+        def integrand(at: Any, key: Any) -> Any:
+            there = inputs._replace(frame={**inputs.frame, RANGE: at})
+            return self._terms(key, params, gammas, there, analytic=False).objective
+
+        keys = random.split(key, DRAWS_CHUNK)
+        return jax.vmap(jax.jacfwd(integrand), in_axes=(None, 0))(inputs.frame[RANGE], keys)
 
 
 def has_params(program: Callable, args: Any, kwargs: Any) -> bool:

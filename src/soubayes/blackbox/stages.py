@@ -29,7 +29,7 @@ from soubayes.blackbox.guides import Replace
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.modules import Modules
 from soubayes.blackbox.posterior import SoUPosterior, stage_table
-from soubayes.blackbox.program import abstract_trace, double_precision, jit
+from soubayes.blackbox.program import LogRange, abstract_trace, double_precision, jit
 from soubayes.blackbox.verdict import BADNESS, Quality, guide_log_weights, quality
 from soubayes.feedback import POWER, Feedback
 
@@ -55,7 +55,7 @@ class FitRequest(NamedTuple):
     settings: Settings
     key: Any
     start: Mapping[str, Any] | None
-    ranges: tuple[str, ...] = ()  # blocks whose confidence varies over a range
+    ranges: tuple[LogRange, ...] = ()  # of blocks whose confidence varies
 
 
 def by_stages(
