@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -97,16 +98,16 @@ class SurvivalFamily(RowFamily):
 
                 start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
                 own = rows.X.__matmul__
-                product = settle(at, coef, start, always, own, self.settings.groups)
-                found.append(SupportPosterior.of(product, 1.0 / units.scale, units.scale))
+                supports = settle(at, coef, start, always, own, self.settings.groups)
+                found.append(SupportPosterior.of(supports, 1.0 / units.scale, units.scale))
         return found
 
 
 _FAR = 1e9  # nats
 _POWER = 0.3  # of the densities of held-out rows in the weights
-# prior variance of a selected column beside dense others: an estimate that passed a selection among
-# thousands is too large, and its square more so
-_SELECTED = 0.1
+# prior variances of a selected column beside dense others, for usual and for strong effects: an
+# estimate that passed a selection among thousands is too large, and its square more so
+_SELECTED = (0.05, 0.2)
 
 
 def _dense(name: str, held: float) -> DialPoint:
@@ -122,30 +123,31 @@ SURVIVAL_DIAL = (
     DialPoint("cautious", "exponential", 0.003, 3.0),
     *(_dense("dense", held) for held in _VARIANCES),
 )
-# the columns of the sparse point with a variance of their own, all others as in a dense point
-BESIDE = tuple(_dense("sparse + dense", held) for held in (0.5, 1.0, 2.0, 4.0))
+# one candidate of several parts: the columns of the sparse point have variances of their own, all
+# others are as in a dense point
+BESIDE = Candidate("sparse + dense", "normal", np.inf, 1.0)
+_OTHERS = (1.0, 3.0)
 
 
 class SurvivalCandidates(RowCandidates):
     """The candidates, each with the hazard that scores its rows."""
 
     dial = SURVIVAL_DIAL
-    rows = (PATH, *map(Candidate.of, (*dial, *BESIDE)))
+    rows = (PATH, *map(Candidate.of, dial), BESIDE)
     scoring = DENSITIES._replace(score=partial(score_densities, power=_POWER), power=_POWER)
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
     ) -> Fits:
-        beside = {point.name for point in BESIDE}
-        asked = [names | {PATH.name} if names & beside else names for names in wanted]
+        asked = [names | {PATH.name} if BESIDE.name in names else names for names in wanted]
         found = super().fit(X, targets, weight, asked, known)
         for parts, sizes, y, names in zip(*found[:2], targets, wanted, strict=True):
             wild = {name for name in parts if known and _is_wild(name, parts[name][0], X, found)}
             if wild:  # folds did not see it run off: a dense point takes its place
                 calm = super().fit(X, [y], weight, [{_CALM.name}], False)
                 parts.update(dict.fromkeys(wild, *calm.components[0].values()))
-            if names & beside:
-                self._add_beside(X, y, weight, names, parts, sizes)
+            if BESIDE.name in names:
+                self._add_beside(X, y, weight, parts, sizes)
             if PATH.name not in names:
                 parts.pop(PATH.name, None)
             for name, own in parts.items():
@@ -157,20 +159,21 @@ class SurvivalCandidates(RowCandidates):
         X: Any,
         y: Array,
         weight: Array,
-        names: set[str],
         parts: dict[str, tuple[Component, ...]],
         sizes: dict[str, float],
     ) -> None:
-        """The points that let the columns of the sparse point go beside the dense others."""
+        """The candidate that lets the columns of the sparse point go beside the dense others."""
         shared, plan, units = self.family.in_memory(X, weight)
         kept = (parts[PATH.name][0].posterior.mean[plan.order] != 0.0) & plan.model.sparse
-        own = _SELECTED * plan.model.confidence  # a point of the dial has confidence 1
-        model = replace(plan.model, variance=np.where(kept, own, plan.model.variance))
-        for point in BESIDE:
-            if point.name in names:
-                fit = shared.fit_at(y, model, point)
-                parts[point.name] = (Component(fit.posterior.moved(plan.back, 1.0 / units.scale)),)
-                sizes[point.name] = fit.effective + int(kept.sum())
+        fits = []
+        for own, held in product(_SELECTED, _OTHERS):
+            # a point of the dial has confidence 1
+            variance = np.where(kept, own * plan.model.confidence, plan.model.variance)
+            model = replace(plan.model, variance=variance)
+            fits.append(shared.fit_at(y, model, _dense("", held)))
+        moved = [fit.posterior.moved(plan.back, 1.0 / units.scale) for fit in fits]
+        parts[BESIDE.name] = tuple(Component(q, weight=1.0 / len(fits)) for q in moved)
+        sizes[BESIDE.name] = float(np.mean([fit.effective for fit in fits])) + int(kept.sum())
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """The log density of y, and the log risk."""
