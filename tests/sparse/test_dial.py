@@ -180,13 +180,15 @@ def test_a_sure_point_is_penalised_logistic_regression(n, p):
     model = type(model)(**{**vars(model), "variance": variance, "groups": Groups.single(p)})
     for held in (0.01, 1.0):
         fit = fit_rows_at(problem, model, DialPoint.sure(held))
-        peer = LogisticRegression(C=held, tol=1e-8, max_iter=5000).fit(X, y)
-        assert fit.converged
-        np.testing.assert_allclose(fit.posterior.mean[:p], peer.coef_[0], atol=1e-4)
-        np.testing.assert_allclose(fit.posterior.mean[p], peer.intercept_[0], atol=1e-3)
+        # the intercept's own penalty, 1/10, as that of a column of another size
+        size = np.append(np.ones(p), np.sqrt(10.0 / held))
         Z = np.hstack([X, np.ones((n, 1))])
-        p_hat = peer.predict_proba(X)[:, 1]
+        peer = LogisticRegression(C=held, tol=1e-8, max_iter=5000, fit_intercept=False)
+        peer.fit(Z * size, y)
+        assert fit.converged
+        np.testing.assert_allclose(fit.posterior.mean, peer.coef_[0] * size, atol=1e-4)
+        p_hat = peer.predict_proba(Z * size)[:, 1]
         A = Z.T @ (Z * (p_hat * (1.0 - p_hat))[:, None])
-        A += np.diag(np.append(np.full(p, 1.0 / held), 1e-7))
+        A += np.diag(np.append(np.full(p, 1.0 / held), 0.1))
         np.testing.assert_allclose(fit.posterior.full(), np.linalg.inv(A), rtol=2e-3, atol=1e-5)
         assert fit.inflation < 1e-5  # predictions hardly average over it

@@ -71,11 +71,12 @@ def at_point(model: AnyModel, point: DialPoint) -> AnyModel:
     """The model with the priors and confidences of a point in all columns.
 
     Named blocks with a normal prior keep their pull: a point has one confidence for all columns, so
-    their variances change in proportion.
+    their variances change in proportion. So does the intercept where the penalty of all columns is
+    held; with hardly any pull, products of its column would round off those of the others.
     """
     prior = "exponential" if point.held else point.prior  # not read where the scales are held
     block = ~model.sparse
-    block[model.coefficients :] = False
+    block[model.coefficients :] &= point.held is not None
     variance = np.where(block, model.variance * point.coef / model.confidence, model.variance)
     return replace(
         model,

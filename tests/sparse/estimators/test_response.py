@@ -171,3 +171,15 @@ def test_a_standard_deviation_that_rests_on_the_far_tail_is_said():
     assert model.predict(X, quantiles=[0.95]).max() < 10_000
     with pytest.warns(UserWarning, match="1 of 2 rows rests on the far tail"):
         model.predict(np.vstack([near, far]), return_std=True)
+
+
+def test_more_columns_than_rows_predict_alike_in_every_container():
+    """Also where hardly anything pulls at the intercept, as in the candidates without variance."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 120)) * (rng.random((40, 120)) < 0.5)
+    y = rng.poisson(np.exp(0.5 + X[:, :3] @ [0.8, -0.6, 0.5]))
+    dense, sparse = (
+        SoUPoissonRegression(cv=3, random_state=0).fit(Z, y) for Z in (X, sp.csr_array(X))
+    )
+    assert dense.candidates_["weight"].iloc[-3:].max() > 0.01
+    np.testing.assert_allclose(sparse.predict(X), dense.predict(X), rtol=1e-9)

@@ -47,7 +47,8 @@ def fit_classes_at(problem: ClassProblem, model: RowModel, point: DialPoint) -> 
     problem = problem._replace(likelihood=Softmax(problem.likelihood.classes, coarse=True))
     sparse, free = model.sparse, model.variance.copy()
     model = at_point(model, point)
-    plain = 1.0 / np.where(_intercepts(problem, model), free, model.variance)[~sparse]
+    kept = _intercepts(problem, model) if point.held is None else np.zeros(len(sparse), bool)
+    plain = 1.0 / np.where(kept, free, model.variance)[~sparse]
     evidence = class_evidence(problem, point.coef, sparse, plain)
     if point.held is None:
         at = at_fitted(evidence, model, point, None, None)
