@@ -55,7 +55,8 @@ def descend_jointly(
             "ftol": enough / max(abs(value), 1.0),
             "gtol": 0.0,
             "maxcor": 20,
-            "maxls": 8,  # slopes of a rough rule are not those of its J: more trials find nothing
+            # slopes of a rough rule are not those of its J: more trials would find nothing
+            "maxls": 20 if precise else 8,
         },
     )
     state = at.renewed(found.x)
@@ -64,7 +65,7 @@ def descend_jointly(
         if np.abs(_slope(rows, at, zero)).max() < _STILL:
             break
         state = at.renewed(_precise(zero, partial(_slope, rows, at)))
-    return state, found.nit < max_iter
+    return state, bool(found.success)
 
 
 def _objective(rows: RowProblem, at: "_Coordinates", x: Array) -> tuple[float, Array]:
@@ -89,7 +90,7 @@ def _precise(x: Array, slope: Callable[[Array], Array]) -> Array:
         step, left = np.zeros_like(x), -here
         way, size = left, left @ left
         for _ in range(40):
-            if size <= 1e-6 * (here @ here):
+            if size <= 1e-2 * (here @ here):
                 break
             far = 1e-5 / max(float(np.abs(way).max()), 1e-300)
             bent = (slope(x + far * way) - slope(x - far * way)) / (2.0 * far)

@@ -73,19 +73,21 @@ def solve(
     history, converged = [value], False
     coarse = max(tol, 1e-5) if readmit else tol
     first = 0  # of the steps on these columns
-    ended = False  # whether all of q moved at once, and came to rest here
+    ended = sharp = False  # whether all of q moved at once and came to rest here, with all digits
     for iteration in range(max_iter):
         here = _Step(state, data, value, ended)
         promising = not many or _promised(model, state, data) > tol * abs(value)
         step = _descend(part, model, here, tol) if promising else None
+        if step is None and ended and slow and tol < _PRECISE and not sharp:
+            step = here  # only its last digits are missing
         if step is not None:
             if not problem.likelihood.majorises:
                 last = slow and value - step.value <= tol * abs(value)
-                precise = last and tol < _PRECISE
-                far = not step.ended and (last or _is_slow([*history[first:], step.value], tol))
-                if far or precise:
-                    step = _jointly(part, model, step, tol, precise)
-                    slow = True
+                sharp = last and tol < _PRECISE
+                far = last or _is_slow([*history[first:], step.value], tol)
+                slow = slow or far
+                if sharp or (far and not step.ended):
+                    step = _jointly(part, model, step, tol, sharp)
             state, data, value, ended = step
             history.append(value)
         report(iteration, value, len(state.active))
@@ -100,7 +102,7 @@ def solve(
         history = [past + check.shift for past in history]
         state, data, value = check.state, check.data, check.value
         if check.returned:
-            first, ended = len(history), False
+            first, ended, sharp = len(history), False, False
             history.append(value)
         elif settled:
             converged = _is_flat(model, state, data, tol * abs(value))
@@ -167,6 +169,9 @@ def _jointly(
     enough = 0.1 * tol * abs(step.value)
     trial, ended = descend_jointly(part.problem, model, step.state, enough, JOINT_STEPS, precise)
     data, value = part.evaluate(model, trial)
+    # J may be far too large while dropped columns wait, and a gain of few nats far from the end
+    little = 0.1 * FLAT_NATS
+    ended = (ended and enough < little) or step.value - value < min(enough, little)
     # the slope is that of exact averages, J that of a rule: where it is 0 all ways end alike
     close = precise and value <= step.value + tol * abs(step.value)
     if value < step.value or close:
