@@ -300,11 +300,8 @@ def report(args):
         frame = pd.read_csv(path, header=None)
         if str(frame[0][0]) in DESIGNS:
             frame.columns = ["design", "seed", "family", "method", "F1", "all", "kept", "seconds"]
-            print(
-                frame.groupby(["family", "design", "method"])[
-                    ["F1", "all", "kept", "seconds"]
-                ].mean()
-            )
+            found = frame.groupby(["family", "design", "method"])[["F1", "all", "kept", "seconds"]]
+            print(found.mean().round(3).to_string())
             continue
         names = ["table", "seed", "fold", "method", "deviance", "density", "coverage", "seconds"]
         frame.columns = names

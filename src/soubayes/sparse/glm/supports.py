@@ -21,7 +21,9 @@ QUADRATIC_ROUNDS = 30
 SETTLED_PREDICTOR = 1e-3  # change of a linear predictor at which the quadratic form is found
 ROUGH_CHANGE = 0.1  # above it the next form is another one, so a product needs only a few sweeps
 ROUGH_SWEEPS = 8
-UNSETTLED = 3  # products that all sweeps left unsettled, after which no further form is tried
+# products with effects for half of the rows, as an outlier asks for, or that all sweeps left
+# unsettled, after which no further form is tried
+UNSETTLED = 3
 
 
 class SupportRows(NamedTuple):
@@ -86,7 +88,8 @@ def settle(
             break
         if unsettled >= UNSETTLED:  # the product of a few sweeps, before effects multiply
             break
-        unsettled += sweeps == MOST_SWEEPS and not found.converged
+        crowded = isinstance(found, Product) and 2 * len(found.effects) > len(place)
+        unsettled += (crowded or sweeps == MOST_SWEEPS) and not found.converged
         if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
             step = max(step / 2.0, 0.1)
         place, last = place + step * move, move
