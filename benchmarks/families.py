@@ -155,7 +155,7 @@ def run_tables(args):
                 density = model.log_score(X[test], y[test], offset=offset[test])
                 found = deviance(family, y[test], mean), density, inside, used
                 write(args.out, [[*key, method, *found]])
-            if all((*key, peer) in have for peer in PEERS):
+            if args.alone or all((*key, peer) in have for peer in PEERS):
                 continue
             parts = X[train], y[train], X[test], offset[train], offset[test]
             for peer, (mean, _, _, used) in glmnet(family, *parts).items():
