@@ -83,3 +83,12 @@ def test_columns_that_are_always_in_are_no_candidates():
     found = fit_product(quadratic(X, y), always=always).probability
     assert found[0] == 0.0
     assert found[1:].max() < 0.3
+
+
+def test_effects_that_multiply_are_not_called_settled():
+    """Faint effects in all columns of wide data: any number of effects would explain them."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(80, 300))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    y = X @ rng.normal(size=300) * 3.0 / np.sqrt(300) + rng.normal(size=80)
+    assert not fit_product(quadratic(X, y, np.inf)).converged
