@@ -138,9 +138,12 @@ class ConfidenceFamily(Printable, ABC):
                 raise ValueError(f"no block {block!r}; the blocks are {list(gammas)}.")
             low, high = self.ranges.get(block, (gammas[block],) * 2)
             if not low * (1 - 1e-9) <= check_gamma(block, gamma) <= high * (1 + 1e-9):
+                covers = f"covers [{low:g}, {high:g}]. Give a wider range"
+                if block not in self.ranges:
+                    covers = f"holds it at {low:g}. Give it a range"
                 raise ValueError(
-                    f"confidence of {block!r} is {gamma}, but the family covers [{low:g}, "
-                    f"{high:g}]. Give a wider range, or use soubayes.fit."
+                    f"confidence of {block!r} is {gamma}, but the family {covers}, or use "
+                    "soubayes.fit."
                 )
             gammas[block] = float(gamma)
         return gammas
@@ -150,6 +153,8 @@ def range_points(limits: tuple[float, float], points: int | Sequence[float]) -> 
     """Confidences of a range, evenly spaced in the logarithm, or those that were given."""
     if not isinstance(points, int):
         return [float(x) for x in points]
+    if points < 1:
+        raise ValueError(f"points is {points}, but it must be at least 1.")
     return [float(x) for x in np.geomspace(*limits, points)]
 
 

@@ -105,6 +105,8 @@ def test_what_is_not_in_the_ranges(family):
         family.at({"nu": 1.0})
     with pytest.raises(ValueError, match="no range for 'nu'"):
         family.path("nu")
+    with pytest.raises(ValueError, match="points is 0, but it must be at least 1"):
+        family.path("mu", 0)
     assert "mu in [0.1, 10]" in repr(family)
 
 
@@ -122,6 +124,20 @@ def test_what_is_not_in_the_ranges(family):
 def test_bad_ranges(confidence, message):
     with pytest.raises(ValueError, match=message):
         fit_family(pair, 3.0, confidence=confidence)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"steps": 0}, "steps is 0, but it must be 'auto' or a positive integer"),
+        ({"steps": "many"}, "steps is 'many'"),
+        ({"num_particles": 0}, "num_particles is 0, but it must be at least 1"),
+        ({"num_draws": 0}, "num_draws is 0"),
+    ],
+)
+def test_settings_that_mean_nothing(setting, message):
+    with pytest.raises(ValueError, match=message):
+        fit_family(pair, 3.0, confidence={"mu": (0.5, 2.0)}, **setting)
 
 
 def test_a_range_is_for_a_family():

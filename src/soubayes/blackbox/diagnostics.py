@@ -131,7 +131,7 @@ class Diagnosis(Printable):
     Parameters
     ----------
     khat : float
-        PSIS k-hat; below 0.7 is good.
+        PSIS k-hat; below 0.7 is good. ``-inf`` if all weights are equal, as for an exact guide.
     flatness : float
         Standard deviation of the integrand of J, in nats; 0 at the exact answer.
     gap : float
@@ -158,7 +158,8 @@ class Diagnosis(Printable):
     notes: tuple[str, ...]
 
     def _shown(self) -> Shown:
-        head = f"k-hat {self.khat:.3g}, flatness {self.flatness:.3g}, gap {self.gap:.3g}"
+        khat = "none: all weights are equal" if self.khat == -np.inf else f"{self.khat:.3g}"
+        head = f"k-hat {khat}, flatness {self.flatness:.3g}, gap {self.gap:.3g}"
         tables = [] if self.moments is None else [self.moments]
         return [f"Diagnosis({head})", *self.notes, *tables]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro
@@ -31,7 +32,7 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.progress import reporting
 from soubayes.blackbox.stages import FitRequest
-from soubayes.blackbox.variational import FIT_STEPS, descended_from, fitted_once
+from soubayes.blackbox.variational import check_settings, descended_from, fitted_once
 from soubayes.families import (
     FAMILY_POINTS,
     ConfidenceFamily,
@@ -120,8 +121,8 @@ def fit_family(
         )
     args, kwargs = plain_arguments(args, kwargs)
     ranges = check_ranges(confidence, "soubayes.fit")
+    most = check_settings("flow", steps, num_particles, 1, 0, None, num_draws)
     with double_precision(), reporting(progress) as report:
-        most = FIT_STEPS if steps == "auto" else int(steps)
         settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report, FAMILY_PATIENCE)
         sites = abstract_trace(model, args, kwargs)
         grouped = {b: (s,) if isinstance(s, str) else tuple(s) for b, s in (groups or {}).items()}
@@ -211,16 +212,18 @@ class PosteriorFamily(ConfidenceFamily):
                     self._request, found._program, everything, inputs, params
                 )
                 return self._without_range(posterior, gammas)
-            drawn = (
-                params,
-                everything,
-                inputs,
-                random.fold_in(self._request.key, 2),
-                self._request.settings.num_draws,
-            )
+            given, n = (params, everything, inputs), self._request.settings.num_draws
+            first, second = (random.fold_in(self._request.key, i) for i in (2, 3))
+            # slopes vary far less from draw to draw than KLs: half of the draws are enough
+            half = -(-n // 2)
+            drawn, slopes = by_chunks(found._program.draws_and_slopes, *given, first, half)
+            if n > half:
+                rest = by_chunks(found._program.draws, *given, second, n - half)
+                drawn = jax.tree.map(lambda *parts: np.concatenate(parts), drawn, rest)
             posterior = evaluate(
                 found._program,
-                *drawn,
+                *given,
+                drawn,
                 converged=found.converged,
                 trouble=found.trouble,
                 guide=found.guide,
@@ -228,9 +231,8 @@ class PosteriorFamily(ConfidenceFamily):
                 polished=False,
                 history=found.history,
             )
-            slopes = np.mean(by_chunks(found._program.value_slopes, *drawn), axis=0)
         kl = dict(posterior.kl)
-        for block, slope in zip(self.ranges, slopes, strict=True):
+        for block, slope in zip(self.ranges, np.mean(slopes, axis=0), strict=True):
             kl[block] = max(float(slope) / gammas[block], 0.0)
         costs = [gamma * kl[block] for block, gamma in gammas.items() if 0 < gamma < np.inf]
         posterior = replace(posterior, kl=kl, expected_loss=posterior.value - sum(costs))

@@ -261,8 +261,8 @@ class SoUPosterior(DrawnPosterior):
         with double_precision():
             key = random.fold_in(as_key(random_state), 3)
             params = {k: x for k, x in self.params.items() if k not in self._inputs.frame}
-            drawn = _draw(self._program, params, self.confidence, self._inputs, key, n)[3]
-            return {name: drawn[name] for name in self.draws}
+            drawn = by_chunks(self._program.draws, params, self.confidence, self._inputs, key, n)
+            return {name: drawn.values[name] for name in self.draws}
 
     def predictive(
         self, *args: Any, n: int | None = None, random_state: Key = 0, **kwargs: Any
@@ -348,12 +348,11 @@ def evaluate(
     params: Any,
     gammas: Mapping[str, float],
     inputs: Inputs,
-    key: Any,
-    num_draws: int,
+    drawn: Any,
     **about: Any,
 ) -> SoUPosterior:
-    """The posterior at these parameters, judged on fresh draws."""
-    objective, loss, kl, draws = _draw(program, params, gammas, inputs, key, num_draws)
+    """The posterior at these parameters, judged on fresh draws (`Terms` of NumPy arrays)."""
+    objective, loss, kl, draws = drawn.objective, drawn.loss, drawn.kl, drawn.values
     if not np.all(np.isfinite(objective)):
         share = np.mean(~np.isfinite(objective))
         raise ValueError(
@@ -465,14 +464,6 @@ def as_key(random_state: Key) -> jax.Array:
     if isinstance(random_state, int | np.integer):
         return random.key(int(random_state))
     return random.key(int(np.random.default_rng(random_state).integers(2**31)))
-
-
-def _draw(
-    program: Program, params: Any, gammas: Mapping[str, float], inputs: Inputs, key: Any, n: int
-) -> tuple[np.ndarray, np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Integrand, loss, KL terms and values of n draws."""
-    joined = by_chunks(program.draws, params, gammas, inputs, key, n)
-    return joined.objective, joined.loss, joined.kl, joined.values
 
 
 def by_chunks(

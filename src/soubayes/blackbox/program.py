@@ -132,7 +132,7 @@ class Program:
         self.places = jit(self._places_of)
         self.window = jit(self._window)
         self.draws = jit(self._draws)
-        self.value_slopes = jit(self._value_slopes)
+        self.draws_and_slopes = jit(self._draws_and_slopes)
         self.fixed_value_and_gradient = jit(self._fixed_value_and_gradient)
         self.fixed_hessian = jit(self._fixed_hessian)
         self.optimiser = optax.scale_by_adam()
@@ -407,8 +407,8 @@ class Program:
         keys = random.split(key, DRAWS_CHUNK)
         return jax.vmap(lambda k: self._terms(k, params, gammas, inputs, analytic=False))(keys)
 
-    def _value_slopes(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Any:
-        """The slope of the integrand of J by each log confidence of a family, at every draw.
+    def _draws_and_slopes(self, params: Any, key: Any, gammas: Any, inputs: Inputs) -> Any:
+        """The same, and the slope of the integrand by each log confidence of a family.
 
         The guide moves with the confidences, and so do its draws: at the exact answer the
         integrand is V everywhere, and each draw has the slope of V.
@@ -416,10 +416,13 @@ class Program:
 
         def integrand(at: Any, key: Any) -> Any:
             there = inputs._replace(frame={**inputs.frame, RANGE: at})
-            return self._terms(key, params, gammas, there, analytic=False).objective
+            terms = self._terms(key, params, gammas, there, analytic=False)
+            return terms.objective, terms
 
         keys = random.split(key, DRAWS_CHUNK)
-        return jax.vmap(jax.jacfwd(integrand), in_axes=(None, 0))(inputs.frame[RANGE], keys)
+        both = jax.vmap(jax.jacfwd(integrand, has_aux=True), in_axes=(None, 0))
+        slopes, terms = both(inputs.frame[RANGE], keys)
+        return terms, slopes
 
 
 def has_params(program: Callable, args: Any, kwargs: Any) -> bool:

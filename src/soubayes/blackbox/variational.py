@@ -23,7 +23,14 @@ from soubayes.blackbox.guides import GUIDE_KINDS, MOST_WEIGHTS, choose_guide, ma
 from soubayes.blackbox.modules import check_modules
 from soubayes.blackbox.nuts import beside_nuts
 from soubayes.blackbox.polish import MOST_PARAMETERS
-from soubayes.blackbox.posterior import SoUPosterior, as_key, evaluate, stage_table, too_small
+from soubayes.blackbox.posterior import (
+    SoUPosterior,
+    as_key,
+    by_chunks,
+    evaluate,
+    stage_table,
+    too_small,
+)
 from soubayes.blackbox.program import (
     Inputs,
     Plan,
@@ -162,7 +169,7 @@ def fit(
     'trusted'
     """
     args, kwargs = plain_arguments(args, kwargs)
-    budget = _check_settings(guide, steps, num_particles, restarts, polish, check)
+    budget = check_settings(guide, steps, num_particles, restarts, polish, check, num_draws)
     with double_precision(), reporting(progress) as report:
         settings = Settings(learning_rate, tol, restarts, budget, polish, num_draws, report)
         sites = abstract_trace(model, args, kwargs)
@@ -368,14 +375,12 @@ def _descended(task: FitTask, stage: FitStage, polish: bool = True) -> SoUPoster
 def _evaluated(
     task: FitTask, stage: FitStage, params: Any, history: Any, trouble: str, polished: bool
 ) -> SoUPosterior:
-    kind = stage.program.plan.guide
+    kind, given = stage.program.plan.guide, (params, task.gammas, stage.inputs)
+    key = random.fold_in(task.key, 2)
     return evaluate(
         stage.program,
-        params,
-        task.gammas,
-        stage.inputs,
-        random.fold_in(task.key, 2),
-        task.settings.num_draws,
+        *given,
+        by_chunks(stage.program.draws, *given, key, task.settings.num_draws),
         converged=not trouble,
         trouble=trouble,
         guide=kind if isinstance(kind, str) else "custom",
@@ -396,15 +401,23 @@ def _traced(gammas: Mapping[str, float]) -> dict[str, Any]:
     return {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
 
 
-def _check_settings(
-    guide: Any, steps: Any, num_particles: int, restarts: int, polish: Any, check: Any
+def check_settings(
+    guide: Any,
+    steps: Any,
+    num_particles: int,
+    restarts: int,
+    polish: Any,
+    check: Any,
+    num_draws: int,
 ) -> int:
+    """Refuse settings that mean nothing; the largest number of steps."""
     if isinstance(guide, str) and guide not in ("auto", *GUIDE_KINDS):
         allowed = ("auto", *GUIDE_KINDS)
         raise ValueError(f"guide is {guide!r}, but it must be one of {allowed} or a callable.")
     if steps != "auto" and not (isinstance(steps, int) and steps > 0):
         raise ValueError(f"steps is {steps!r}, but it must be 'auto' or a positive integer.")
-    for name, number in {"num_particles": num_particles, "restarts": restarts}.items():
+    counts = {"num_particles": num_particles, "restarts": restarts, "num_draws": num_draws}
+    for name, number in counts.items():
         if number < 1:
             raise ValueError(f"{name} is {number}, but it must be at least 1.")
     number = isinstance(polish, int) and not isinstance(polish, bool) and polish >= 0

@@ -53,7 +53,7 @@ class Quality(Printable):
     largest_sd : float
         The largest such ratio.
     khat : float
-        PSIS k-hat of the weights.
+        PSIS k-hat of the weights. ``-inf`` if all are equal, as for an exact guide.
     effective : float
         The effective share of the draws under the weights.
     spread : float
