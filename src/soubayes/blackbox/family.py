@@ -32,7 +32,7 @@ from soubayes.blackbox.program import (
 )
 from soubayes.blackbox.progress import reporting
 from soubayes.blackbox.stages import FitRequest
-from soubayes.blackbox.variational import check_settings, descended_from, fitted_once
+from soubayes.blackbox.variational import check_fit_settings, descended_from, fitted_once
 from soubayes.families import (
     FAMILY_POINTS,
     ConfidenceFamily,
@@ -121,7 +121,7 @@ def fit_family(
         )
     args, kwargs = plain_arguments(args, kwargs)
     ranges = check_ranges(confidence, "soubayes.fit")
-    most = check_settings("flow", steps, num_particles, 1, 0, None, num_draws)
+    most = check_fit_settings("flow", steps, num_particles, 1, 0, None, num_draws)
     with double_precision(), reporting(progress) as report:
         settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report, FAMILY_PATIENCE)
         sites = abstract_trace(model, args, kwargs)

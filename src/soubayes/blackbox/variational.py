@@ -169,7 +169,7 @@ def fit(
     'trusted'
     """
     args, kwargs = plain_arguments(args, kwargs)
-    budget = check_settings(guide, steps, num_particles, restarts, polish, check, num_draws)
+    budget = check_fit_settings(guide, steps, num_particles, restarts, polish, check, num_draws)
     with double_precision(), reporting(progress) as report:
         settings = Settings(learning_rate, tol, restarts, budget, polish, num_draws, report)
         sites = abstract_trace(model, args, kwargs)
@@ -401,7 +401,7 @@ def _traced(gammas: Mapping[str, float]) -> dict[str, Any]:
     return {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
 
 
-def check_settings(
+def check_fit_settings(
     guide: Any,
     steps: Any,
     num_particles: int,
