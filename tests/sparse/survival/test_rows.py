@@ -1,8 +1,9 @@
-"""The mode at held prior variances, by its stationary equation: rows."""
+"""The mode at held prior variances by its stationary equation, and the posterior about it: rows."""
 
 import numpy as np
 import pytest
 
+from soubayes import SoUCoxRegression
 from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.risk_sets import BaselinePrior, subjects
 from soubayes.sparse.survival.rows import SurvivalRows
@@ -21,3 +22,21 @@ def test_the_mode_is_stationary_though_plain_newton_steps_run_off(n, p, variance
     slope = X.T @ PartialLoss.at(rows.sets(y), X @ mode).score - mode / prior
     np.testing.assert_allclose(slope * np.sqrt(prior), 0.0, atol=2e-3)
     assert np.std(X @ mode) > 0.1
+
+
+def test_dense_candidates_of_wide_data_keep_one_matrix():
+    rng = np.random.default_rng(3)
+    n, p = 40, 320
+    X = rng.normal(size=(n, p))
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    time, event = rng.exponential(np.exp(-X[:, 0])), rng.random(n) < 0.8
+    model = SoUCoxRegression().fit(X, (event, time))
+    rows = SurvivalRows(X, np.ones(n), "efron", BaselinePrior())
+    sets = rows.sets(subjects(time, event))
+    parts = [part for part in model.mixtures_[0].components if part.candidate[:5] == "dense"]
+    assert len(parts) > 2
+    assert len({id(part.posterior.X) for part in parts}) == 1
+    for part in parts:
+        M = PartialLoss.at(sets, X @ part.posterior.mean).second()
+        inverse = X.T @ M @ X + p / float(part.candidate.split()[1]) * np.eye(p)
+        np.testing.assert_allclose(part.posterior.full(), np.linalg.inv(inverse), atol=1e-5)

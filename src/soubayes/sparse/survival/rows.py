@@ -25,6 +25,7 @@ from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms
 from soubayes.sparse.glm.path import Limits, SharedRows, solve_from
 from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
 from soubayes.sparse.glm.state import RowFit, RowModel
+from soubayes.sparse.posterior import LowRankPosterior, Posterior
 from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
 
@@ -68,6 +69,7 @@ class Expansion(NamedTuple):
     y: Array
     loss: float  # V there
     constant: float  # V minus the squared loss there
+    root: Array | None = None  # L of M = LL', if X~ = L'X
 
     @property
     def matrix(self) -> Array:
@@ -181,8 +183,9 @@ class SurvivalRows:
         if point.held is not None:
             held = point.held / max(int(model.sparse.sum()), 1)
             prior = np.where(model.sparse, held, model.variance / model.confidence)
-            about = self.expand(sets, self._mode(sets, prior)).problem
-            return fit_rows_at(about, model, point._replace(held=held))
+            about = self.expand(sets, self._mode(sets, prior))
+            fit = fit_rows_at(about.problem, model, point._replace(held=held))
+            return fit._replace(posterior=self._shared(fit.posterior, about.root))
 
         def renew(mean: Array) -> RowProblem | None:
             nonlocal last
@@ -194,6 +197,13 @@ class SurvivalRows:
 
         start = self.expand(sets, np.zeros(self.X.shape[1])).problem
         return fit_rows_at(start, model, point, renew)
+
+    def _shared(self, q: Posterior, root: Array | None) -> Posterior:
+        """The same posterior from X in place of L'X: all candidates keep one matrix."""
+        if root is None or not isinstance(q, LowRankPosterior) or q.T is None:
+            return q
+        T = q.T @ root.T
+        return LowRankPosterior(q.mean, q.diagonal, self.X, q.d, T, q.inverse, q.scale, q.variance)
 
     def _mode(self, sets: RiskSets, prior: Array) -> Array:
         """The minimum of V(Xb) + sum_j b_j^2/(2 prior_j), by Newton steps that lower it.
@@ -235,9 +245,9 @@ class SurvivalRows:
         eta = X[:, used] @ mean[used]
         at = PartialLoss.at(sets, eta)
         score = at.score
-        gram, root = None, np.sqrt(damping)
+        gram = None
         if self._wide:
-            lower = root * _factor(at.second(), float(at.expected.max()))
+            lower = np.sqrt(damping) * _factor(at.second(), float(at.expected.max()))
             rows = lower.T @ X
             y = lower.T @ eta + solve_triangular(lower, score, lower=True)
             off = y - lower.T @ eta
@@ -249,7 +259,8 @@ class SurvivalRows:
             y = lower.T @ mean + off
         ones = np.ones(len(rows))
         shared = SharedRows(UnitNormal(), RowsInMemory(rows, intercept=False), ones, gram, self.n)
-        return Expansion(shared, y, at.loss, at.loss - 0.5 * float(off @ off))
+        constant = at.loss - 0.5 * float(off @ off)
+        return Expansion(shared, y, at.loss, constant, lower if self._wide else None)
 
     @property
     def coordinates(self) -> int:
