@@ -197,7 +197,7 @@ def test_a_dense_end_is_seen_on_two_folds_unless_it_is_hopeless(rows, at_once):
     labels = [PATH, Candidate.of(RIDGE), Candidate.of(LEAST_SQUARES_DIAL[2])]
     assert [each.dense for each in labels] == [False, True, False]
     task = SimpleNamespace(targets=[y], weight=np.ones(80))
-    race = _Race(task, labels, NUMBERS)
+    race = _Race(task, labels, NUMBERS, 1)
     good = HeldOut(y + 0.1, np.ones(80), np.ones(80), y, 0.0 * y, 0.0 * y)
     bad = good._replace(middle=y + np.where(np.arange(80) % 40 < rows, 3.0, 0.1))
     said = [{PATH.name: good, RIDGE.name: bad, LEAST_SQUARES_DIAL[2].name: bad}]
