@@ -177,8 +177,8 @@ def run_simulated(out: Path, alone: bool, sets: int = 20) -> None:
             row |= {"f1": 2.0 * hits / (10 + int(found["kept"].sum())), "seconds": found["seconds"]}
             if method == "multinomial":
                 row |= covered(found["model"], beta, found["kept"])
-                alone = covered(found["model"].sparse_, beta, found["kept"])
-                row |= {f"sparse {key}": value for key, value in alone.items()}
+                point = covered(found["model"].sparse_, beta, found["kept"])
+                row |= {f"sparse {key}": value for key, value in point.items()}
             rows.append(row)
         write(out, rows)
 
