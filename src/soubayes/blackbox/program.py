@@ -20,6 +20,7 @@ from numpyro.handlers import replay, seed, substitute, trace
 from soubayes.blackbox.blocks import check_names, is_scanned, model_blocks
 from soubayes.blackbox.elbo import SoUELBO, Terms, site_log_prob
 from soubayes.blackbox.flat import flat_blocks, placeholders
+from soubayes.blackbox.flows import MOST_BENT
 from soubayes.blackbox.guides import initial_params, make_guide, unconstrained
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.polish import mirrored
@@ -322,16 +323,19 @@ class Program:
 
         An error of q_k costs gamma_k KL, so small confidences would hardly count for q_k. The
         objective is divided by the geometric mean of the drawn confidences, and the gradient by
-        the parameters of q_k by gamma_k in its place. Neither changes a minimum.
+        the parameters of q_k by gamma_k in its place. Neither changes a minimum. Large blocks keep
+        the mean: a weight for each draw makes a copy of their matrices for each draw.
         """
         low, high = jnp.asarray([(r.low, r.high) for r in self.plan.ranges]).T
         logs = random.uniform(random.fold_in(key, 11), low.shape, minval=low, maxval=high)
-        drawn = self._drawn_confidence(gammas, logs)
-        blocks, mean = self.structure(inputs.arrays).blocks, jnp.exp(jnp.mean(logs))
-        weighted = {}
+        drawn, mean = self._drawn_confidence(gammas, logs), jnp.exp(jnp.mean(logs))
+        blocks, shapes, _ = self.structure(inputs.arrays)
+        weighted = dict(params)
         for name, x in params.items():
-            gamma, held = drawn.get(blocks.get(name.split(":")[0], "")), stop_gradient(x)
-            weighted[name] = x if gamma is None else held + mean / gamma * (x - held)
+            site = name.split(":")[0]
+            if blocks.get(site) in drawn and np.prod(shapes[site]) <= MOST_BENT:
+                held = stop_gradient(x)
+                weighted[name] = held + mean / drawn[blocks[site]] * (x - held)
         return weighted, inputs._replace(frame={**inputs.frame, RANGE: logs})
 
     def _window(
