@@ -130,7 +130,12 @@ def check(case):
     if isinstance(case.copy, str):
         assert np.flatnonzero(selected[case.cluster]).tolist() == [0], what
     point = model.sparse_
-    row = point.path_coef_.to_numpy()[point.path_["chosen"].to_numpy()][0] != 0.0
+    chosen = point.path_["chosen"].to_numpy()
+    row = point.path_coef_.to_numpy()[chosen][0] != 0.0
+    if case.kind != "linear":  # the refit of a row-wise model may leave weak columns out
+        refit = point.path_refit_coef_.to_numpy()[chosen][0] != 0.0
+        assert not (refit & ~row).any(), what
+        row = refit
     if not isinstance(case.copy, str):
         # a second look-alike of the path's point may leave when the point is refitted
         row = np.where(np.isin(np.arange(case.p), case.cluster) & row, selected, row)

@@ -74,7 +74,8 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         The path, a row for each point: ``gamma``, ``chosen``, ``n_selected``, ``value`` (J),
         ``score``, ``intercept`` and, if the path chose its point, ``refit_intercept``.
     path_coef_ : pandas.DataFrame
-        The coefficients along the path, a column for each feature; 0 where it is dropped.
+        The coefficients along the path, a column for each feature; 0 where it is dropped. The
+        sparse point is refitted, and may be reported without weak columns that its row has.
     path_coef_sd_ : pandas.DataFrame
         Their posterior standard deviations; NaN where the feature is dropped.
     solver_ : str

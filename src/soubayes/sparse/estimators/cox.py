@@ -142,8 +142,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     >>> np.flatnonzero(model.selected_)
     array([0, 1])
     >>> model.predict_survival_function(X[:2], times=[0.5, 1.0]).round(2).to_numpy()
-    array([[0.49, 0.85],
-           [0.26, 0.74]])
+    array([[0.48, 0.85],
+           [0.25, 0.74]])
     """
 
     fit_intercept = False
