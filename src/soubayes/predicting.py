@@ -48,8 +48,7 @@ def predict_table(
     """
     copied = {name: frame[_known(name, frame)] for name in keep}
     X = _features(model, frame)
-    log_link = isinstance(_last(model), ResponseRegression)
-    if exposure and not log_link:
+    if exposure and not isinstance(_last(model), ResponseRegression):
         raise TableError("--exposure is for models of counts or positive numbers: leave it out.")
     exposed = {"exposure": exposures(frame[_known(exposure, frame)])} if exposure else {}
     if is_classifier(model):

@@ -469,11 +469,7 @@ def as_key(random_state: Key) -> jax.Array:
 def by_chunks(
     compiled: Callable, params: Any, gammas: Mapping[str, float], inputs: Inputs, key: Any, n: int
 ) -> Any:
-    """What a compiled function of a program says of n draws, by chunks.
-
-    A chunk starts when the one before it has ended: several at once can wait for each other's
-    threads for ever where there are few cores.
-    """
+    """What a compiled function of a program says of n draws, by chunks, one at a time."""
     traced = {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
     chunks = [
         jax.block_until_ready(compiled(params, random.fold_in(key, i), traced, inputs))
