@@ -1,5 +1,7 @@
 """One training for all confidences, against closed forms at single ones."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -148,3 +150,30 @@ def test_a_range_is_for_a_family():
 def test_what_only_a_single_fit_takes_is_refused_by_name():
     with pytest.raises(TypeError, match="eta= is for single fits"):
         fit_family(pair, 3.0, confidence={"mu": (0.5, 2.0)}, eta={"effect": 0.5})
+
+
+_SEVERAL_FACTORS = """
+import jax.numpy as jnp, numpyro, numpyro.distributions as dist
+import numpy as np
+from soubayes import fit_family
+
+x = np.linspace(0.0, 1.0, 60)
+
+def processes(x, y):
+    length = numpyro.sample("length", dist.LogNormal(0.0, 0.5))
+    for name, factor in (("y", 1.0), ("z", 2.0), ("w", 3.0)):
+        kernel = jnp.exp(-((x[:, None] - x) / (factor * length)) ** 2) + 0.5 * jnp.eye(len(x))
+        numpyro.sample(name, dist.MultivariateNormal(0.0, kernel), obs=y)
+
+ranges = {"length": (0.5, 2.0)}
+family = fit_family(processes, x, np.sin(6 * x), confidence=ranges, steps=20, num_draws=1024)
+for gamma in np.linspace(0.5, 2.0, 5):
+    assert np.isfinite(family.at({"length": gamma}).value)
+"""
+
+
+def test_batches_of_factorisations_side_by_side_do_not_wait_for_each_other():
+    # with jaxlib 0.10 this stops for ever on a machine with two or three cores
+    script = [sys.executable, "-W", "ignore", "-c", _SEVERAL_FACTORS]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
