@@ -578,6 +578,32 @@ def test_a_numpyro_model_says_the_same():
         sensitivity_from_draws({**flat, "theta": flat["theta"][:, :3]}, model, EFFECT, ERROR)
 
 
+def test_a_model_that_nuts_ran_in_single_precision_runs_in_double():
+    # with JAX from 0.9.2 on integers that a model closes over keep their first type
+    jax = pytest.importorskip("jax")
+    numpyro = pytest.importorskip("numpyro")
+    dist = pytest.importorskip("numpyro.distributions")
+    group, y = np.arange(12) % 3, np.linspace(-1.0, 1.0, 12)
+
+    def given(y, group):
+        mu = numpyro.sample("mu", dist.Normal(0.0, 1.0))
+        with numpyro.plate("groups", 3):
+            level = numpyro.sample("level", dist.Normal(mu, 1.0))
+        numpyro.sample("y", dist.Normal(level[group], 1.0), obs=y)
+
+    def closed(y):
+        given(y, group)
+
+    sampler = numpyro.infer.MCMC(
+        numpyro.infer.NUTS(closed), num_warmup=100, num_samples=1000, progress_bar=False
+    )
+    sampler.run(jax.random.key(0), y)
+    draws = sampler.get_samples()
+    found = sensitivity_from_draws(draws, closed, y)
+    expected = sensitivity_from_draws(draws, given, y, group)
+    np.testing.assert_allclose(found.blocks["kl"], expected.blocks["kl"], rtol=1e-10)
+
+
 def test_priors_that_a_confidence_cannot_mean_are_refused():
     numpyro = pytest.importorskip("numpyro")
     dist = pytest.importorskip("numpyro.distributions")
