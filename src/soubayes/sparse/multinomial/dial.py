@@ -29,7 +29,10 @@ Array = np.ndarray
 CG_STEPS = 30
 CG_TOL = 1e-4  # of the squared length of the residual
 EVIDENCE_STEPS = 4
+MOVED = 1e-2  # change of a logarithm from which its effect is read
+SLOWEST = 0.2
 EVIDENCE_NATS = 1e-3
+EVIDENCE_SHARE = 0.1  # of the fall of J at these prior variances: a step that gains less is the last
 
 
 class ClassFitAt(NamedTuple):
@@ -85,14 +88,16 @@ def class_evidence(
         columns = w[::d]  # the coordinates of a column share their prior precision
         gram = (X / columns) @ X.T if wide else None
         before: ClassState | None = None if last is None else last.state  # type: ignore
+        first = np.inf if before is None else before.at(columns, problem.weight)
         state: ClassState | None = None
         for _ in range(EVIDENCE_STEPS):
             new = _step(problem, X, gram, confidence, columns, before, state)
             if new is None:
                 break
             fall = np.inf if state is None else state.value - new.value
+            first = new.value if state is None and before is None else first
             before = state = new
-            if fall < EVIDENCE_NATS:
+            if fall < max(EVIDENCE_NATS, EVIDENCE_SHARE * (first - new.value)):
                 break
         assert state is not None
         explained, mean = state.explained()[sparse], state.mean[sparse]
@@ -194,12 +199,21 @@ class ClassState(NamedTuple):
     value: float
     means: Array  # (k, d)
     eta: Array  # (n, d)
-    variance: Array  # (n, d) of eta
     information: Array  # (n, d) B of the factors
+    speed: Array  # (n, d) share of the way to another information that a step goes
     terms: ClassTerms  # at this q
     factors: tuple[_Tall | _Wide, ...]
+    diagonals: Array  # (k, d) of the A_a^-1
     columns: Array  # (k,) w
     confidence: float
+
+    def at(self, w: Array, weight: Array) -> float:
+        """J of this q at other prior precisions."""
+        log_det = sum(f.log_det for f in self.factors)
+        log_det += self.means.shape[1] * float(np.log(self.columns / w).sum())
+        kept = float(w @ self.diagonals.sum(axis=1)) - self.means.size + log_det
+        loss = float(weight @ self.terms.loss) + 0.5 * float(w @ np.square(self.means).sum(axis=1))
+        return loss + 0.5 * self.confidence * kept
 
     @property
     def mean(self) -> Array:
@@ -213,8 +227,8 @@ class ClassState(NamedTuple):
 
     def explained(self) -> Array:
         """w_j (1 - w_j (A^-1)_jj) of all coordinates."""
-        w = self.columns
-        return np.stack([w * (1.0 - w * f.diagonal()) for f in self.factors], axis=1).ravel()
+        w = self.columns[:, None]
+        return (w * (1.0 - w * self.diagonals)).ravel()
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """The sums of the coordinates' factors."""
@@ -241,32 +255,48 @@ def _step(
     n, k, d, weight = len(X), len(w), problem.design.d, problem.weight[:, None]
     kind = _Tall if gram is None else _Wide
     if before is None:
-        means, eta, variance = np.zeros((k, d)), np.zeros((n, d)), np.zeros((n, d))
+        means, eta, speed, limit = np.zeros((k, d)), np.zeros((n, d)), np.ones((n, d)), np.inf
         typical = np.maximum(problem.weight * problem.likelihood.start_curvature, 1e-10)
         information = np.repeat(typical[:, None], d, axis=1)
-        terms = problem.likelihood.terms(eta, variance, problem.y)
+        terms = problem.likelihood.terms(eta, np.zeros((n, d)), problem.y)
     else:
-        means, eta, terms = before.means, before.eta, before.terms
-        information = before.information
+        means, eta, terms, speed = before.means, before.eta, before.terms, before.speed
+        information, limit = before.information, before.at(w, problem.weight)
     B = problem.weight[:, None, None] * terms.information
     goal = np.maximum(np.einsum("naa->na", B), 1e-10)
     gradient = X.T @ (weight * terms.score) - w[:, None] * means
-    move = np.zeros((k, d))
-    for part in PARTS:
-        mixed = information ** (1.0 - part) * goal**part
+    move: Array | None = None
+    for part in PARTS[:4]:
+        way = part * speed
+        mixed = information ** (1.0 - way) * goal**way
         factors = tuple(kind.of(X, gram, w, mixed[:, a]) for a in range(d))
-        if part == 1.0:
+        if move is None:
             move = _newton_step(X, B, w, gradient, factors)
         new = means + part * move
         new_eta = eta + part * (X @ move)
         spread = gamma * np.stack([factor.row_variance() for factor in factors], axis=1)
         found = problem.likelihood.terms(new_eta, np.sqrt(spread), problem.y)
-        kept = sum(float(w @ factor.diagonal()) - k + factor.log_det for factor in factors)
-        value = float(problem.weight @ found.loss) + 0.5 * float(w @ np.square(new).sum(axis=1))
-        value += 0.5 * gamma * kept
-        if here is None or value <= here.value:
-            return ClassState(value, new, new_eta, spread, mixed, found, factors, w, gamma)
-    return None
+        diagonals = np.stack([factor.diagonal() for factor in factors], axis=1)
+        state = ClassState(
+            0.0, new, new_eta, mixed, speed, found, factors, diagonals, w, gamma
+        )
+        state = state._replace(value=state.at(w, problem.weight))
+        if state.value <= limit:
+            after = np.maximum(problem.weight[:, None] * np.einsum("naa->na", found.information), 1e-10)
+            return state._replace(speed=_speed(speed, information, mixed, goal, after))
+    return None if here is not None else state
+
+
+def _speed(last: Array, start: Array, end: Array, goal: Array, after: Array) -> Array:
+    """The share of the way to the goal of log B that ends there if goals move on as they did.
+
+    A larger B makes variances smaller, and these often the next goal smaller: a full step then
+    goes too far. With the slope s of log goal in log B the goal is reached by 1/(1 - s) of the way.
+    """
+    moved = np.log(end / start)
+    far = np.abs(moved) > MOVED
+    slope = np.log(after / goal) / np.where(far, moved, 1.0)
+    return np.where(far, np.clip(1.0 / np.maximum(1.0 - slope, 1.0), SLOWEST, 1.0), last)
 
 
 def _newton_step(

@@ -21,6 +21,9 @@ PRODUCT_NODES = {1: (40, 12), 2: (12, 6), 3: (7, 4)}
 OTHER_NODES = (128, 64)
 KEPT_NODES = (1e-11, 1e-4)  # of a node that is kept
 EXACT_SPREAD = 1e-8  # variance of a coordinate below which the rule has no error
+_CACHED = 2**16  # numbers that are made of a block of rows
+_FAR = 300.0  # from the middle, in predictors: exponentials of twice that are still numbers
+_TINY = 1e-200  # a mean of shares that has all digits
 LEAST_VARIANCE = 1e-12  # relative: the Cholesky factor of a singular covariance
 
 
@@ -57,8 +60,8 @@ def normal_nodes(d: int, coarse: bool) -> NormalNodes:
         keep = weight > KEPT_NODES[coarse]
         points = np.stack([part.ravel() for part in grid], axis=1)
         return NormalNodes(points[keep], weight[keep] / weight[keep].sum())
-    # twice as many as dimensions, a power of 2: fewer would have a singular covariance
-    count = max(OTHER_NODES[coarse] // 2, 2 ** (2 * d - 1).bit_length())
+    # more than dimensions, a power of 2: fewer would have a singular covariance
+    count = max(OTHER_NODES[coarse] // 2, 2 ** (d if coarse else 2 * d - 1).bit_length())
     half = norm.ppf(qmc.Sobol(d, scramble=True, rng=0).random(count))
     points = np.concatenate([half, -half])
     root = np.linalg.cholesky(points.T @ points / len(points))
@@ -86,6 +89,8 @@ class Softmax:
     def __init__(self, classes: int, coarse: bool = False) -> None:
         self.classes, self.basis = classes, class_basis(classes)
         self.nodes = normal_nodes(classes - 1, coarse)
+        self.root_weights = np.sqrt(self.nodes.weights)
+        self.farthest = float(np.square(self.nodes.points).sum(axis=1).max())
         self.consistent = not coarse and classes - 1 in PRODUCT_NODES
 
     @property
@@ -105,19 +110,29 @@ class Softmax:
         >>> found.loss.round(4), found.curvature[0].diagonal().round(4)  # log 3 and I/3
         (array([1.0986]), array([0.3333, 0.3333]))
         """
-        A, weights = self.basis, self.nodes.weights
-        share, whole = self._shares(mean, root)
-        loss = whole @ weights - np.einsum("na,na->n", mean, A[y])
-        weighted = share * weights
-        first = weighted.sum(axis=2)
-        second = weighted @ share.transpose(0, 2, 1)
-        curvature = A.T @ ((first[:, :, None] * A) - second @ A)
+        step = max(1, _CACHED // self.size)
+        if len(mean) <= step:
+            return self._terms(mean, root, y)
+        blocks = [slice(begin, begin + step) for begin in range(0, len(mean), step)]
+        parts = [self._terms(mean[rows], root[rows], y[rows]) for rows in blocks]
+        return ClassTerms(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _terms(self, mean: Array, root: Array, y: Array) -> ClassTerms:
+        A, c, n = self.basis, self.classes, len(mean)
+        half, whole = self._shares(mean, root)
+        first, own = half @ self.root_weights, A[y]
+        loss = whole @ self.nodes.weights - np.einsum("na,na->n", mean, own)
+        by_row = half.transpose(1, 0, 2)
+        second = by_row @ by_row.transpose(0, 2, 1)
+        np.einsum("ncc->nc", second)[:] -= first.T  # minus the covariance of the classes
+        inner = (second.reshape(n * c, c) @ A).reshape(n, c, -1).transpose(1, 0, 2)
+        curvature = -(A.T @ inner.reshape(c, -1)).reshape(-1, n, c - 1).transpose(1, 0, 2)
         information = curvature
         if self.consistent and root.ndim == 3:
-            information = self._covariance_slope(weighted, root, curvature)
-        return ClassTerms(loss, A[y] - first @ A, information, curvature)
+            information = self._covariance_slope(half, root, curvature)
+        return ClassTerms(loss, own - first.T @ A, information, curvature)
 
-    def _covariance_slope(self, weighted: Array, root: Array, curvature: Array) -> Array:
+    def _covariance_slope(self, half: Array, root: Array, curvature: Array) -> Array:
         """Twice the derivative in V = LL' of the sum over the nodes itself.
 
         With dL = sum_s w_s g_s z_s' it is L^-T Phi(L'dL) L^-1, Phi the lower triangle with half its
@@ -125,7 +140,8 @@ class Softmax:
         slopes are those of the J that is reported. Rows where that error is so large that it is not
         positive, or that have no variance, keep the curvature.
         """
-        by_root = self.basis.T @ (weighted @ self.nodes.points)
+        by_class = half @ (self.root_weights[:, None] * self.nodes.points)  # (c, n, d)
+        by_root = self.basis.T @ by_class.transpose(1, 0, 2)
         inner = np.tril(root.transpose(0, 2, 1) @ by_root)
         d = np.arange(root.shape[1])
         inner[:, d, d] *= 0.5
@@ -138,14 +154,21 @@ class Softmax:
 
     def log_mean_shares(self, mean: Array, root: Array) -> Array:
         """(n, c): log E[softmax(eta)_k]."""
-        eta = self._predictors(mean, root)
-        log_share = eta - logsumexp(eta, axis=1, keepdims=True)
-        return logsumexp(log_share, b=self.nodes.weights, axis=2)
+        half, _ = self._shares(mean, root)
+        share = (half @ self.root_weights).T
+        small = ~(share > _TINY).all(axis=1)
+        with np.errstate(divide="ignore"):
+            found = np.log(share)
+        if small.any():  # these have lost digits, or all of them
+            eta = self._at_nodes(self._spread(root[small]), self.basis @ mean[small].T)
+            log_share = eta - logsumexp(eta, axis=0)
+            found[small] = logsumexp(log_share, b=self.nodes.weights, axis=2).T
+        return found
 
     def share_sd(self, mean: Array, root: Array) -> tuple[Array, Array]:
         """(n, c): mean and standard deviation of the shares."""
-        share, _ = self._shares(mean, root)
-        first, second = share @ self.nodes.weights, np.square(share) @ self.nodes.weights
+        half, _ = self._shares(mean, root)
+        first, second = (half @ self.root_weights).T, np.square(half).sum(axis=2).T
         return first, np.sqrt(np.maximum(second - first**2, 0.0))
 
     def plug_in(self, mean: Array, y: Array) -> tuple[Array, Array]:
@@ -157,20 +180,32 @@ class Softmax:
         slope = share @ self.basis - self.basis[y]
         return whole - eta[rows, y], slope
 
-    def _predictors(self, mean: Array, root: Array) -> Array:
-        """(n, c, S): the classes' predictors at the nodes."""
-        A = self.basis
-        each = A * root[:, None, :] if root.ndim == 2 else A @ root
-        return (mean @ A.T)[:, :, None] + each @ self.nodes.points.T
+    def _spread(self, root: Array) -> Array:
+        """(c, n, d): roots of the classes' predictors. Classes come first: sums add long rows."""
+        A, (n, d) = self.basis, root.shape[:2]
+        if root.ndim == 2:
+            return A[:, None, :] * root
+        return (A @ root.transpose(1, 0, 2).reshape(d, n * d)).reshape(-1, n, d)
+
+    def _at_nodes(self, each: Array, middle: Array) -> Array:
+        """(c, n, S): the classes' predictors at the nodes."""
+        eta = (each.reshape(-1, each.shape[2]) @ self.nodes.points.T).reshape(*middle.shape, -1)
+        eta += middle[:, :, None]
+        return eta
 
     def _shares(self, mean: Array, root: Array) -> tuple[Array, Array]:
-        """(n, c, S) softmax at the nodes, and (n, S) log sums."""
-        eta = self._predictors(mean, root)
-        top = eta.max(axis=1)
-        eta -= top[:, None, :]
+        """(c, n, S) softmax at the nodes times the roots of their weights, and (n, S) log sums."""
+        each, middle = self._spread(root), self.basis @ mean.T
+        top = middle.max(axis=0)[:, None]
+        eta = self._at_nodes(each, middle - top.T)
+        reach = np.einsum("cnd,cnd->cn", each, each).max(initial=0.0) * self.farthest
+        if not reach < _FAR**2:  # else the class that leads in the middle keeps sums away from 0
+            most = eta.max(axis=0)
+            eta -= most
+            top = top + most
         share = np.exp(eta, out=eta)
-        total = share.sum(axis=1)
-        share /= total[:, None, :]
+        total = share.sum(axis=0)
+        share *= self.root_weights / total
         return share, top + np.log(total)
 
 
