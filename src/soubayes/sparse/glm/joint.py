@@ -9,7 +9,7 @@ the second derivatives of J are of the size of the confidences.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.optimize import Bounds, minimize
@@ -23,6 +23,7 @@ Array = np.ndarray
 _RENEWALS = 4  # rounds of shapes and all the rest in turn, at a precise end
 _STILL = 1e-8  # slope of J there, in units of the posterior, that is none
 _REACH = 4.0  # how far log d and the log sds go in one call, at most
+_FEW = 5_000  # coordinates; SciPy takes longer to read more bounds than a pass takes
 
 
 def descend_jointly(
@@ -49,7 +50,7 @@ def descend_jointly(
         zero,
         jac=True,
         method="L-BFGS-B",
-        bounds=at.bounds(),
+        bounds=Bounds(-at.most, at.most) if at.size <= _FEW else None,
         options={
             "maxiter": max_iter,
             "ftol": enough / max(abs(value), 1.0),
@@ -59,7 +60,7 @@ def descend_jointly(
             "maxls": 20 if precise else 8,
         },
     )
-    state = at.renewed(found.x)
+    state = at.renewed(np.clip(found.x, -at.most, at.most))
     for _ in range(_RENEWALS if precise else 0):
         at = _Coordinates.of(model, state)
         if np.abs(_slope(rows, at, zero)).max() < _STILL:
@@ -69,14 +70,14 @@ def descend_jointly(
 
 
 def _objective(rows: RowProblem, at: "_Coordinates", x: Array) -> tuple[float, Array]:
-    """J and its gradient."""
-    state = at.state(x)
+    """J and its gradient; beyond the bounds, where there are too many to pass them on, J is flat."""
+    state, inside = at.state(np.clip(x, -at.most, at.most)), np.abs(x) <= at.most
     with np.errstate(over="ignore", invalid="ignore"):
         data = rows.sweep(state.mean, state.root, curvature=False)
         value, slope = data.loss + prior_value(at.model, state), at.slope(state, data)
     if not np.isfinite(value) or not np.isfinite(slope).all():
         return 1e300, np.zeros_like(x)
-    return value, slope
+    return value, slope * inside
 
 
 def _slope(rows: RowProblem, at: "_Coordinates", x: Array) -> Array:
@@ -92,8 +93,8 @@ def _precise(x: Array, slope: Callable[[Array], Array]) -> Array:
         for _ in range(40):
             if size <= 1e-2 * (here @ here):
                 break
-            far = 1e-5 / max(float(np.abs(way).max()), 1e-300)
-            bent = (slope(x + far * way) - slope(x - far * way)) / (2.0 * far)
+            far = 1e-6 / max(float(np.abs(way).max()), 1e-300)
+            bent = (slope(x + far * way) - here) / far
             curvature = way @ bent
             if not curvature > 0.0:
                 break
@@ -138,12 +139,13 @@ class _Coordinates:
     def size(self) -> int:
         return self.groups.n_groups + 2 * len(self.start.active) + len(self.upper[0])
 
-    def bounds(self) -> Bounds:
+    @cached_property
+    def most(self) -> Array:
         """The logarithms go at most so far; far from the start its covariance whitens badly."""
         g, k = self.groups.n_groups, len(self.start.active)
         most = np.full(self.size, np.inf)
         most[:g] = most[g + k : g + 2 * k] = _REACH
-        return Bounds(-most, most)
+        return most
 
     def state(self, x: Array) -> RowState:
         model, start, k = self.model, self.start, len(self.start.active)

@@ -199,6 +199,7 @@ class ClassState(NamedTuple):
     value: float
     means: Array  # (k, d)
     eta: Array  # (n, d)
+    variance: Array  # (n, d) of eta
     information: Array  # (n, d) B of the factors
     speed: Array  # (n, d) share of the way to another information that a step goes
     terms: ClassTerms  # at this q
@@ -277,9 +278,8 @@ def _step(
         spread = gamma * np.stack([factor.row_variance() for factor in factors], axis=1)
         found = problem.likelihood.terms(new_eta, np.sqrt(spread), problem.y)
         diagonals = np.stack([factor.diagonal() for factor in factors], axis=1)
-        state = ClassState(
-            0.0, new, new_eta, mixed, speed, found, factors, diagonals, w, gamma
-        )
+        rest = mixed, speed, found, factors, diagonals, w, gamma
+        state = ClassState(0.0, new, new_eta, spread, *rest)
         state = state._replace(value=state.at(w, problem.weight))
         if state.value <= limit:
             after = np.maximum(problem.weight[:, None] * np.einsum("naa->na", found.information), 1e-10)

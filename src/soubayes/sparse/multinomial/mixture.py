@@ -11,9 +11,12 @@ import numpy as np
 import pandas as pd
 
 from soubayes.sparse.choice.race import Choice
+from soubayes.sparse.glm.fitting import STRIDE
 from soubayes.sparse.glm.path import Limits
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.multinomial.fitting import (
+    ROOM,
+    SOFTMAX_FOLD_TOL,
     ClassFamily,
     ClassIntake,
     ClassSolved,
@@ -146,6 +149,8 @@ def fit_class_point(settings: Any, X: Any, y: Array, classes: Array, weight: Arr
     family = ClassFamily(settings, len(classes))
     intake = family.in_memory(X, weight)
     limits = Limits(settings.max_iter, settings.tol, settings.say_newton(""), loose=WAY_TOL)
+    if intake.shared.design.n_columns > ROOM:  # a point of so many coordinates takes long
+        limits = limits._replace(loose=SOFTMAX_FOLD_TOL, stride=STRIDE, refine=True)
     with solver_threads(int(min(X.shape))):
         solved = family.solve(intake, rank[index], limits, False)
     return ClassFit(family, intake, solved, rank[index], rank)

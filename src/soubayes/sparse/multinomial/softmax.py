@@ -210,7 +210,10 @@ class Softmax:
 
 
 def spread_root(V: Array) -> Array:
-    """(n, d, d): roots of covariances, with a hint of variance where they are singular."""
+    """(n, d, d): roots of covariances, with a hint of variance where they are singular.
+
+    Only the lower triangles of V are read.
+    """
     d = V.shape[1]
     least = LEAST_VARIANCE * (np.einsum("naa->n", V) + 1e-300)
     V = V + (least + 1e-300)[:, None, None] * np.eye(d)
