@@ -70,7 +70,7 @@ def descend_jointly(
 
 
 def _objective(rows: RowProblem, at: "_Coordinates", x: Array) -> tuple[float, Array]:
-    """J and its gradient; beyond the bounds, where there are too many to pass them on, J is flat."""
+    """J and its gradient; J is flat beyond the bounds, which are not passed on if too many."""
     state, inside = at.state(np.clip(x, -at.most, at.most)), np.abs(x) <= at.most
     with np.errstate(over="ignore", invalid="ignore"):
         data = rows.sweep(state.mean, state.root, curvature=False)

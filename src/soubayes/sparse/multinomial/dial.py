@@ -27,12 +27,13 @@ from soubayes.sparse.posterior import LowRankPosterior, Posterior
 Array = np.ndarray
 
 CG_STEPS = 30
-CG_TOL = 1e-4  # of the squared length of the residual
+CG_TOL = 1e-3  # of the squared length of the residual
+TRIALS = 4  # of the length of a step
 EVIDENCE_STEPS = 4
-MOVED = 1e-2  # change of a logarithm from which its effect is read
-SLOWEST = 0.2
 EVIDENCE_NATS = 1e-3
-EVIDENCE_SHARE = 0.1  # of the fall of J at these prior variances: a step that gains less is the last
+EVIDENCE_SHARE = 0.4  # of the fall at these variances: a step that gains less is the last
+MOVED = 1e-2  # change of a logarithm from which its effect is read
+SLOWEST = 0.2  # share of the way to another information that a step goes, at least
 
 
 class ClassFitAt(NamedTuple):
@@ -267,7 +268,7 @@ def _step(
     goal = np.maximum(np.einsum("naa->na", B), 1e-10)
     gradient = X.T @ (weight * terms.score) - w[:, None] * means
     move: Array | None = None
-    for part in PARTS[:4]:
+    for part in PARTS[:TRIALS]:
         way = part * speed
         mixed = information ** (1.0 - way) * goal**way
         factors = tuple(kind.of(X, gram, w, mixed[:, a]) for a in range(d))
@@ -282,7 +283,7 @@ def _step(
         state = ClassState(0.0, new, new_eta, spread, *rest)
         state = state._replace(value=state.at(w, problem.weight))
         if state.value <= limit:
-            after = np.maximum(problem.weight[:, None] * np.einsum("naa->na", found.information), 1e-10)
+            after = np.maximum(weight * np.einsum("naa->na", found.information), 1e-10)
             return state._replace(speed=_speed(speed, information, mixed, goal, after))
     return None if here is not None else state
 
