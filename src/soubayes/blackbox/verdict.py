@@ -127,7 +127,11 @@ def _explained(y: np.ndarray, x: np.ndarray) -> np.ndarray:
     features = np.hstack(parts)
     if features.shape[1] > n // PER_FEATURE:
         features = features[:, : n // PER_FEATURE]
-    return features @ np.linalg.lstsq(features, y, rcond=None)[0]
+    # features of clipped standard scores are of one size, so their Gram matrix has the digits
+    values, vectors = np.linalg.eigh(features.T @ features)
+    kept = values > 1e-12 * values[-1]
+    scores = features @ vectors[:, kept]
+    return scores @ ((scores.T @ y) / values[kept])
 
 
 def quality(log_w: np.ndarray, draws: Mapping[str, np.ndarray]) -> Quality:
