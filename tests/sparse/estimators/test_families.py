@@ -155,3 +155,12 @@ def test_candidates_that_overflow_where_columns_outnumber_rows_only_lose_the_cho
         model = kind(cv=3).fit(X, y)
     assert model.candidates_["weight"].sum() == pytest.approx(1.0)
     assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("outlier", [1e6, 1e9])
+def test_one_row_in_wrong_units_does_not_stop_the_fit(outlier):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    y = rng.gamma(2.0, np.exp(X[:, 0]))
+    model = SoUGammaRegression().fit(X, np.append(outlier, y[1:]))
+    assert np.isfinite(model.predict(X)).all()

@@ -12,7 +12,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import soubayes
-from soubayes import SoUNegativeBinomialRegression, SoUPoissonRegression, load_model, save_model
+from soubayes import (
+    SoUGammaRegression,
+    SoUNegativeBinomialRegression,
+    SoUPoissonRegression,
+    load_model,
+    save_model,
+)
 from soubayes.sparse.glm.poisson import Poisson
 
 
@@ -171,6 +177,30 @@ def test_a_standard_deviation_that_rests_on_the_far_tail_is_said():
     assert model.predict(X, quantiles=[0.95]).max() < 10_000
     with pytest.warns(UserWarning, match="1 of 2 rows rests on the far tail"):
         model.predict(np.vstack([near, far]), return_std=True)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SoUPoissonRegression(**FIXED),
+        SoUNegativeBinomialRegression(**FIXED),
+        SoUGammaRegression(**FIXED),
+    ],
+)
+def test_rows_without_computable_means_are_said(model):
+    X, y, _ = counts()
+    model.fit(X, y + 1.0)
+    far = X[:3].copy()
+    far[0, 0] = 1e6
+    with pytest.warns(UserWarning, match="1 of 3 rows lie so far"):
+        mean = model.predict(far)
+    np.testing.assert_array_equal(mean[1:], model.predict(far[1:]))
+    with pytest.warns(UserWarning, match="rows"):
+        sd = model.predict(far, return_std=True)[1]
+    with pytest.warns(UserWarning, match="so far"):
+        ends = model.predict(far, quantiles=[0.05, 0.95])
+    assert all(np.isfinite(part).all() for part in (mean, sd, ends))
+    assert mean[0] > 1e20
 
 
 def test_more_columns_than_rows_predict_alike_in_every_container():

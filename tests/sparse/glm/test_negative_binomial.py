@@ -50,6 +50,13 @@ def test_no_dispersion_is_poisson():
     assert np.isfinite(far).all()
 
 
+def test_far_out_the_loss_rises_by_the_inverse_of_the_dispersion():
+    """A candidate that runs off must not win: (y + r) log(1 + exp(u)) - y u is r u there."""
+    for likelihood in (NegativeBinomial.of(0.5), NegativeBinomial(LogNormal(-0.7, 0.3, -1.0, 2.0))):
+        near, far = likelihood.derivatives(np.array([900.0, 1e9]), np.full(2, 1e6))[0]
+        assert far - near == pytest.approx(likelihood.dispersion.moment(-1.0) * (1e9 - 900.0))
+
+
 def test_the_best_dispersion_minimises_its_share_of_the_objective():
     rng = np.random.default_rng(0)
     y = rng.poisson(4.0 * rng.gamma(2.0, 0.5, 500)).astype(float)

@@ -50,6 +50,7 @@ def test_the_centre_is_that_of_the_mean_without_the_offsets():
         (lambda: row_offsets([1.0], 2), r"shape \(1,\), but there are 2 rows"),
         (lambda: with_exposure(None, [1.0, 0.0], 2), "exposure has entries of 0 or less"),
         (lambda: with_exposure(None, [1.0, -2.0], 2), "the least -2"),
+        (lambda: with_exposure(None, ["a", "b"], 2), "exposure has entries such as 'a'"),
     ],
 )
 def test_bad_offsets_and_exposures(call, message):

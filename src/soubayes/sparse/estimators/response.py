@@ -56,6 +56,9 @@ from soubayes.sparse.posterior import Mixture, SparsePoint
 
 Array = np.ndarray
 
+FARTHEST_NODE = 12.0  # of the rules that average over a predictor, in standard deviations
+LARGEST_LOG = 230.0  # of a mean, about 1e100: its square is a number
+
 
 @fill_docstrings(METHOD_PARAMETERS)
 class ResponseEstimator(FeatureSelection, RowwiseEstimator):
@@ -197,6 +200,8 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         shift = row_offsets(offset, X.shape[0])
         likelihoods = [self._of(part.likelihood) for part in self.mixtures_[0].components]
         means = means if shift is None else means + shift
+        if likelihoods[0].log_link:
+            means, variances = _in_range(means, variances)
         mixture = self.mixtures_[0]
         return Predictive(likelihoods, mixture.weights, means, variances, mixture.widen)
 
@@ -394,6 +399,20 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
     def _lacks(self, what: str) -> TypeError:
         name = type(self._likelihood()).__name__
         return TypeError(f"{name} does not define {what}; add this method to the likelihood.")
+
+
+def _in_range(means: Array, variances: Array) -> tuple[Array, Array]:
+    """Predictors whose exponentials have squares; rows with larger ones are brought nearer."""
+    reach = np.max(means + FARTHEST_NODE * np.sqrt(variances), axis=0)
+    share = LARGEST_LOG / np.maximum(reach, LARGEST_LOG)
+    far = int(np.sum(share < 1.0))
+    if far:
+        warn(
+            f"{far} of {len(share)} rows lie so far from the rows of the fit that their means are "
+            "too large to be computed. Their predictions are those of nearer rows: check them.",
+            UserWarning,
+        )
+    return share * means, share**2 * variances
 
 
 def _constant(

@@ -228,7 +228,14 @@ def _tall_step(
     for part in PARTS if before is not None else FIRST_PARTS:
         # the part 0 is the present q, at which J has a descent direction towards part 1
         H = information + part * (goal - information)
-        lower = cholesky(H, w)
+        try:
+            lower = cholesky(H, w)
+        except np.linalg.LinAlgError:  # one row outweighs the others beyond the digits of float64
+            if before is None:
+                raise
+            if here is None:  # the state ran off: begin again
+                return _tall_step(problem, gamma, w, None, None)
+            continue
         log_det = log_determinant(lower) - float(np.log(w).sum())
         inverse = invert_triangle(lower)
         new = mean + part * (inverse.T @ (inverse @ (score - w * mean)))

@@ -68,7 +68,8 @@ class Gamma(RowLikelihood):
 
     def cdf(self, y: Array, eta: Array) -> Array:
         """P(Y <= y), averaged over the shape."""
-        at = np.maximum(y, 0.0) * np.exp(-eta)
+        with np.errstate(over="ignore"):  # P is 1 there
+            at = np.maximum(y, 0.0) * np.exp(-eta)
         t, weights = self.shape.nodes
         return np.sum([w * gammainc(k, k * at) for k, w in zip(np.exp(t), weights, strict=True)], 0)
 

@@ -19,6 +19,7 @@ NODE_COUNTS = (
     (1e-12, 1), (2e-4, 2), (4.7e-3, 3), (0.0197, 4), (0.049, 5), (0.09, 6), (0.13, 7), (0.25, 9),
     (0.5, 14), (1.0, 20), (np.inf, 24),
 )  # fmt: skip
+LARGEST_U = 700.0  # of u: exp(u) is a number
 MOST = 2**14  # counts up to which log Gamma is looked up
 
 
@@ -58,7 +59,7 @@ class NegativeBinomial(Counts):
         return RowTerms(loss, -slope, curvature, curvature)
 
     def _averaged(self, mean: Array, variance: Array, y: Array) -> tuple[Array, Array, Array]:
-        u, odds, weights = self._odds(mean, variance)
+        u, odds, weights, over = self._odds(mean, variance)
         q, less = self.dispersion, self.dispersion.sd**2
         r = q.moment(-1.0)
         if less > 0.0:
@@ -69,15 +70,20 @@ class NegativeBinomial(Counts):
         else:
             parts = (y + r) * _averages(odds, weights)
         loss, slope, curvature = parts
-        return loss - y * u + _own(y, *q.nodes), slope - y, curvature
+        return loss + (y + r) * over - y * u + _own(y, *q.nodes), slope - y, curvature
 
-    def _odds(self, mean: Array, variance: Array) -> tuple[Array, Array, Array]:
-        """The mean of u, exp(u) at the nodes of a rule that averages over u, and its weights."""
+    def _odds(self, mean: Array, variance: Array) -> tuple[Array, Array, Array, Array]:
+        """The mean of u, exp(u) at the nodes of a rule that averages over u, and its weights.
+
+        exp(u) ends at exp(`LARGEST_U`); the last part is the average of what u has beyond it, which
+        log(1 + exp(u)) lacks.
+        """
         u, wide = mean + self.dispersion.mean, variance + self.dispersion.sd**2  # t = -log a
         most = float(np.max(wide, initial=0.0))
         nodes, weights = normal_rule(next(count for bound, count in NODE_COUNTS if most <= bound))
         at = u[..., None] + np.sqrt(wide)[..., None] * nodes
-        return u, np.exp(np.minimum(at, 700.0)), weights
+        over = np.maximum(at - LARGEST_U, 0.0) @ weights
+        return u, np.exp(np.minimum(at, LARGEST_U)), weights, over
 
     def noise(self, eta: Array) -> Array:
         """mu + E[a] mu^2."""
@@ -120,9 +126,10 @@ class NegativeBinomial(Counts):
 
     def _known_loss(self, mean: Array, variance: Array, y: Array) -> Array:
         """The expected loss at a dispersion that is known, without its derivatives."""
-        u, odds, weights = self._odds(mean, variance)
+        u, odds, weights, over = self._odds(mean, variance)
+        soft = np.log(1.0 + odds) @ weights + over
         r = self.dispersion.moment(-1.0)
-        return (y + r) * (np.log(1.0 + odds) @ weights) - y * u + _own(y, *self.dispersion.nodes)
+        return (y + r) * soft - y * u + _own(y, *self.dispersion.nodes)
 
     def updated(self, totals: tuple[float, ...]) -> Self:
         """With the best q of the dispersion; the loss between the grid's points is a spline."""

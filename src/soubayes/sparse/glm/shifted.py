@@ -104,6 +104,12 @@ def row_offsets(offset: ArrayLike | None, rows: int, name: str = "offset") -> Ar
     found: Any = np.asarray(offset)
     if found.ndim == 0:
         found = np.full(rows, found)
+    try:
+        found = found.astype(float)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name} has entries such as {str(found.flat[0])!r}: give one number for each row."
+        ) from None
     found = check_array(found, ensure_2d=False, dtype=np.float64, input_name=name)
     if found.shape != (rows,):
         raise ValueError(
