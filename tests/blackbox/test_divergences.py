@@ -9,7 +9,7 @@ from jax import random
 from scipy import integrate
 
 from soubayes import ForwardKL, Renyi
-from soubayes.blackbox.program import double_precision
+from soubayes.blackbox.program import numerics
 
 PAIRS = {
     "normal": (dist.Normal(0.5, 0.7), dist.Normal(0.0, 1.2), -np.inf),
@@ -21,7 +21,7 @@ PAIRS = {
 @pytest.mark.parametrize("alpha", [0.4, 1.3])
 def test_renyi_against_quadrature(family, alpha):
     q, p, low = PAIRS[family]
-    with double_precision():
+    with numerics():
         log_mix = jax.jit(lambda x: jnp.exp(alpha * q.log_prob(x) + (1 - alpha) * p.log_prob(x)))
         integral = integrate.quad(lambda x: float(log_mix(x)), low, np.inf, epsabs=1e-10)[0]
         closed = Renyi(alpha)(q, p, random.key(0))
@@ -46,7 +46,7 @@ def test_renyi_of_products_and_vectors():
 
 def test_renyi_tends_to_kl():
     q, p, _ = PAIRS["normal"]
-    with double_precision():
+    with numerics():
         kl = dist.kl_divergence(q, p)
         np.testing.assert_allclose(Renyi(1 + 1e-6)(q, p, None), kl, rtol=1e-4)
 

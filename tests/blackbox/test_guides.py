@@ -20,7 +20,7 @@ from soubayes.blackbox.flows import (
     network,
 )
 from soubayes.blackbox.guides import MOST_WEIGHTS, choose_guide
-from soubayes.blackbox.program import abstract_trace, double_precision
+from soubayes.blackbox.program import abstract_trace, numerics
 from soubayes.blackbox.progress import PLATEAUS, WINDOW, reporting
 
 
@@ -34,7 +34,7 @@ def test_the_spline_is_a_bijection_with_its_derivative():
         slope = jax.vmap(jax.jacfwd(spline))(x)
         return y, spline._inverse(y), slope, spline.log_abs_det_jacobian(x, y)
 
-    with double_precision():
+    with numerics():
         free = rng.normal(size=(3, 3 * SPLINE_BINS - 1))
         x = rng.uniform(-END - 2, END + 2, size=(50, 3))
         x[:, 0].sort()

@@ -11,7 +11,7 @@ from scipy import integrate, optimize
 
 from soubayes import beta_loss, gamma_loss, hinge_loss, huber_loss, quantile_loss
 from soubayes.blackbox.losses import _log_power_integral
-from soubayes.blackbox.program import double_precision
+from soubayes.blackbox.program import numerics
 
 CONTINUOUS = {
     "normal": (dist.Normal, {"loc": 0.3, "scale": 1.7}, (-np.inf, np.inf)),
@@ -25,7 +25,7 @@ CONTINUOUS = {
 @pytest.mark.parametrize("family", CONTINUOUS)
 def test_power_integrals_against_quadrature(family):
     kind, parameters, limits = CONTINUOUS[family]
-    with double_precision():
+    with numerics():
         fn = kind(**parameters)
         density = jax.jit(lambda y: jnp.exp(1.4 * fn.log_prob(y)))
         exact = integrate.quad(lambda y: float(density(y)), *limits, epsabs=1e-9)[0]
@@ -33,7 +33,7 @@ def test_power_integrals_against_quadrature(family):
 
 
 def test_power_integrals_of_products_and_finite_supports():
-    with double_precision():
+    with numerics():
         scale = jnp.array([0.5, 1.0, 2.0])
         single = _log_power_integral(dist.Normal(0.0, scale), 1.4)
         vector = dist.MultivariateNormal(jnp.zeros(3), scale_tril=jnp.diag(scale))
@@ -50,7 +50,7 @@ def test_power_integrals_of_products_and_finite_supports():
 
 @pytest.mark.parametrize("score", [partial(beta_loss, beta=1e-6), partial(gamma_loss, gamma=1e-6)])
 def test_scores_tend_to_the_log_likelihood(score):
-    with double_precision():
+    with numerics():
         y = jnp.array([-2.0, 0.1, 3.0])
         fn = dist.Normal(0.3, 1.7)
         np.testing.assert_allclose(score(fn, y), -fn.log_prob(y), atol=1e-4)
@@ -59,7 +59,7 @@ def test_scores_tend_to_the_log_likelihood(score):
 @pytest.mark.parametrize("score", [partial(beta_loss, beta=0.5), partial(gamma_loss, gamma=0.5)])
 def test_scores_are_proper_and_robust(score):
     """The expected score under N(1, 1) is least at (1, 1); an outlier moves the estimate little."""
-    with double_precision():
+    with numerics():
         y, weight = np.polynomial.hermite_e.hermegauss(80)
         expected = jax.jit(
             lambda p: jnp.sum(weight * score(dist.Normal(p[0], jnp.exp(p[1])), y + 1.0))

@@ -15,7 +15,7 @@ from soubayes._types import Key
 from soubayes.blackbox.arguments import ARGUMENTS
 from soubayes.blackbox.guides import GUIDE_KINDS, MOST_FLOW
 from soubayes.blackbox.posterior import SoUPosterior, as_key, too_small
-from soubayes.blackbox.program import abstract_trace, double_precision
+from soubayes.blackbox.program import abstract_trace, numerics
 from soubayes.blackbox.variational import fit
 from soubayes.blackbox.verdict import ROUGH, USELESS
 from soubayes.exact.posterior import ExactPosterior
@@ -224,7 +224,7 @@ def simulation_based_calibration(
             "Bayes' posterior only, all confidences 1. Compare with soubayes.solve_exact instead."
         )
     known = {name: settings.pop(name) for name in list(settings) if name not in _FIT_SETTINGS}
-    with double_precision():
+    with numerics():
         absent = {**known, **dict.fromkeys(observed)}
         sites = abstract_trace(model, args, absent)
         latent = [

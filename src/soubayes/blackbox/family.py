@@ -27,7 +27,7 @@ from soubayes.blackbox.program import (
     LogRange,
     abstract_trace,
     checked_confidence,
-    double_precision,
+    numerics,
     plain_arguments,
 )
 from soubayes.blackbox.progress import reporting
@@ -122,7 +122,7 @@ def fit_family(
     args, kwargs = plain_arguments(args, kwargs)
     ranges = check_ranges(confidence, "soubayes.fit")
     most = check_fit_settings("flow", steps, num_particles, 1, 0, None, num_draws)
-    with double_precision(), reporting(progress) as report:
+    with numerics(), reporting(progress) as report:
         settings = Settings(learning_rate, tol, 1, most, 0, num_draws, report, FAMILY_PATIENCE)
         sites = abstract_trace(model, args, kwargs)
         grouped = {b: (s,) if isinstance(s, str) else tuple(s) for b, s in (groups or {}).items()}
@@ -206,7 +206,7 @@ class PosteriorFamily(ConfidenceFamily):
         inputs = found._inputs._replace(frame={**found._inputs.frame, RANGE: logs})
         params = {n: x for n, x in found.params.items() if n not in found._inputs.frame}
         everything = {RANGE: np.inf, **gammas}
-        with double_precision():
+        with numerics():
             if polish:
                 posterior = descended_from(
                     self._request, found._program, everything, inputs, params

@@ -20,7 +20,7 @@ from soubayes.blackbox.posterior import DrawnPosterior, as_key, pointwise
 from soubayes.blackbox.program import (
     abstract_trace,
     checked_confidence,
-    double_precision,
+    numerics,
     plain_arguments,
 )
 from soubayes.progress import progress_line
@@ -113,7 +113,7 @@ def sample_sou(
         if number < smallest:
             raise ValueError(f"{name} is {number}, but it must be at least {smallest}.")
     args, kwargs = plain_arguments(args, kwargs)
-    with double_precision():
+    with numerics():
         sites = abstract_trace(model, args, kwargs)
         grouped = {k: (v,) if isinstance(v, str) else tuple(v) for k, v in (groups or {}).items()}
         gammas, owner = checked_confidence(confidence, grouped, sites)

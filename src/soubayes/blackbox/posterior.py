@@ -22,7 +22,7 @@ from soubayes.blackbox.program import (
     RANGE,
     Inputs,
     Program,
-    double_precision,
+    numerics,
 )
 from soubayes.blackbox.verdict import Quality, guide_log_weights, quality, unchecked
 from soubayes.feedback import check_minimises, reduced
@@ -258,7 +258,7 @@ class SoUPosterior(DrawnPosterior):
         """Independent draws from the posterior."""
         if n < 1:
             raise ValueError(f"n is {n}, but it must be at least 1.")
-        with double_precision():
+        with numerics():
             key = random.fold_in(as_key(random_state), 3)
             params = {k: x for k, x in self.params.items() if k not in self._inputs.frame}
             drawn = by_chunks(self._program.draws, params, self.confidence, self._inputs, key, n)
@@ -286,7 +286,7 @@ class SoUPosterior(DrawnPosterior):
             Draws of every site that the model samples.
         """
         draws = self.draws if n is None else self.sample(n, random_state)
-        with double_precision():
+        with numerics():
             latent = {name: draws[name] for name in self.owner}
             predict = Predictive(self._model, latent)
             return _to_numpy(predict(random.fold_in(as_key(random_state), 4), *args, **kwargs))
@@ -452,7 +452,7 @@ def pointwise(
                 found[name] = fn.log_prob(site["value"])
         return found
 
-    with double_precision():
+    with numerics():
         values = {name: jax.numpy.asarray(x) for name, x in draws.items()}
         return _to_numpy(jax.jit(lambda values: jax.lax.map(one, values, batch_size=64))(values))
 

@@ -1,7 +1,7 @@
 """What is compiled for one model, guide and set of blocks, kept while only numbers change."""
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ from soubayes.blackbox.guides import initial_params, make_guide, unconstrained
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.polish import mirrored
 from soubayes.confidence import check_mapping
+from soubayes.threads import solver_threads
 
 DRAWS_CHUNK = 256  # draws of one compiled evaluation
 #: Compiling is most of a fit. XLA's older code generator, one module instead of many and fewer
@@ -103,9 +104,12 @@ def join_arguments(skeleton: Any, arrays: list[Any]) -> tuple[tuple, dict]:
     )
 
 
-def double_precision() -> AbstractContextManager:
-    """Everything in this engine runs in float64: small confidences need the digits."""
-    return jax.enable_x64(True)
+@contextmanager
+def numerics() -> Iterator[None]:
+    """How this engine computes: in float64, since small confidences need the digits, and with
+    BLAS on one thread, since XLA has threads of its own and the two would wait for each other."""
+    with jax.enable_x64(True), solver_threads(1):
+        yield
 
 
 class Structure(NamedTuple):

@@ -29,7 +29,7 @@ from soubayes.blackbox.guides import Replace
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.modules import Modules
 from soubayes.blackbox.posterior import SoUPosterior, stage_table
-from soubayes.blackbox.program import LogRange, abstract_trace, double_precision, jit
+from soubayes.blackbox.program import LogRange, abstract_trace, jit, numerics
 from soubayes.blackbox.verdict import BADNESS, Quality, guide_log_weights, quality
 from soubayes.feedback import POWER, Feedback
 
@@ -119,7 +119,7 @@ def _given_known(fitted: SoUPosterior, stage: "FeedbackStage", key: Any) -> Qual
     def group(known: Any, key: Any) -> Any:
         return jax.vmap(lambda k: one(known, k))(random.split(key, SHARING))
 
-    with double_precision():
+    with numerics():
         known = {site: jnp.asarray(fitted.draws[site][:KNOWN_DRAWS]) for site in shared}
         keys = random.split(random.fold_in(key, 7), len(next(iter(known.values()))))
         integrand, drawn = jax.tree.map(np.asarray, jit(jax.vmap(group))(known, keys))
@@ -185,7 +185,7 @@ def _losses(
         terms = [-w * site_log_prob(sites[name]) for name, w in weights.items() if w > 0]
         return sum(terms, jnp.zeros(()))
 
-    with double_precision():
+    with numerics():
         each = jax.jit(lambda values: jax.lax.map(one, values, batch_size=64))
         return np.asarray(each({name: jnp.asarray(x) for name, x in draws.items()}))
 

@@ -39,7 +39,7 @@ from soubayes.blackbox.program import (
     chains,
     checked_confidence,
     compiled,
-    double_precision,
+    numerics,
     plain_arguments,
     split_arguments,
     subsampled,
@@ -170,7 +170,7 @@ def fit(
     """
     args, kwargs = plain_arguments(args, kwargs)
     budget = check_fit_settings(guide, steps, num_particles, restarts, polish, check, num_draws)
-    with double_precision(), reporting(progress) as report:
+    with numerics(), reporting(progress) as report:
         settings = Settings(learning_rate, tol, restarts, budget, polish, num_draws, report)
         sites = abstract_trace(model, args, kwargs)
         if polish not in (0, "auto") and subsampled(sites):

@@ -17,8 +17,8 @@ from soubayes.blackbox.flat import check_flat, is_flat
 from soubayes.blackbox.guides import underlying_normal
 from soubayes.blackbox.program import (
     abstract_trace,
-    double_precision,
     join_arguments,
+    numerics,
     plain_arguments,
     split_arguments,
 )
@@ -54,7 +54,7 @@ def from_model(
         if "diverging" in extra:
             check_divergences(np.asarray(extra["diverging"]))
         draws = draws.get_samples(group_by_chain=True)
-    with double_precision():
+    with numerics():
         scanned = scans(model)
         sites = _sites(scanned, args, kwargs)
         order, owner = model_blocks(sites, groups)
@@ -78,7 +78,7 @@ def from_model(
     discrete = [name for name in owner if sites[name]["fn"].support.is_discrete]
     numbers = (values, log_prior, log_jacobian, log_likelihood)
     result = joined(*numbers, discrete, flat, chains, groups, order)
-    with double_precision():
+    with numerics():
         crossed = _crossed(result, model, args, kwargs, sites, owner)
     return replace(result, crossed=crossed)
 
