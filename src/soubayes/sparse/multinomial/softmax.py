@@ -60,8 +60,8 @@ def normal_nodes(d: int, coarse: bool) -> NormalNodes:
         keep = weight > KEPT_NODES[coarse]
         points = np.stack([part.ravel() for part in grid], axis=1)
         return NormalNodes(points[keep], weight[keep] / weight[keep].sum())
-    # more than dimensions, a power of 2: fewer would have a singular covariance
-    count = max(OTHER_NODES[coarse] // 2, 2 ** (d if coarse else 2 * d - 1).bit_length())
+    # twice as many as dimensions, a power of 2: fewer would have a singular covariance
+    count = max(OTHER_NODES[coarse] // 2, 2 ** (2 * d - 1).bit_length())
     half = norm.ppf(qmc.Sobol(d, scramble=True, rng=0).random(count))
     points = np.concatenate([half, -half])
     root = np.linalg.cholesky(points.T @ points / len(points))
