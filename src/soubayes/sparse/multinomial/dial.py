@@ -13,6 +13,7 @@ import numpy as np
 from soubayes.sparse.designs.linalg import (
     cholesky,
     eigenvalue_sums,
+    invert,
     invert_triangle,
     log_determinant,
 )
@@ -20,7 +21,7 @@ from soubayes.sparse.dial import DialPoint, at_point
 from soubayes.sparse.glm.dial import PARTS, RowEvidence, at_fitted, at_held
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.multinomial.posterior import ProductClasses
-from soubayes.sparse.multinomial.rows import ClassProblem
+from soubayes.sparse.multinomial.rows import ClassDesign, ClassProblem
 from soubayes.sparse.multinomial.softmax import ClassTerms, Softmax
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 
@@ -89,7 +90,7 @@ def class_evidence(
         columns = w[::d]  # the coordinates of a column share their prior precision
         gram = (X / columns) @ X.T if wide else None
         before: ClassState | None = None if last is None else last.state  # type: ignore
-        first = np.inf if before is None else before.at(columns, problem.weight)
+        first = np.inf if before is None else before.at(columns)
         state: ClassState | None = None
         for _ in range(EVIDENCE_STEPS):
             new = _step(problem, X, gram, confidence, columns, before, state)
@@ -108,40 +109,52 @@ def class_evidence(
 
 
 class _Tall(NamedTuple):
-    """A = X'BX + diag(w) of one coordinate, by its Cholesky factor."""
+    """A_a = X'B_aX + diag(w) of every coordinate a, by their inverses."""
 
-    X: Array
+    design: ClassDesign
     w: Array
-    inverse: Array  # L^-1
-    log_det: float  # log|A| - sum log w
+    inverse: Array  # (d, k, k)
+    log_det: float  # sum over the coordinates of log|A| - sum log w
 
     @classmethod
-    def of(cls, X: Array, gram: Array | None, w: Array, b: Array) -> "_Tall":
-        lower = cholesky(X.T @ (X * b[:, None]), w)
-        log_det = log_determinant(lower) - float(np.log(w).sum())
-        return cls(X, w, invert_triangle(lower), log_det)
+    def of(cls, design: ClassDesign, gram: Array | None, w: Array, b: Array) -> "_Tall":
+        X, lowers = design.matrix, []
+        sums = None if design.pairs is None else design.pairs.sums(b)
+        for a in range(b.shape[1]):
+            H = X.T @ (X * b[:, [a]]) if sums is None else sums[a]
+            lowers.append(cholesky(H, w))
+        log_det = sum(map(log_determinant, lowers)) - len(lowers) * float(np.log(w).sum())
+        return cls(design, w, np.stack([invert(lower) for lower in lowers]), log_det)
 
-    def diagonal(self) -> Array:
-        """Of A^-1."""
-        return np.einsum("ij,ij->j", self.inverse, self.inverse)
+    def diagonals(self) -> Array:
+        """(k, d): of A^-1."""
+        return np.einsum("akk->ka", self.inverse)
 
     def solve(self, v: Array) -> Array:
-        """A^-1 v."""
-        return self.inverse.T @ (self.inverse @ v)
+        """A_a^-1 v_a of all coordinates, (k, d)."""
+        return (self.inverse @ v.T[:, :, None])[:, :, 0].T
 
     def row_variance(self) -> Array:
-        """x_i'A^-1 x_i."""
-        return np.square(self.X @ self.inverse.T).sum(axis=1)
+        """(n, d): x_i'A^-1 x_i."""
+        X, pairs = self.design.matrix, self.design.pairs
+        if pairs is None:
+            found = np.stack([np.einsum("nk,nk->n", X @ own, X) for own in self.inverse], axis=1)
+        else:
+            found = pairs.forms(self.inverse)
+        return np.maximum(found, 0.0)
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """Sum and sum of squares of the eigenvalues of W^1/2 A^-1 W^1/2, and p'A^-1 p."""
-        inside = self.inverse @ pulled
-        return *eigenvalue_sums(self.inverse * np.sqrt(self.w)), float(inside @ inside)
+        own = np.square(self.inverse).sum(axis=0)
+        total = float(self.w @ self.diagonals().sum(axis=1))
+        return total, float(self.w @ own @ self.w), float(np.vdot(pulled, self.solve(pulled)))
 
-    def posterior(self, mean: Array, confidence: float) -> Posterior:
-        """N(mean, gamma_b A^-1)."""
-        S = confidence * (self.inverse.T @ self.inverse)
-        return Posterior(mean, np.diag(S).copy(), np.arange(len(S)), S)
+    def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
+        """N(mean, gamma_b A^-1) of every coordinate."""
+        every, S = np.arange(len(means)), confidence * self.inverse
+        return [
+            Posterior(means[:, a], np.diag(own).copy(), every, own) for a, own in enumerate(S)
+        ]
 
 
 class _Wide(NamedTuple):
@@ -149,49 +162,50 @@ class _Wide(NamedTuple):
 
     X: Array
     w: Array
-    root: Array  # B^1/2
-    inverse: Array  # L^-1
-    log_det: float  # log|K|
+    halves: list[Array]  # T = L^-1 B^1/2, so A^-1 = W^-1 - W^-1 X'T'T X W^-1
+    inverses: list[Array]  # L^-1
+    log_det: float  # sum of log|K|
 
     @classmethod
-    def of(cls, X: Array, gram: Array | None, w: Array, b: Array) -> "_Wide":
+    def of(cls, design: ClassDesign, gram: Array | None, w: Array, b: Array) -> "_Wide":
         assert gram is not None
-        root = np.sqrt(b)
-        lower = cholesky(root[:, None] * gram * root, 1.0)
-        return cls(X, w, root, (inverse := invert_triangle(lower)), _log_det(inverse))
+        roots = np.sqrt(b).T
+        inverses = [invert_triangle(cholesky(r[:, None] * gram * r, 1.0)) for r in roots]
+        log_det = -2.0 * sum(float(np.log(own.diagonal()).sum()) for own in inverses)
+        halves = [own * r for own, r in zip(inverses, roots, strict=True)]
+        return cls(design.matrix, w, halves, inverses, log_det)
 
-    @property
-    def half(self) -> Array:
-        """T with A^-1 = W^-1 - W^-1 X'T'T X W^-1."""
-        return self.inverse * self.root
-
-    def diagonal(self) -> Array:
-        t = np.square(self.half @ self.X).sum(axis=0)
-        return (1.0 - t / self.w) / self.w
+    def diagonals(self) -> Array:
+        t = np.stack([np.square(half @ self.X).sum(axis=0) for half in self.halves], axis=1)
+        return (1.0 - t / self.w[:, None]) / self.w[:, None]
 
     def solve(self, v: Array) -> Array:
-        scaled = v / self.w
-        half = self.half
-        return scaled - (self.X.T @ (half.T @ (half @ (self.X @ scaled)))) / self.w
+        scaled = v / self.w[:, None]
+        U = self.X @ scaled
+        inside = [half.T @ (half @ U[:, a]) for a, half in enumerate(self.halves)]
+        return scaled - (self.X.T @ np.stack(inside, axis=1)) / self.w[:, None]
 
     def row_variance(self) -> Array:
-        kept = np.einsum("ij,ij->j", self.inverse, self.inverse)
-        return (1.0 - kept) / np.square(self.root)
+        pairs = zip(self.inverses, self.halves, strict=True)
+        # 1 - (K^-1)_ii in units of B, whose root is the ratio of the diagonals
+        found = [
+            (1.0 - np.einsum("ij,ij->j", own, own))
+            * np.square(own.diagonal() / half.diagonal())
+            for own, half in pairs
+        ]
+        return np.stack(found, axis=1)
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
-        inside = self.half @ (self.X @ (pulled / self.w))
-        shrunk = float(pulled @ (pulled / self.w)) - float(inside @ inside)
         # of the columns' eigenvalues all but n are 1, which RowEvidence counts in neither sum
-        return *eigenvalue_sums(self.inverse), shrunk
+        total, squares = np.sum([eigenvalue_sums(own) for own in self.inverses], axis=0)
+        return float(total), float(squares), float(np.vdot(pulled, self.solve(pulled)))
 
-    def posterior(self, mean: Array, confidence: float) -> Posterior:
-        factor = self.X, np.sqrt(confidence) / self.w, self.half, self.inverse
-        return LowRankPosterior(mean, confidence / self.w, *factor)
-
-
-def _log_det(inverse: Array) -> float:
-    """log|LL'| from L^-1."""
-    return -2.0 * float(np.log(np.diag(inverse)).sum())
+    def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
+        scale, variance = np.sqrt(confidence) / self.w, confidence / self.w
+        return [
+            LowRankPosterior(means[:, a], variance, self.X, scale, half, own)
+            for a, (half, own) in enumerate(zip(self.halves, self.inverses, strict=True))
+        ]
 
 
 class ClassState(NamedTuple):
@@ -204,18 +218,18 @@ class ClassState(NamedTuple):
     information: Array  # (n, d) B of the factors
     speed: Array  # (n, d) share of the way to another information that a step goes
     terms: ClassTerms  # at this q
-    factors: tuple[_Tall | _Wide, ...]
+    factors: _Tall | _Wide
     diagonals: Array  # (k, d) of the A_a^-1
     columns: Array  # (k,) w
     confidence: float
 
-    def at(self, w: Array, weight: Array) -> float:
+    def at(self, w: Array) -> float:
         """J of this q at other prior precisions."""
-        log_det = sum(f.log_det for f in self.factors)
-        log_det += self.means.shape[1] * float(np.log(self.columns / w).sum())
-        kept = float(w @ self.diagonals.sum(axis=1)) - self.means.size + log_det
-        loss = float(weight @ self.terms.loss) + 0.5 * float(w @ np.square(self.means).sum(axis=1))
-        return loss + 0.5 * self.confidence * kept
+        more = w - self.columns
+        second = np.square(self.means) + self.confidence * self.diagonals
+        prior = float(more @ second.sum(axis=1))
+        prior += self.confidence * self.means.shape[1] * float(np.log(self.columns / w).sum())
+        return self.value + 0.5 * prior
 
     @property
     def mean(self) -> Array:
@@ -234,14 +248,11 @@ class ClassState(NamedTuple):
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """The sums of the coordinates' factors."""
-        pull = pulled.reshape(self.means.shape)
-        each = [factor.sums(pull[:, a]) for a, factor in enumerate(self.factors)]
-        return tuple(map(sum, zip(*each, strict=True)))  # type: ignore[return-value]
+        return self.factors.sums(pulled.reshape(self.means.shape))
 
     def posterior(self) -> ProductClasses:
         """q(beta, alpha)."""
-        parts = [f.posterior(self.means[:, a], self.confidence) for a, f in enumerate(self.factors)]
-        return ProductClasses(tuple(parts))
+        return ProductClasses(tuple(self.factors.posteriors(self.means, self.confidence)))
 
 
 def _step(
@@ -263,7 +274,7 @@ def _step(
         terms = problem.likelihood.terms(eta, np.zeros((n, d)), problem.y)
     else:
         means, eta, terms, speed = before.means, before.eta, before.terms, before.speed
-        information, limit = before.information, before.at(w, problem.weight)
+        information, limit = before.information, before.at(w)
     B = problem.weight[:, None, None] * terms.information
     goal = np.maximum(np.einsum("naa->na", B), 1e-10)
     gradient = X.T @ (weight * terms.score) - w[:, None] * means
@@ -271,21 +282,26 @@ def _step(
     for part in PARTS[:TRIALS]:
         way = part * speed
         mixed = information ** (1.0 - way) * goal**way
-        factors = tuple(kind.of(X, gram, w, mixed[:, a]) for a in range(d))
+        factors = kind.of(problem.design, gram, w, mixed)
         if move is None:
             move = _newton_step(X, B, w, gradient, factors)
         new = means + part * move
         new_eta = eta + part * (X @ move)
-        spread = gamma * np.stack([factor.row_variance() for factor in factors], axis=1)
-        found = problem.likelihood.terms(new_eta, np.sqrt(spread), problem.y)
-        diagonals = np.stack([factor.diagonal() for factor in factors], axis=1)
-        rest = mixed, speed, found, factors, diagonals, w, gamma
-        state = ClassState(0.0, new, new_eta, spread, *rest)
-        state = state._replace(value=state.at(w, problem.weight))
-        if state.value <= limit:
-            after = np.maximum(weight * np.einsum("naa->na", found.information), 1e-10)
-            return state._replace(speed=_speed(speed, information, mixed, goal, after))
-    return None if here is not None else state
+        spread = factors.row_variance()
+        found = problem.likelihood.terms(new_eta, np.sqrt(gamma * spread), problem.y)
+        # tr(W A^-1) = k - tr(B X A^-1 X')
+        kl = factors.log_det - float(np.vdot(mixed, spread))
+        value = float(problem.weight @ found.loss) + 0.5 * float(w @ np.square(new).sum(axis=1))
+        value += 0.5 * gamma * kl
+        if value <= limit:
+            break
+    else:
+        if here is not None:
+            return None
+    after = np.maximum(weight * np.einsum("naa->na", found.information), 1e-10)
+    speed = _speed(speed, information, mixed, goal, after)
+    rest = mixed, speed, found, factors, factors.diagonals(), w, gamma
+    return ClassState(value, new, new_eta, gamma * spread, *rest)
 
 
 def _speed(last: Array, start: Array, end: Array, goal: Array, after: Array) -> Array:
@@ -301,18 +317,15 @@ def _speed(last: Array, start: Array, end: Array, goal: Array, after: Array) -> 
 
 
 def _newton_step(
-    X: Array, B: Array, w: Array, gradient: Array, factors: tuple[_Tall | _Wide, ...]
+    X: Array, B: Array, w: Array, gradient: Array, factors: _Tall | _Wide
 ) -> Array:
     """(X'BX + W)^-1 gradient with all terms between the coordinates, by conjugate gradients."""
 
     def curve(v: Array) -> Array:
         return X.T @ np.einsum("nab,nb->na", B, X @ v) + w[:, None] * v
 
-    def own(v: Array) -> Array:
-        return np.stack([factor.solve(v[:, a]) for a, factor in enumerate(factors)], axis=1)
-
     step, left = np.zeros_like(gradient), gradient
-    way = scaled = own(left)
+    way = scaled = factors.solve(left)
     size = first = float(np.vdot(left, scaled))
     for _ in range(CG_STEPS):
         if size <= CG_TOL * first:
@@ -320,7 +333,7 @@ def _newton_step(
         bent = curve(way)
         rate = size / float(np.vdot(way, bent))
         step, left = step + rate * way, left - rate * bent
-        scaled = own(left)
+        scaled = factors.solve(left)
         last, size = size, float(np.vdot(left, scaled))
         way = scaled + size / last * way
     return step

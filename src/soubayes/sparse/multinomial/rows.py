@@ -89,6 +89,15 @@ class Pairs(NamedTuple):
         V[:, b, a] = self.products @ each
         return V
 
+    def forms(self, S: Array) -> Array:
+        """(n, m): x_i'S x_i of m symmetric matrices."""
+        i, j = self.columns
+        return self.products @ (S[:, i, j] * np.where(i == j, 1.0, 2.0)).T
+
+    def sums(self, b: Array) -> Array:
+        """(m, k, k): X' diag(b) X of m weights (n, m) of the rows."""
+        return (self.products.T @ b)[_places(*self.columns)].transpose(2, 0, 1)
+
     def gram(self, B: Array) -> Array:
         """X' diag(B_ab) X for every pair of coordinates, as (k, d, k, d)."""
         (i, j), (a, b) = self.columns, self.coordinates
