@@ -152,9 +152,7 @@ class _Tall(NamedTuple):
     def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
         """N(mean, gamma_b A^-1) of every coordinate."""
         every, S = np.arange(len(means)), confidence * self.inverse
-        return [
-            Posterior(means[:, a], np.diag(own).copy(), every, own) for a, own in enumerate(S)
-        ]
+        return [Posterior(means[:, a], np.diag(own).copy(), every, own) for a, own in enumerate(S)]
 
 
 class _Wide(NamedTuple):
@@ -189,8 +187,7 @@ class _Wide(NamedTuple):
         pairs = zip(self.inverses, self.halves, strict=True)
         # 1 - (K^-1)_ii in units of B, whose root is the ratio of the diagonals
         found = [
-            (1.0 - np.einsum("ij,ij->j", own, own))
-            * np.square(own.diagonal() / half.diagonal())
+            (1.0 - np.einsum("ij,ij->j", own, own)) * np.square(own.diagonal() / half.diagonal())
             for own, half in pairs
         ]
         return np.stack(found, axis=1)
@@ -316,9 +313,7 @@ def _speed(last: Array, start: Array, end: Array, goal: Array, after: Array) -> 
     return np.where(far, np.clip(1.0 / np.maximum(1.0 - slope, 1.0), SLOWEST, 1.0), last)
 
 
-def _newton_step(
-    X: Array, B: Array, w: Array, gradient: Array, factors: _Tall | _Wide
-) -> Array:
+def _newton_step(X: Array, B: Array, w: Array, gradient: Array, factors: _Tall | _Wide) -> Array:
     """(X'BX + W)^-1 gradient with all terms between the coordinates, by conjugate gradients."""
 
     def curve(v: Array) -> Array:
