@@ -469,10 +469,10 @@ def as_key(random_state: Key) -> jax.Array:
 def by_chunks(
     compiled: Callable, params: Any, gammas: Mapping[str, float], inputs: Inputs, key: Any, n: int
 ) -> Any:
-    """What a compiled function of a program says of n draws, by chunks, one at a time."""
+    """What a compiled function of a program says of n draws, by chunks."""
     traced = {b: jax.numpy.asarray(g) for b, g in gammas.items() if 0 < g < float("inf")}
     chunks = [
-        jax.block_until_ready(compiled(params, random.fold_in(key, i), traced, inputs))
+        compiled(params, random.fold_in(key, i), traced, inputs)
         for i in range(-(-n // DRAWS_CHUNK))
     ]
     return jax.tree.map(lambda *parts: np.concatenate(parts)[:n], *chunks)

@@ -18,6 +18,7 @@ from numpyro.distributions.transforms import biject_to
 from numpyro.handlers import replay, seed, substitute, trace
 
 from soubayes.blackbox.blocks import check_names, is_scanned, model_blocks
+from soubayes.blackbox.compiling import jit
 from soubayes.blackbox.elbo import SoUELBO, Terms, site_log_prob
 from soubayes.blackbox.flat import flat_blocks, placeholders
 from soubayes.blackbox.flows import MOST_BENT
@@ -28,13 +29,6 @@ from soubayes.confidence import check_mapping
 from soubayes.threads import solver_threads
 
 DRAWS_CHUNK = 256  # draws of one compiled evaluation
-#: Compiling is most of a fit. XLA's older code generator, one module instead of many and fewer
-#: passes of LLVM take a third off it, and a fit runs as fast.
-FAST = {
-    "xla_cpu_use_fusion_emitters": False,
-    "xla_cpu_parallel_codegen_split_count": 1,
-    "xla_backend_optimization_level": 1,
-}
 RANGE = "log confidence"  # the site that holds the confidences of a family
 TOGETHER = 8  # draws whose Hessians are computed at once
 
@@ -440,20 +434,6 @@ def has_params(program: Callable, args: Any, kwargs: Any) -> bool:
 def _strong(x: Any) -> jax.Array:
     # a weakly typed start and a strongly typed iterate would each be compiled for
     return jax.lax.convert_element_type(x, jnp.float64)
-
-
-def jit(function: Callable) -> Callable:
-    """``jax.jit`` that compiles fast, where this version of XLA knows how."""
-    return jax.jit(function, compiler_options=FAST if _knows_options() else None)
-
-
-@lru_cache(maxsize=1)
-def _knows_options() -> bool:
-    try:
-        jax.jit(lambda x: x + 1.0, compiler_options=FAST)(0.0)
-    except Exception:  # other versions of XLA name other options, and the type of the error varies
-        return False
-    return jax.default_backend() == "cpu"
 
 
 @lru_cache(maxsize=32)

@@ -23,13 +23,14 @@ from numpyro.handlers import seed, substitute, trace
 from numpyro.primitives import Messenger
 
 from soubayes.blackbox.blocks import is_scanned
+from soubayes.blackbox.compiling import jit
 from soubayes.blackbox.descent import Settings
 from soubayes.blackbox.elbo import Divergence, site_log_prob
 from soubayes.blackbox.guides import Replace
 from soubayes.blackbox.losses import with_loss
 from soubayes.blackbox.modules import Modules
 from soubayes.blackbox.posterior import SoUPosterior, stage_table
-from soubayes.blackbox.program import LogRange, abstract_trace, jit, numerics
+from soubayes.blackbox.program import LogRange, abstract_trace, numerics
 from soubayes.blackbox.verdict import BADNESS, Quality, guide_log_weights, quality
 from soubayes.feedback import POWER, Feedback
 

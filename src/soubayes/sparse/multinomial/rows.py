@@ -166,9 +166,10 @@ class ClassProblem(NamedTuple):
     ) -> tuple[Array, Array, Array]:
         """X_a'B X_j, x_j'B x_j and x_j'score of coordinates j outside q, from one pass."""
         d, k, m = self.design.d, len(active) // self.design.d, len(columns) // self.design.d
-        inside, outside = self.take(active).design.matrix, self.take(columns).design.matrix
+        kept = self.take(active)
+        inside, outside = kept.design.matrix, self.take(columns).design.matrix
         cross, own, q = np.zeros((k, d, m, d)), np.zeros((m, d)), np.zeros((m, d))
-        for rows, means, roots in self.take(active)._predictors(mean, root):
+        for rows, means, roots in kept._predictors(mean, root):
             terms, weight = self.likelihood.terms(means, roots, self.y[rows]), self.weight[rows]
             Z, out = inside[rows], outside[rows]
             q += out.T @ (weight[:, None] * terms.score)
