@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone, is_classifier
 
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Splitter
+from soubayes.data.rows import check_row_labels
 from soubayes.progress import progress_line
 from soubayes.results import Printable, Shown
 from soubayes.sparse.choice.folds import check_folds, check_groups, make_folds
@@ -114,6 +115,8 @@ def select_confidence(
     check_folds(cv)
     if not grid or any(len(values) == 0 for values in grid.values()):
         raise ValueError("grid must name at least one confidence, each with at least one value.")
+    names = {f"data[{i}]": part for i, part in enumerate(data)}
+    check_row_labels({**names, "groups": groups})
     engine: _Engine
     if isinstance(model, BaseEstimator):
         engine = _EstimatorEngine(model, data, grid, score, settings)

@@ -7,190 +7,53 @@ results travel: on Dask the function runs where the block is, and results are me
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial, wraps
-from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_consistent_length
 
 from soubayes._optional import require
+from soubayes.data.rows import (
+    Array,
+    RowBlock,
+    RowSource,
+    check_masks,
+    check_row_labels,
+    check_weights,
+    is_dask,
+    plain_labels,
+)
 
-Array = np.ndarray
 _BYTES = 2**25  # of a block cut from a memory-mapped array
 _ROWS = 2**16  # of a block read from parquet
 _TEXT = {".csv", ".tsv", ".txt", ".gz", ".zip", ".json", ".xlsx", ".xls", ".feather", ".npz"}
-
-# a row that counts for less is lost to rounding beside the prior, or beside the other rows
-_LEAST_WEIGHT, _MOST_WEIGHT, _MOST_RATIO = 1e-12, 1e100, 1e12
 _FAN_IN = 8  # results merged by one Dask task
 
 
-class RowBlock(NamedTuple):
-    """Some rows: X dense or scipy-sparse, in float64 or float32; y as it was given."""
-
-    X: Any
-    y: Array
-    weight: Array | None
-
-
-class RowSource(Protocol):
-    """A source of blocks."""
-
-    @property
-    def names(self) -> Array | None:
-        """Of the columns, where they have any."""
-
-    @property
-    def once(self) -> bool:
-        """Whether it can be iterated only once."""
-
-    def reduce(self, work: Callable[[RowBlock], Any], merge: Callable[[Any, Any], Any]) -> Any:
-        """``work`` of every block, merged."""
-
-
-def as_rows(X: Any, y: Any, sample_weight: Any) -> RowSource | None:
-    """The source that ``fit`` was given, or None for data in memory.
-
-    A Dask array or dataframe; a path of a ``.npy`` file, or of a parquet file or folder with y
-    the name of a column; a memory-mapped array; an iterable of (X, y) or (X, y, weight) blocks,
-    or a function without arguments that returns one.
-
-    >>> blocks = [(np.ones((2, 3)), np.zeros(2)), (np.ones((1, 3)), np.zeros(1))]
-    >>> as_rows(blocks, None, None).reduce(lambda block: len(block.y), int.__add__)
-    3
-    """
-    check_eager(X)
-    check_masks(X=X, y=y, sample_weight=sample_weight)
-    if _is_dask(X):
+def source_of(X: Any, y: Any, sample_weight: Any) -> RowSource:
+    """The source that Dask collections, paths, memory maps or an iterable of blocks make."""
+    if is_dask(X):
         return _from_dask(X, y, sample_weight)
     if isinstance(X, str | os.PathLike) and Path(X).suffix != ".npy":
         return _from_parquet(Path(X), y, sample_weight)
     if isinstance(X, str | os.PathLike | np.memmap):
         return _from_arrays(*map(_opened, (X, y, sample_weight)))
-    blocks = callable(X) or (hasattr(X, "__iter__") and not hasattr(X, "shape"))
-    if y is None and blocks and not hasattr(X, "__array__"):
-        if sample_weight is not None:
-            raise ValueError("give the weights of blocks as the third entry of each block.")
-        return _from_blocks(X)
-    return None
+    if sample_weight is not None:
+        raise ValueError("give the weights of blocks as the third entry of each block.")
+    return _from_blocks(X)
 
 
-def walked_again(rows: RowSource, estimator: str) -> None:
-    """Refuse blocks that can be iterated only once, where every step of a solver reads them."""
-    if rows.once:
-        raise TypeError(
-            f"fit was given blocks that can be iterated only once, but {estimator} reads them at "
-            "every step. Pass a list, an object whose __iter__ starts anew, or a function without "
-            "arguments that returns an iterator."
-        )
-
-
-def block_by_block(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of X that returns arrays by row, made lazy for a Dask X."""
-
-    @wraps(method)
-    def call(self: Any, X: Any, *args: Any, **kwargs: Any) -> Any:
-        check_in_memory(X, method.__name__)
-        if not _is_dask(X):
-            return method(self, X, *args, **kwargs)
-        work = partial(method, self, **kwargs) if not args else None
-        if work is None:
-            raise TypeError(f"with a Dask X, pass the options of {method.__name__} by name.")
-        array = X.to_dask_array() if hasattr(X, "columns") else X
-        frame = X._meta if hasattr(X, "columns") else None
-        example = _as_block(np.zeros((1, X.shape[1])), frame)
-        found = work(example)
-        if isinstance(found, tuple):
-            return tuple(_lazily(array, frame, work, part, i) for i, part in enumerate(found))
-        return _lazily(array, frame, work, found, None)
-
-    return call
-
-
-def check_in_memory(X: Any, method: str) -> None:
-    """Refuse what only ``fit`` of a regression reads: a path, or a query that has not run."""
-    check_eager(X)
-    check_masks(X=X)
-    if isinstance(X, str | os.PathLike):
-        raise TypeError(
-            f"X is the path {os.fspath(X)!r}, but {method} takes the rows themselves: read the "
-            "file first, for example with pandas.read_parquet or numpy.load."
-        )
-
-
-def check_eager(X: Any) -> None:
-    """Refuse a table that is still a query, such as a polars LazyFrame."""
-    if hasattr(X, "collect_schema") and not hasattr(X, "__array__"):
-        raise TypeError(
-            f"X is a {type(X).__name__}, a query that has not run: pass X.collect(), or write it "
-            "to parquet and pass that path to fit."
-        )
-
-
-def check_masks(**arrays: Any) -> None:
-    """Refuse masked values: NumPy would put what is behind the mask in their place."""
-    for name, array in arrays.items():
-        if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
-            raise ValueError(
-                f"{name} is a masked array with {int(np.ma.count_masked(array))} masked values, "
-                "which are missing values: remove those rows, or fill them in."
-            )
-
-
-def row_weights(weight: Any, rows: int) -> Array:
-    """``sample_weight`` as float64, a number for each row; None is 1, a number is that number.
-
-    >>> row_weights(None, 2), row_weights([1, 0], 2)
-    (array([1., 1.]), array([1., 0.]))
-    """
-    if weight is None or isinstance(weight, Real):
-        return np.full(rows, 1.0 if weight is None else float(weight))
-    found = check_array(weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
-    if found.shape != (rows,):
-        raise ValueError(
-            f"sample_weight has the shape {found.shape}, but there are {rows} rows: give one "
-            "number for each row."
-        )
-    if (found < 0.0).any():
-        raise ValueError(
-            f"sample_weight has negative values, the least {found.min():.3g}, but a weight says "
-            "how often a row counts: it must be 0 or more."
-        )
-    if not found.any():
-        raise ValueError("all entries of sample_weight are zero: give some rows a weight above 0.")
-    return found
-
-
-def check_weights(weight: Array) -> None:
-    """Refuse weights that are lost to rounding, or that overflow when squared."""
-    some = weight[weight > 0.0]
-    if not len(some):
-        return  # the callers count the rows that are left
-    low, high = float(some.min()), float(some.max())
-    if high > _MOST_WEIGHT or low < _LEAST_WEIGHT or high > _MOST_RATIO * low:
-        raise ValueError(
-            f"sample_weight has positive entries from {low:.2g} to {high:.2g}, but they must lie "
-            f"between {_LEAST_WEIGHT:.0e} and {_MOST_WEIGHT:.0e} and the largest may be at "
-            f"most {_MOST_RATIO:.0e} times the smallest; set the smallest weights to 0."
-        )
-
-
-def plain_labels(y: Any) -> Any:
-    """Labels of a pandas column of its own types as a NumPy array of the same values.
-
-    Without this, nullable booleans become the numbers 0 and 1. Missing values are left to the
-    checks that follow.
-    """
-    if not hasattr(y, "to_numpy") or isinstance(getattr(y, "dtype", np.dtype(float)), np.dtype):
-        return y
-    values = np.asarray(y)
-    if values.dtype != object:
-        return values
-    kinds = {type(value) for value in values}
-    return np.array(values.tolist()) if kinds in ({bool}, {int}) else y
+def lazily(work: Callable[[Any], Any], X: Any) -> Any:
+    """A Dask array of what ``work`` says of every row, or a tuple of them."""
+    array = X.to_dask_array() if hasattr(X, "columns") else X
+    frame = X._meta if hasattr(X, "columns") else None
+    example = _as_block(np.zeros((1, X.shape[1])), frame)
+    found = work(example)
+    if isinstance(found, tuple):
+        return tuple(_lazily(array, frame, work, part, i) for i, part in enumerate(found))
+    return _lazily(array, frame, work, found, None)
 
 
 class WalkedRows(NamedTuple):
@@ -279,6 +142,7 @@ def _check_block(item: Any, names: tuple[Array | None, Array | None] = (None, No
     ``names`` are those of the columns of X and y, by which the columns are put in order.
     """
     X, y, weight = _parts(item)
+    check_row_labels({"X": X, "y": y, "sample_weight": weight})
     check_masks(X=X, y=y, weight=weight)
     X, y = _ordered("X", X, names[0]), _ordered("y", y, names[1])
     X = check_array(
@@ -429,7 +293,7 @@ def _from_dask(X: Any, y: Any, weight: Any) -> DelayedRows:
         blocks = list(X.to_delayed())
     others = [_partitions(part, X, len(blocks)) for part in (y, weight)]
     return DelayedRows(
-        list(zip(blocks, *others, strict=True)), names, targets=_names(y) if _is_dask(y) else None
+        list(zip(blocks, *others, strict=True)), names, targets=_names(y) if is_dask(y) else None
     )
 
 
@@ -438,7 +302,7 @@ def _partitions(part: Any, X: Any, count: int) -> list[Any]:
     if part is None:
         return [None] * count
     known = hasattr(X, "chunks") and not np.isnan(X.chunks[0]).any()
-    if not _is_dask(part):
+    if not is_dask(part):
         if not known:
             raise ValueError(
                 "X is a Dask collection of unknown lengths and y or sample_weight is not one: "
@@ -476,10 +340,6 @@ def _predict_block(X: Any, frame: Any, work: Callable[[Any], Any], item: int | N
 
 def _as_block(X: Any, frame: Any) -> Any:
     return X if frame is None else type(frame)(X, columns=frame.columns)
-
-
-def _is_dask(X: Any) -> bool:
-    return hasattr(X, "__dask_graph__")
 
 
 def _opened(part: Any) -> Any:

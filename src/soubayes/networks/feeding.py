@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from soubayes.data.streams import row_weights
+from soubayes.data.rows import check_row_labels, row_weights
 
 RESIDENT_BYTES = 2**30  # as float32; larger arrays and memory maps are read in chunks
 CHUNK_BYTES = 2**25
@@ -200,6 +200,7 @@ class BatchSource:
                     "a batch must be (X, y) or (X, y, weight), all arrays, "
                     f"not {type(parts).__name__}."
                 )
+            check_row_labels(dict(zip(("X", "y", "sample_weight"), parts, strict=False)))
             X, y = np.asarray(parts[0]), np.asarray(parts[1])
             if len(X) != len(y):
                 raise ValueError(f"a batch has {len(X)} rows of X but {len(y)} of y.")

@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from soubayes.data.streams import check_masks
+from soubayes.data.rows import check_masks
 from soubayes.networks.feeding import (
     HELD_OUT_MOST,
     RESIDENT_BYTES,

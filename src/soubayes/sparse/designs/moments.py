@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from soubayes.data.streams import RowBlock, RowSource
+from soubayes.data.rows import RowBlock, RowSource
 
 Array = np.ndarray
 

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from soubayes._types import Matrix, Rows, Targets
 from soubayes.confidence import check_choice, shown
-from soubayes.data.streams import (
+from soubayes.data.rows import (
     RowBlock,
     RowSource,
     as_rows,

@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from soubayes._types import Label, Matrix, Rows, Targets
 from soubayes.confidence import check_choice, shown
-from soubayes.data.streams import (
+from soubayes.data.rows import (
     RowSource,
     as_rows,
     block_by_block,

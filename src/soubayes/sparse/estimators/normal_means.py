@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
-from soubayes.data.streams import check_in_memory
+from soubayes.data.rows import check_in_memory
 from soubayes.sparse.designs.standardise import column_scales, in_range
 from soubayes.sparse.estimators.base import SparseEstimator
 from soubayes.sparse.estimators.linear import LINEAR_LOCAL

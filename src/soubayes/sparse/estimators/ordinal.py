@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from soubayes._types import Label, Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import shown
-from soubayes.data.streams import RowSource, block_by_block, row_weights
+from soubayes.data.rows import RowSource, block_by_block, row_weights
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.glm.ordinal import LEAST, Cuts, Ordinal

@@ -13,6 +13,7 @@ import numpy as np
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import FeatureBlocks, FeatureGroups, Folds
 from soubayes.confidence import check_choice, check_gamma, shown
+from soubayes.data.rows import checks_row_labels
 from soubayes.sparse.choice.folds import check_folds
 from soubayes.sparse.scales.base import ScalePrior
 from soubayes.sparse.scales.priors import make_prior
@@ -38,8 +39,12 @@ exposure : array-like of shape (n,), optional
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 def estimator(cls: type[Made]) -> type[Made]:
-    """Make ``__init__`` from the annotations, as a dataclass does, and complete the docstrings."""
-    return fill_docstrings(METHOD_PARAMETERS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
+    """Make ``__init__`` from the annotations, as a dataclass does, and complete the docstrings.
+
+    Methods check the row labels of what they are given.
+    """
+    made = fill_docstrings(METHOD_PARAMETERS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
+    return checks_row_labels(made)
 
 
 @estimator

@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import Matrix, Rows, Targets
 from soubayes._warnings import warn
-from soubayes.data.streams import (
+from soubayes.data.rows import (
     RowSource,
     as_rows,
     block_by_block,

@@ -8,7 +8,7 @@ from joblib import effective_n_jobs
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes.confidence import shown
-from soubayes.data.streams import RowBlock, RowSource, check_weights, row_weights
+from soubayes.data.rows import RowBlock, RowSource, check_weights, row_weights
 from soubayes.sparse.blocks import parse_blocks, parse_groups
 from soubayes.sparse.choice.folds import LARGE, enough_rows, folds_of, say_path
 from soubayes.sparse.choice.race import Choice, InMemory, choose

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import issparse
 
-from soubayes.data.streams import RowBlock, RowSource
+from soubayes.data.rows import RowBlock, RowSource
 from soubayes.sparse.blocks import sources, tau_groups
 from soubayes.sparse.choice.folds import LARGE
 from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Fits

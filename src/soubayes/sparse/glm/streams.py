@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from soubayes.data.streams import RowBlock, RowSource
+from soubayes.data.rows import RowBlock, RowSource
 from soubayes.sparse.designs.moments import Gathered, GatherPlan, gather_block, join
 from soubayes.sparse.designs.standardise import row_blocks, standardise_block
 from soubayes.sparse.glm.rows import add_up

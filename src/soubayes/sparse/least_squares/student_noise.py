@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.special import gammaln
 
-from soubayes.data.streams import RowBlock, RowSource
+from soubayes.data.rows import RowBlock, RowSource
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.state import LeastSquaresFit
 
