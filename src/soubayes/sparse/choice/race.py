@@ -141,6 +141,7 @@ class Choice(NamedTuple):
     candidates: pd.DataFrame
     out_of_fold: pd.DataFrame | None  # None: rows that were not kept
     error: str  # the name of the errors in the table
+    gap: tuple[float, float]  # see `_Race.gap`
     judged_by: str = "held-out rows"
 
     def sparsity(self, selected: Array) -> Sparsity:
@@ -148,7 +149,7 @@ class Choice(NamedTuple):
         row = self.candidates.set_index("candidate").loc[PATH.name]
         return Sparsity(
             int(selected.sum()), len(selected), float(row["error"]), float(row["mixture_error"]),
-            self.error, self.judged_by,
+            self.error, *self.gap, self.judged_by,
         )  # fmt: skip
 
 
@@ -329,7 +330,31 @@ class _Race:
             rows_seen[f"class {k}"][rows] = np.exp(scored.point[:, k])
         held = pd.DataFrame(rows_seen) if by_row else None
         mixture = Mixture(tuple(parts), scored.power, scored.widen)
-        return Choice(mixture, pd.DataFrame(columns), held, self.scoring.name)
+        gap = self.gap(t, scored, weights)
+        return Choice(mixture, pd.DataFrame(columns), held, self.scoring.name, gap)
+
+    def gap(self, t: int, scored: Scored, weights: Array) -> tuple[float, float]:
+        """By how much the sparse point predicts worse than the mixture, and its standard error.
+
+        Both are recalibrated, since columns are compared and not calibrations. The rows are those
+        that the sparse point saw held out.
+        """
+        sparse = self.labels == PATH.name
+        if not sparse.any():
+            return np.nan, np.nan
+        if weights[sparse][0] == 1.0:
+            return 0.0, 0.0
+        said = self.said.take(slice(None), t).take(slice(None), sparse)
+        rows = np.isfinite(said.middle).reshape(len(said.middle), -1).all(axis=1)
+        y, weight, folds = self.task.targets[t][rows], self.task.weight[rows], self.fold[rows]
+        alone = self.scoring.score(y, said.take(rows), weight, 1.0).point
+        loss = self.scoring.loss
+        losses = np.stack([loss(y, alone), loss(y, scored.point[rows[self.seen]])], axis=1)
+        if not self.scoring.by_row:  # rows stand for the moments of a fold: a fold is one number
+            total = np.bincount(folds, weight)
+            losses = np.stack([np.bincount(folds, weight * part) for part in losses.T], axis=1)
+            losses, weight = losses[total > 0.0] / total[total > 0.0, None], total[total > 0.0]
+        return self.scoring.gap(losses, weight)
 
     def _errors(self, t: int, scored: Scored) -> tuple[Array, Array]:
         """Of every candidate on the rows it saw held out, and of the mixture on the same rows."""

@@ -158,6 +158,31 @@ class Scoring(NamedTuple):
     power: float  # of the scores in the weights
     by_row: bool = True  # whether the rows that are scored are those of the data
     shape: tuple[int, ...] = ()  # of what a candidate says about a row; (c,) for classes at once
+    nats: float = 1.0  # that a unit of the loss is worth; 0: the error is in units of y
+
+    def gap(self, losses: Array, weight: Array) -> tuple[float, float]:
+        """The difference of two predictions of the same rows, and its standard error.
+
+        ``losses`` are (rows, 2). In nats a row, or of root mean squares in units of y.
+
+        >>> losses = np.array([[4.0, 1.0], [9.0, 4.0], [5.0, 1.0]])
+        >>> DENSITIES.gap(losses, np.ones(3))
+        (4.0, 0.577...)
+        >>> NUMBERS.gap(losses, np.ones(3))
+        (1.035..., 0.149...)
+        """
+        share = weight / weight.sum()
+        mean, paired = share @ losses, losses[:, 0] - losses[:, 1]
+        middle, freedom = float(share @ paired), 1.0 - float(share @ share)
+        error = np.nan  # of one row
+        if freedom > 0.0:
+            size = max(float(np.abs(paired).max()), np.finfo(float).tiny)  # of extreme units of y
+            error = size * float(np.sqrt((share**2) @ ((paired - middle) / size) ** 2 / freedom))
+        if self.nats:
+            return self.nats * middle, self.nats * error
+        # sqrt(a) - sqrt(b) = (a - b)/(sqrt(a) + sqrt(b))
+        unit = max(float(np.sqrt(mean).sum()), np.finfo(float).tiny)
+        return middle / unit, error / unit
 
 
 def t_scores(off: Array, variance: Array, weight: Array, degrees: float = DEGREES) -> Array:
@@ -448,7 +473,7 @@ def _minus(y: Array, log_density: Array) -> Array:
     return -log_density
 
 
-NUMBERS = Scoring("RMSE", score_numbers, _squares, np.sqrt, NUMBERS_POWER)
+NUMBERS = Scoring("RMSE", score_numbers, _squares, np.sqrt, NUMBERS_POWER, nats=0.0)
 
 
 def student_scoring(degrees: float) -> Scoring:
@@ -456,7 +481,7 @@ def student_scoring(degrees: float) -> Scoring:
     return NUMBERS._replace(score=partial(score_student, degrees))
 
 
-FOLD_MOMENTS = Scoring("RMSE", score_moments, _squares, np.sqrt, NUMBERS_POWER, by_row=False)
+FOLD_MOMENTS = NUMBERS._replace(score=score_moments, by_row=False)
 CLASSES = Scoring("log loss", score_classes, _log_loss, float, CLASSES_POWER)
 
 
@@ -465,6 +490,7 @@ def class_scoring(classes: int) -> Scoring:
     return Scoring("log loss", score_shares, _share_loss, float, CLASSES_POWER, True, (classes,))
 
 
-COUNTS = Scoring("mean deviance", score_counts, poisson_deviance, float, CLASSES_POWER)
+# a deviance is twice a difference of log probabilities
+COUNTS = Scoring("mean deviance", score_counts, poisson_deviance, float, CLASSES_POWER, nats=0.5)
 DENSITIES = Scoring("minus log density", score_densities, _minus, float, CLASSES_POWER)
 WHOLE_DENSITIES = DENSITIES._replace(score=partial(score_densities, whole=True))

@@ -113,6 +113,7 @@ def mix_ends(ends: list[End], n: float) -> Choice:
         "coverage": unknown,
         "coverage_recalibrated": unknown,
     }
+    gap = float(cost[0] - weights @ cost) / n, np.nan
     return Choice(
-        Mixture(parts), pd.DataFrame(table), None, "log loss", "new rows, by an estimate,"
+        Mixture(parts), pd.DataFrame(table), None, "log loss", gap, "new rows, by an estimate,"
     )
