@@ -1,13 +1,13 @@
 """What the linear estimators are held to, as the tables of docs/development/linear.md.
 
-    soubayes paper reproduce table1 tableS1 tableS2 --full --out results
+    python -m paper reproduce table1 tableS1 tableS2 --full --out results
     python benchmarks/acceptance_linear.py rows.jsonl results         # compute the rest, report
     python benchmarks/acceptance_linear.py rows.jsonl results report  # only the tables
 
-The paper's 31 designs come from the stored rows of `soubayes paper reproduce`. The rest is computed
-here: three designs that no setting was chosen on, and predictive intervals in Table 1's designs.
-Every data set is a line of the file, so a run can be stopped and resumed. Settings were chosen on
-seeds 0-99; seeds from 1000 on were used for reporting only.
+The paper's 31 designs come from the stored rows of `python -m paper reproduce`. The rest is
+computed here: three designs that no setting was chosen on, and predictive intervals in Table 1's
+designs. Every data set is a line of the file, so a run can be stopped and resumed. Settings were
+chosen on seeds 0-99; seeds from 1000 on were used for reporting only.
 """
 
 import json
@@ -20,9 +20,9 @@ import numpy as np
 from scipy import stats
 from sklearn.exceptions import ConvergenceWarning
 
+from paper.printed import printed_number, printed_rows
+from paper.storage import Row, Store
 from soubayes import SoULinearRegression, datasets
-from soubayes.paper.printed import printed_number, printed_rows
-from soubayes.paper.storage import Row, Store
 
 TABLES = {"table1": "Exp. 1", "tableS1": "Exp. 2", "tableS2": "Exp. 3"}
 HELD_OUT = {

@@ -27,9 +27,9 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
 from measure import alternating
+from paper.l1 import GRID, fit_l1_cv
+from paper.logistic import standardised
 from soubayes import SoULogisticRegression, load_mnist
-from soubayes.paper.l1 import GRID, fit_l1_cv
-from soubayes.paper.logistic import standardised
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -73,7 +73,7 @@ def l1(X: np.ndarray, labels: np.ndarray, chosen: list[int]) -> None:
         ours, _ = seconds(lambda y=y: SoULogisticRegression(confidence_coef=1.0).fit(X, y))
         fast, _ = seconds(lambda y=y: fit_l1_cv(X, y))
         print(
-            f"digit {k}: SoU {ours:.1f} s; LR-L1 with CV by soubayes.paper.l1 {fast:.0f} s "
+            f"digit {k}: SoU {ours:.1f} s; LR-L1 with CV by paper.l1 {fast:.0f} s "
             f"(ratio {fast / ours:.1f})",
             flush=True,
         )

@@ -19,8 +19,8 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
+from paper.logistic import standardised
 from soubayes import SoULogisticRegression, load_mnist
-from soubayes.paper.logistic import standardised
 
 SPARSE = 0.85
 

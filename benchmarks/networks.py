@@ -23,13 +23,13 @@ import numpy as np
 import optax
 import pandas as pd
 
+from paper.toy_networks import PAPER
 from soubayes import SoUNetClassifier, load_mnist
 from soubayes.networks import state, training
 from soubayes.networks.feeding import Chunk, data_mesh, placement
 from soubayes.networks.layers import pooled
 from soubayes.networks.likelihoods import categorical_loss
 from soubayes.networks.structure import Conv, Pool, Spec
-from soubayes.paper.toy_networks import PAPER
 
 BATCH = 100
 ADAM = optax.adam(1e-3)

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from html import escape
 from pathlib import Path
 
-from soubayes.paper import experiments
-from soubayes.paper.archive import Archive
-from soubayes.paper.runner import Experiment
-from soubayes.paper.views import Cell, Content, Picture, View
+from paper import experiments
+from paper.archive import Archive
+from paper.runner import Experiment
+from paper.views import Cell, Content, Picture, View
 
 MARKS = {"better": "▲ better", "equal": "= equal", "worse": "▼ worse"}
 INDEX = """# Tables and figures, recomputed
@@ -58,7 +58,7 @@ def _page(experiment: Experiment, rows: int, content: Content, folder: Path) -> 
         if part.note:
             yield escape(part.note)
         yield _picture(part, folder) if isinstance(part, Picture) else _table(part)
-    yield f"Compute these rows again with\n\n    soubayes paper reproduce {experiment.name} --full"
+    yield f"Compute these rows again with\n\n    python -m paper reproduce {experiment.name} --full"
 
 
 def _picture(picture: Picture, folder: Path) -> str:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from soubayes.paper.runner import Experiment, run
-from soubayes.paper.storage import Store, Task
-from soubayes.paper.views import View, cell, select
+from paper.runner import Experiment, run
+from paper.storage import Store, Task
+from paper.views import View, cell, select
 
 WAIT = 0.01
 

@@ -1,20 +1,22 @@
 """Names and commands that the pages mention exist: files, functions, parameters, options."""
 
 import ast
-import importlib
 import re
 import shlex
 from functools import cache
 from pathlib import Path
 
 import pytest
+from typer import Typer
 from typer.main import get_command
 
+from paper import experiments
+from paper.commands import paper_app
 from soubayes.cli import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-CODE_FOLDERS = ("src", "tests", "benchmarks", "tools", "examples")
+CODE_FOLDERS = ("src", "paper", "tests", "benchmarks", "tools", "examples")
 MAINTAINERS = [ROOT / "CONTRIBUTING.md", *sorted((DOCS / "development").glob("*.md"))]
 PAGES = [
     *MAINTAINERS,
@@ -119,24 +121,31 @@ def check_make(words: list[str]) -> None:
 
 def check_program(words: list[str]) -> None:
     """Commands, their options, and the experiments that `reproduce` is given."""
-    command, rest = get_command(app), words[1:]
-    if rest[:1] == ["paper"]:
-        paper = importlib.import_module("soubayes.paper.commands")
-        command, rest = get_command(paper.paper_app), rest[1:]
-        experiments = {*importlib.import_module("soubayes.paper").experiments(), "all", "..."}
-        if rest[:1] == ["reproduce"]:
-            plain = rest[1 : rest.index("--full")] if "--full" in rest else []
-            assert set(plain) <= experiments, words
+    check_options(app, words[1:])
+
+
+def check_options(program: Typer, rest: list[str]) -> None:
+    command = get_command(program)
     if not rest:
         return
     own = command.commands[rest[0]]
     options = {option for parameter in own.params for option in parameter.opts}
-    assert {word for word in rest[1:] if word.startswith("--")} <= options, words
+    assert {word for word in rest[1:] if word.startswith("--")} <= options, rest
+
+
+def check_experiments(rest: list[str]) -> None:
+    """The experiments that `reproduce` is given, and the options of every command."""
+    if rest[:1] == ["reproduce"] and "--full" in rest:
+        assert set(rest[1 : rest.index("--full")]) <= {*experiments(), "all", "..."}, rest
+    check_options(paper_app, rest)
 
 
 def check_script(words: list[str]) -> None:
     """A script of ours, and the words that follow it, are in its text."""
     path = ROOT / words[1]
+    if words[1:3] == ["-m", "paper"]:
+        check_experiments(words[3:])
+        return
     if words[1].startswith("-"):
         return
     text = path.read_text()

@@ -1,36 +1,20 @@
 """The command line as a user meets it: what it says, what it writes, its exit codes."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
-import pytest
 from typer.testing import CliRunner
 
-import small_experiment
 import soubayes.cli as cli
-import soubayes.paper.commands as commands
 from soubayes import __version__ as version
 from soubayes.data.reading import read_table
 from soubayes.data.tabular import pose_problem
-from soubayes.paper import experiments, storage
-from soubayes.paper.storage import FILE, Store, this_version
-
-SMALL = small_experiment.experiment()
-FAILING = small_experiment.experiment(small_experiment.compute_or_fail)
 
 
 def soubayes(*words):
     return CliRunner().invoke(cli.app, [str(word) for word in words])
-
-
-def paper(*words):
-    return soubayes("paper", *words)
 
 
 def one_line(result, code=2):
@@ -40,20 +24,15 @@ def one_line(result, code=2):
     return line
 
 
-@pytest.fixture
-def small(monkeypatch):
-    monkeypatch.setattr(commands, "experiments", lambda: {"small": SMALL})
-
-
 def test_version():
     assert soubayes("--version").stdout == f"soubayes {version}\n"
 
 
 def test_the_program_starts_without_the_libraries_that_its_commands_need():
-    """Nothing of the paper, and none of the large libraries, until a command asks for them."""
+    """None of the large libraries, until a command asks for them."""
     code = (
         "import sys, soubayes.cli\n"
-        "large = {'numpy', 'pandas', 'scipy', 'sklearn', 'matplotlib', 'jax', 'soubayes.paper'}\n"
+        "large = {'numpy', 'pandas', 'scipy', 'sklearn', 'matplotlib', 'jax'}\n"
         "print(sorted(large & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -83,149 +62,11 @@ def test_wrong_names_of_files_are_found_before_any_library_is_loaded(tmp_path):
 
 def test_help_names_every_command():
     shown = soubayes("--help").stdout
-    for name in ("fit", "predict", "paper"):
+    for name in ("fit", "predict"):
         assert re.search(rf"^\W*{name} ", shown, re.MULTILINE)
-    inside = paper("--help").stdout
-    for name in ("list", "reproduce", "report", "archive", "restore"):
-        assert re.search(rf"^\W*{name} ", inside, re.MULTILINE)
-    assert "--full" in paper("reproduce", "--help").stdout
 
 
-def test_list_names_every_experiment():
-    shown = paper("list").stdout
-    for name in experiments():
-        assert name in shown
-    assert "core" in shown
-
-
-def test_reproduce_then_resume_then_fresh(small, tmp_path):
-    first = paper("reproduce", "small", "--toy", "--out", tmp_path)
-    assert first.exit_code == 0, first.output
-    assert "small: 8 rows computed." in first.stdout
-    assert f"soubayes paper report {tmp_path}" in first.stdout
-    again = paper("reproduce", "all", "--toy", "--out", tmp_path)
-    assert "0 rows computed, 8 kept from before" in again.stdout
-    fresh = paper("reproduce", "small", "--toy", "--fresh", "--out", tmp_path)
-    assert "8 rows computed." in fresh.stdout
-
-
-def test_dry_run_computes_and_writes_nothing(small, tmp_path):
-    out = tmp_path / "new"
-    result = paper("reproduce", "small", "--quick", "--dry-run", "--out", out)
-    assert result.exit_code == 0
-    assert "small: 60 of 60 rows to compute, about" in result.stdout
-    assert not out.exists()
-    paper("reproduce", "small", "--toy", "--out", out)
-    assert "52 of 60" in paper("reproduce", "small", "--dry-run", "--out", out).stdout
-
-
-def test_failed_rows_give_exit_code_1(monkeypatch, tmp_path):
-    monkeypatch.setattr(commands, "experiments", lambda: {"small": FAILING})
-    result = paper("reproduce", "small", "--toy", "--out", tmp_path)
-    assert result.exit_code == 1
-    assert "small, seed 2: ZeroDivisionError: seed two" in result.stdout
-    assert "2 rows failed" in result.stdout
-    assert len(Store(tmp_path).rows("small")) == 8
-
-
-def test_wrong_use_is_one_line_and_exit_code_2(small, tmp_path):
-    assert "no experiment tabel1; there are small" in one_line(paper("reproduce", "tabel1"))
-    both = paper("reproduce", "small", "--quick", "--full")
-    assert "choose one of --quick, --full" in one_line(both)
-    where = ["--out", tmp_path / "x"]
-    assert "joblib or dask" in one_line(paper("reproduce", "small", "--backend", "mpi", *where))
-    address = paper("reproduce", "small", "--scheduler", "tcp://127.0.0.1:1", *where)
-    assert "--scheduler needs --backend dask" in one_line(address)
-    assert "there are no rows" in one_line(paper("report", tmp_path / "nothing"))
-    assert not (tmp_path / "nothing").exists()
-    (tmp_path / "file").write_text("")
-    assert "file" in one_line(paper("reproduce", "small", "--toy", "--out", tmp_path / "file"))
-
-
-def test_rows_of_another_version_are_announced(small, tmp_path, monkeypatch):
-    """A resume after an upgrade keeps the rows, says whose they are, and offers --fresh."""
-    paper("reproduce", "small", "--toy", "--out", tmp_path)
-    same = paper("reproduce", "small", "--toy", "--out", tmp_path)
-    assert "other versions" not in same.stdout
-    here = this_version()
-    monkeypatch.setattr(storage, "_commit", lambda: "release")
-    monkeypatch.setattr(storage, "_versions", lambda: {"soubayes": "9.9.9", "numpy": "2"})
-    for extra in (["--dry-run"], []):
-        result = paper("reproduce", "small", "--toy", "--out", tmp_path, *extra)
-        assert f"computed by other versions: 8 by {here}; this is soubayes 9.9.9 (release)" in (
-            result.stdout
-        )
-        assert "--fresh" in result.stdout
-    assert "0 rows computed, 8 kept from before" in result.stdout
-    fresh = paper("reproduce", "small", "--toy", "--fresh", "--out", tmp_path)
-    assert "8 rows computed." in fresh.stdout
-    assert {row.version for row in Store(tmp_path).rows("small")} == {"soubayes 9.9.9 (release)"}
-
-
-def test_a_damaged_file_of_rows_is_one_line_and_exit_code_1(small, tmp_path):
-    """Every command says the same, whichever part of the file was overwritten."""
-    paper("reproduce", "small", "--quick", "--out", tmp_path)
-    path = tmp_path / FILE
-    whole = path.read_bytes()
-    for begin in range(4096, len(whole), 4096):
-        path.write_bytes(whole[:begin] + bytes(4096) + whole[begin + 4096 :])
-        for words in (["report", tmp_path], ["reproduce", "small", "--dry-run", "--out", tmp_path]):
-            line = one_line(paper(*words), code=1)
-            assert f"{path} cannot be used: it is damaged" in line
-    path.write_bytes(whole)
-    assert "0 of 60" in paper("reproduce", "small", "--dry-run", "--out", tmp_path).stdout
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_a_full_disk_is_one_line_and_the_run_goes_on_later(jobs, tmp_path):
-    """The real program where files may not grow beyond 40 kB, and again without that limit."""
-    code = (
-        "import resource, sys, small_experiment as small, soubayes.paper.commands as commands\n"
-        "commands.experiments = lambda: {'small': small.experiment(small.compute_wide)}\n"
-        "most = int(sys.argv.pop(1))\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)) if most else None\n"
-        "commands.paper_app()\n"
-    )
-
-    def reproduce(most):
-        words = ["reproduce", "small", "--quick", "--jobs", str(jobs), "--out", str(tmp_path)]
-        command = [sys.executable, "-c", code, str(most), *words]
-        path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-        environment = {**os.environ, "PYTHONPATH": path}
-        return subprocess.run(command, capture_output=True, text=True, env=environment)
-
-    full = reproduce(40_000)
-    assert full.returncode == 1, full.stderr
-    (line,) = full.stderr.strip().splitlines()
-    assert "rows.sqlite cannot be used now" in line
-    assert "The rows in it are kept" in line
-    kept = len(Store(tmp_path).rows("small"))
-    assert 0 < kept < 60
-    later = reproduce(0)
-    assert later.returncode == 0, later.stderr
-    assert f"{60 - kept} rows computed, {kept} kept from before" in later.stdout
-
-
-def test_report_of_a_toy_run(tmp_path):
-    result = paper("reproduce", "robustness", "--toy", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert paper("report", tmp_path).exit_code == 0
-    assert "The global rate" in (tmp_path / "report.html").read_text()
-
-
-def test_interrupt_keeps_rows_and_a_missing_extra_is_explained(tmp_path):
-    """The real program, stopped with Ctrl-C while it computes."""
-    command = [sys.executable, "-m", "soubayes", "paper", "reproduce", "table1", "--quick"]
-    process = subprocess.Popen([*command, "--out", str(tmp_path)], stdout=subprocess.PIPE)
-    store = Store(tmp_path)
-    deadline = time.monotonic() + 60
-    while not store.rows("table1") and time.monotonic() < deadline:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert b"Finished rows are kept" in said
-    assert store.rows("table1")
+def test_a_missing_extra_is_explained():
     code = "import sys; sys.modules['typer'] = None; from soubayes.__main__ import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode != 0

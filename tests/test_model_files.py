@@ -320,7 +320,7 @@ NAMES = [
     *_OURS,
     *("sklearn.pipeline.Pipeline", "sklearn.preprocessing.StandardScaler", "os.system", "list"),
     *(
-        "soubayes.paper.storage.subprocess",
+        "soubayes.threads.os",
         "__class__",
         "__reduce__",
         "__dict__",

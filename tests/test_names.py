@@ -35,14 +35,9 @@ def definitions():
 
 
 def clashes():
-    """Names of two meanings.
-
-    An experiment of the paper is a file with a fixed vocabulary (grid, compute, report, METHODS),
-    so that names may repeat inside paper/. Equal definitions, such as ``Array``, are one meaning.
-    """
+    """Names of two meanings; equal definitions, such as ``Array``, are one meaning."""
     for name, places in definitions().items():
-        packages = {str(path) if path.parts[0] != "paper" else "paper" for path in places}
-        if len(packages) > 1 and len(set(places.values())) > 1:
+        if len(set(places.values())) > 1:
             yield name, sorted(map(str, places))
 
 

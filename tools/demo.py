@@ -11,8 +11,8 @@ from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from paper.commands import paper_app
 from soubayes import SoULinearRegression
-from soubayes.paper.commands import paper_app
 
 OUT = Path("results")
 

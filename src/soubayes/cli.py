@@ -5,7 +5,6 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -14,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soubayes._optional import explain_missing_extra
 from soubayes.data.names import TableError, check_table_file, table_kind
 from soubayes.levels import LEVEL, check_level
 from soubayes.progress import elapsed_line
@@ -229,18 +227,6 @@ def predict(
             say(note)
         write_predictions(predictions, out)
     say(f"Wrote {len(predictions)} predictions to {out}")
-
-
-@app.command(
-    "paper",
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def paper(context: typer.Context) -> None:
-    """The paper's tables and figures: list, reproduce, report, archive, restore."""
-    with one_line_errors(ImportError), explain_missing_extra("soubayes paper"):
-        commands = import_module("soubayes.paper.commands")  # nothing else imports the experiments
-    commands.paper_app(context.args, prog_name="soubayes paper")
 
 
 @contextmanager

@@ -4,11 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from paper.report import write_report
+from paper.runner import run
+from paper.storage import Store
 from soubayes.exact.conjugate import conjugate_update
 from soubayes.pages import prior_or_confidence
-from soubayes.paper.report import write_report
-from soubayes.paper.runner import run
-from soubayes.paper.storage import Store
 from test_cli import soubayes
 
 
@@ -35,7 +35,7 @@ def test_prior_or_confidence(tmp_path, visit, check_page):
 
 
 def test_report(tmp_path, check_page):
-    from soubayes.paper import experiments
+    from paper import experiments
 
     run(experiments()["fig1"], "toy", Store(tmp_path))
     check_page(write_report(tmp_path))

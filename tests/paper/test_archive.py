@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from damage import KINDS, damaged
-from soubayes.paper import experiments
-from soubayes.paper.archive import Archive, archive_rows, restore_rows
-from soubayes.paper.report import write_report
-from soubayes.paper.storage import Outcome, RowsError, Store, Task
-from test_cli import one_line, paper
+from paper import experiments
+from paper.archive import Archive, archive_rows, restore_rows
+from paper.report import write_report
+from paper.storage import Outcome, RowsError, Store, Task
+from paper_program import paper
+from test_cli import one_line
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

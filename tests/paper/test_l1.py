@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
-from soubayes.paper.l1 import fit_l1, fit_l1_cv, l1_objective, zero
+from paper.l1 import fit_l1, fit_l1_cv, l1_objective, zero
 
 
 @pytest.fixture(scope="module")

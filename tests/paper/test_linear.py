@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from paper.linear import FIRST_SEED, grid, measure, report
+from paper.linear_methods import METHODS, Fit
+from paper.peers import PEERS
+from paper.printed import printed_rows
+from paper.storage import Row
 from soubayes.datasets import Regression, experiment1
-from soubayes.paper.linear import FIRST_SEED, grid, measure, report
-from soubayes.paper.linear_methods import METHODS, Fit
-from soubayes.paper.peers import PEERS
-from soubayes.paper.printed import printed_rows
-from soubayes.paper.storage import Row
 
 
 def test_measures_of_an_estimate():

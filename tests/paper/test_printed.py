@@ -2,7 +2,7 @@
 
 import pytest
 
-from soubayes.paper.printed import PRINTED, printed_number, printed_rows
+from paper.printed import PRINTED, printed_number, printed_rows
 
 
 def test_every_table_is_whole():

@@ -6,12 +6,12 @@ from contextlib import nullcontext
 
 import pytest
 
-import soubayes.paper.report as report_module
-from soubayes.paper import experiments, storage
-from soubayes.paper.report import write_report
-from soubayes.paper.runner import Experiment, run
-from soubayes.paper.storage import Outcome, Row, Store, Task
-from soubayes.paper.views import Cell, Picture, View, cell, new_figure, select
+import paper.report as report_module
+from paper import experiments, storage
+from paper.report import write_report
+from paper.runner import Experiment, run
+from paper.storage import Outcome, Row, Store, Task
+from paper.views import Cell, Picture, View, cell, new_figure, select
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_page_shows_value_error_paper_and_verdict(page):
     assert "1 rows failed" in text
     assert "ValueError: &lt;script&gt;" in text
     assert "UserWarning: &lt;slow&gt;" in text
-    assert "soubayes paper reproduce fake" in text
+    assert "python -m paper reproduce fake" in text
 
 
 def test_page_says_when_rows_of_two_versions_are_mixed(page, monkeypatch):
@@ -115,7 +115,7 @@ def test_figures_are_written_and_repeat(page):
 
 
 def test_no_rows(tmp_path):
-    with pytest.raises(FileNotFoundError, match="soubayes paper reproduce"):
+    with pytest.raises(FileNotFoundError, match="python -m paper reproduce"):
         write_report(tmp_path)
 
 

@@ -10,8 +10,8 @@ from joblib.externals.loky import get_reusable_executor
 
 import small_experiment
 from damage import KINDS, damaged
-from soubayes.paper.runner import WorkerDied, compute_row, run
-from soubayes.paper.storage import FILE, Outcome, RowsError, Store, Task
+from paper.runner import WorkerDied, compute_row, run
+from paper.storage import FILE, Outcome, RowsError, Store, Task
 
 SMALL = small_experiment.experiment()
 

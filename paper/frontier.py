@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from soubayes.paper.digits import load_digits_data
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import (
+from paper.digits import load_digits_data
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import (
     Cell,
     Content,
     Picture,

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.paper.digits import load_digits_data
-from soubayes.paper.printed import printed_number
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.toy_networks import MODELS, epochs_of
-from soubayes.paper.views import (
+from paper.digits import load_digits_data
+from paper.printed import printed_number
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.toy_networks import MODELS, epochs_of
+from paper.views import (
     STYLE,
     Cell,
     Content,

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib import import_module
 
-from soubayes.paper.runner import Experiment
+from paper.runner import Experiment
 
 # one module an experiment, or a few that share their rows, in the order of the report
 _MODULES = ["foundation", "normal_means", "linear", "logistic", "logistic_paths"]
@@ -20,6 +20,6 @@ def experiments() -> dict[str, Experiment]:
     """
     found = {}
     for module in _MODULES:
-        for experiment in import_module(f"soubayes.paper.{module}").EXPERIMENTS:
+        for experiment in import_module(f"paper.{module}").EXPERIMENTS:
             found[experiment.name] = experiment
     return found

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from soubayes import datasets
-from soubayes.paper.linear_methods import METHODS
-from soubayes.paper.printed import printed_number, printed_rows
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import (
+from paper.linear_methods import METHODS
+from paper.printed import printed_number, printed_rows
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import (
     STYLE,
     Cell,
     Content,
@@ -23,6 +22,7 @@ from soubayes.paper.views import (
     new_figure,
     select,
 )
+from soubayes import datasets
 
 FIRST_SEED = 1000  # settings were chosen on seeds below it
 COMPARED = tuple(METHODS)

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from soubayes import datasets
-from soubayes.horseshoe import horseshoe_gibbs
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import (
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import (
     STYLE,
     Cell,
     Content,
@@ -21,6 +19,8 @@ from soubayes.paper.views import (
     new_figure,
     select,
 )
+from soubayes import datasets
+from soubayes.horseshoe import horseshoe_gibbs
 
 FIRST_SEED = 1000
 METHODS = ("horseshoe", "sou")

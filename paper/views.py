@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from paper.storage import Row
 from soubayes._optional import require
-from soubayes.paper.storage import Row
 
 
 class Cell(NamedTuple):
@@ -120,5 +120,5 @@ def line_style(method: str) -> dict[str, Any]:
 
 def new_figure(width: float, height: float) -> Any:
     """A matplotlib Figure outside pyplot's state, so reports need no display."""
-    matplotlib = require("matplotlib.figure", "soubayes paper report")
+    matplotlib = require("matplotlib.figure", "python -m paper report")
     return matplotlib.Figure(figsize=(width, height), layout="constrained")

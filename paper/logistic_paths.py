@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.paper.logistic import (
+from paper.logistic import (
     DIGITS,
     all_digits,
     compute,
@@ -14,10 +14,10 @@ from soubayes.paper.logistic import (
     most_images,
     shares_below,
 )
-from soubayes.paper.printed import printed_number
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, Picture, View, new_figure, select
+from paper.printed import printed_number
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, Picture, View, new_figure, select
 
 LOCAL_PATH = [1.0, 0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4, 1e-6]
 RATE_PATH = [1e2, 1e3, 1e4, 1e5, 1e6, 1e7]

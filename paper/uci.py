@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, Picture, View, cell, new_figure, select
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, Picture, View, cell, new_figure, select
 
 TABLES = ["boston", "concrete", "energy", "yacht"]
 SPLITS = 20

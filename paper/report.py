@@ -5,13 +5,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from paper import experiments
+from paper.archive import rows_in
+from paper.runner import Experiment
+from paper.storage import Row
+from paper.views import Cell, Content, Picture, View
 from soubayes._files import atomic_path
 from soubayes.pages import png_address, render
-from soubayes.paper import experiments
-from soubayes.paper.archive import rows_in
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row
-from soubayes.paper.views import Cell, Content, Picture, View
 
 MARKS = {"better": "▲ better", "equal": "= equal", "worse": "▼ worse"}
 TITLE = "Bayesian inference with sources of uncertainty: tables and figures, recomputed"
@@ -29,10 +29,10 @@ def write_report(folder: Path) -> Path:
     if not sections:
         raise FileNotFoundError(
             f"there are no rows in {str(folder)!r}. "
-            f"Compute some first: soubayes paper reproduce table1 --out {folder}"
+            f"Compute some first: python -m paper reproduce table1 --out {folder}"
         )
     text = render(
-        "report.html", "soubayes paper report", title=TITLE, marks=MARKS, sections=sections
+        "report.html", "python -m paper report", title=TITLE, marks=MARKS, sections=sections
     )
     target = folder / "report.html"
     with atomic_path(target) as temporary:
@@ -59,7 +59,7 @@ def _section(
         "versions": [f"{count} by {version}" for version, count in sorted(versions.items())]
         if len(versions) > 1
         else [],
-        "command": f"soubayes paper reproduce {experiment.name} --{_size(experiment, rows)}",
+        "command": f"python -m paper reproduce {experiment.name} --{_size(experiment, rows)}",
         "rows": len(rows),
         "days": dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}",
         "minutes": f"{sum(row.seconds for row in rows) / 60:.1f}",

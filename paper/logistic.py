@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LogisticRegression
 
-from soubayes.paper.digits import load_digits_data
-from soubayes.paper.l1 import fit_l1_cv
-from soubayes.paper.printed import BELOW, printed_number
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, Picture, View, new_figure, select
+from paper.digits import load_digits_data
+from paper.l1 import fit_l1_cv
+from paper.printed import BELOW, printed_number
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, Picture, View, new_figure, select
 
 TITLES = {"lr": "LR", "lr_l1": "LR-L1", "gl": "GL", "sou": "SoU-SGL", "sou_auto": "SoU-SGL, auto"}
 DIGITS = range(10)

@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from paper.storage import FILE, Row, RowsError, Store, as_text, from_text
 from soubayes._files import atomic_path
 from soubayes._optional import require
-from soubayes.paper.storage import FILE, Row, RowsError, Store, as_text, from_text
 
 _CHECKSUM = b"soubayes.sha256"
 
@@ -16,7 +16,7 @@ class Archive:
     """The tables ``rows/*.parquet`` of a folder: the same rows as a `Store`, sorted, to be kept.
 
     >>> import tempfile
-    >>> from soubayes.paper.storage import Outcome, Task
+    >>> from paper.storage import Outcome, Task
     >>> store, archive = Store(tempfile.mkdtemp()), Archive(tempfile.mkdtemp())
     >>> store.add("demo", Task(0, {"n": 5}), Outcome({"rmse": 1.5}, "", "", 0.1))
     >>> archive.write("demo", store.rows("demo"))

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from threadpoolctl import threadpool_limits
 
+from paper.storage import Outcome, Row, Store, Task
 from soubayes._optional import require
-from soubayes.paper.storage import Outcome, Row, Store, Task
 
 SIZES = ("toy", "quick", "full")
 

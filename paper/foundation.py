@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, Picture, View, select
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, Picture, View, select
 
 OBSERVED = (1.6, 2.3, 1.9, 2.7, 1.5)
 NOISE_SD = 1.5

@@ -7,12 +7,12 @@ import numpy as np
 from sklearn.linear_model import ARDRegression, ElasticNetCV
 from sklearn.model_selection import GridSearchCV
 
+from paper.linear import FIRST_SEED, measure
+from paper.linear_methods import METHODS, Fit, Method
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, View, cell, name_of, select
 from soubayes import datasets
-from soubayes.paper.linear import FIRST_SEED, measure
-from soubayes.paper.linear_methods import METHODS, Fit, Method
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, View, cell, name_of, select
 
 
 def _chosen(data: datasets.Regression, seed: int) -> Fit:

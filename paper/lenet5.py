@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from soubayes.paper.digits import load_digits_data
-from soubayes.paper.frontier import Published, checkpoint, draw, largest, scores, table
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Content, Picture
+from paper.digits import load_digits_data
+from paper.frontier import Published, checkpoint, draw, largest, scores, table
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Content, Picture
 
 # SBP: Neklyudov et al. (2017); the others as in frontier.py. Sizes: channels, channels, features,
 # units; multiply–adds follow from them, biases included.

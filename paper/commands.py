@@ -1,4 +1,4 @@
-"""`soubayes paper`: list, reproduce and report the paper's experiments."""
+"""`python -m paper`: list, reproduce and report the paper's experiments."""
 
 import itertools
 from pathlib import Path
@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from paper import experiments
+from paper.archive import Archive, archive_rows, restore_rows
+from paper.runner import Experiment, Summary, WorkerDied, run, slowness
+from paper.storage import FILE, Outcome, Store, Task, this_version
 from soubayes.cli import FAILED, console, fail, one_line_errors, say
-from soubayes.paper import experiments
-from soubayes.paper.archive import Archive, archive_rows, restore_rows
-from soubayes.paper.runner import Experiment, Summary, WorkerDied, run, slowness
-from soubayes.paper.storage import FILE, Outcome, Store, Task, this_version
 from soubayes.progress import progress_line
 
 INTERRUPTED = 130
@@ -84,7 +84,7 @@ def reproduce(
         except WorkerDied as error:
             say(f"Stopped: {error}")
             raise typer.Exit(FAILED) from None
-    say(f"Rows are in {store.path}. Next: soubayes paper report {out}")
+    say(f"Rows are in {store.path}. Next: python -m paper report {out}")
     if failed:
         say(f"{failed} rows failed; the report shows why, the next run tries them again.")
         raise typer.Exit(FAILED)
@@ -95,7 +95,7 @@ def report(
     folder: Annotated[Path, typer.Argument(help="A folder that `reproduce` or `archive` wrote.")],
 ) -> None:
     """Write report.html (one file, opens offline) and figures/ (PNG, PDF) into the folder."""
-    from soubayes.paper.report import write_report
+    from paper.report import write_report
 
     with one_line_errors(OSError, ImportError):
         say(f"Wrote {write_report(folder)}")
@@ -113,7 +113,7 @@ def archive(
     """
     with one_line_errors(OSError, ImportError):
         if not (run / FILE).exists():
-            hint = f"run soubayes paper reproduce --out {run} first"
+            hint = f"run python -m paper reproduce --out {run} first"
             fail(f"there are no rows in {str(run)!r}: {hint}.")
         _say_counts(archive_rows(Store(run), Archive(folder), replace=replace))
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from soubayes.datasets import sine
-from soubayes.paper.printed import printed_number
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import (
+from paper.printed import printed_number
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import (
     STYLE,
     Cell,
     Content,
@@ -21,6 +20,7 @@ from soubayes.paper.views import (
     new_figure,
     select,
 )
+from soubayes.datasets import sine
 
 FIRST_SEED = 1000
 # The paper's model: Bayes' rule for the weights, dense layers and no more, one learning rate.

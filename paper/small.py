@@ -14,11 +14,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
+from paper.digits import load_digits_data
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, Picture, View, cell, line_style, new_figure, select
 from soubayes.datasets import MNIST
-from soubayes.paper.digits import load_digits_data
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, Picture, View, cell, line_style, new_figure, select
 
 CONFIDENCES = [0.1, 0.3, 1.0]
 DENSE = (200, 200)

@@ -11,10 +11,10 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, Picture, View, cell, new_figure, select
 from soubayes import datasets
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, Picture, View, cell, new_figure, select
 
 Data = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # training rows, new rows
 

@@ -12,9 +12,9 @@ from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from soubayes.paper.runner import Experiment
-from soubayes.paper.storage import Row, Task
-from soubayes.paper.views import Cell, Content, View, cell, select
+from paper.runner import Experiment
+from paper.storage import Row, Task
+from paper.views import Cell, Content, View, cell, select
 
 
 def _sou(name: str, **settings: Any) -> Any:
