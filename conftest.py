@@ -1,9 +1,10 @@
 """What every test process needs before the first test."""
 
 import importlib.util
+import os
 import signal
 import sys
-from functools import partial
+import tempfile
 
 import pytest
 
@@ -18,6 +19,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 COMPILING = {"networks", "blackbox", "draws", "test_stated_types.py", "test_report.py"}
 
 
+def pytest_configure(config):
+    """Workers and child processes share the programs that XLA compiles in this run."""
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        config._compiled = tempfile.TemporaryDirectory(prefix="compiled")
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = config._compiled.name
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
+
+
+def pytest_unconfigure(config):
+    if hasattr(config, "_compiled"):
+        config._compiled.cleanup()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def _compile_faster(request):
     """Programs of JAX are compiled faster, in the modules and doctests that have some."""
@@ -28,11 +43,3 @@ def _compile_faster(request):
 
     with compile_faster():
         yield
-
-
-@pytest.fixture(scope="module")
-def convolving():
-    """For tests that train convolutions."""
-    from compiling import compile_faster
-
-    return partial(compile_faster, convolutions=True)

@@ -56,9 +56,8 @@ def net():
 
 
 @pytest.fixture(scope="module")
-def pictures(convolving):
-    with convolving():
-        return fit_pictures()
+def pictures():
+    return fit_pictures()
 
 
 def test_the_table_of_a_path(net):
@@ -270,13 +269,12 @@ def test_images_come_as_images_or_flat(pictures):
         pictures.predict(X.transpose(0, 2, 1, 3))
 
 
-def test_signals_are_convolved_along_their_length(convolving):
+def test_signals_are_convolved_along_their_length():
     X, y = images()
     X = X.reshape(60, 30, 2)
     # with most of XLA's optimisations off, other rates end in NaN on some machines
     fixed = {"epochs": 2, "confidence_weights": 1.0, "learning_rate": 0.002, "random_state": 0}
-    with convolving():
-        net = SoUNetClassifier((Conv(3, 4), Pool(3), 4), **fixed).fit([(X, y)])
+    net = SoUNetClassifier((Conv(3, 4), Pool(3), 4), **fixed).fit([(X, y)])
     assert net.architecture_.initial == (60, 3, 27, 4, 2)
     assert net.predict(X).shape == (60,)
 
@@ -337,6 +335,7 @@ print(json.dumps([sorted(seen), found]))
 """
 
 
+@pytest.mark.slow
 def test_several_devices_give_the_path_and_the_convolutions_of_one(net, pictures):
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}
     env = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **flags}

@@ -181,15 +181,14 @@ def test_residual_layers_are_pruned_saved_and_exported(data, tmp_path):
         SoUNetRegressor.load(tmp_path / "net")
 
 
-def test_onnx_takes_images_in_the_shape_that_fit_took(convolving, tmp_path):
+def test_onnx_takes_images_in_the_shape_that_fit_took(tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(0)
     X, y = rng.random((40, 6, 5, 2)).astype(np.float32), np.arange(40) % 2
     convolutions = (Conv(3, 2, padding="same"), Pool(2), Conv(3, 2, stride=2), 4)
     layers = {"hidden": convolutions, "epochs": 2, "random_state": 0}
     for settings, rows in (({}, X), ({"input_shape": (6, 5, 2)}, X.reshape(40, -1))):
-        with convolving():
-            net = SoUNetClassifier(**layers, **settings).fit(rows, y)
+        net = SoUNetClassifier(**layers, **settings).fit(rows, y)
         net.save(tmp_path / "net")
         SoUNetClassifier.load(tmp_path / "net").export_onnx(tmp_path / "net.onnx")
         session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
