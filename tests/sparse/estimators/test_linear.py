@@ -365,6 +365,56 @@ def test_wrong_data_is_explained():
         SoULinearRegression(choice="path").predict(X)
 
 
+NOISE = pytest.mark.parametrize("noise", ["normal", "student"])
+
+
+@NOISE
+@pytest.mark.parametrize("size", [5e307, 1e-310])
+def test_units_that_no_coefficient_has_are_refused(noise, size):
+    X, y = DATA.X[:30, :3], DATA.y[:30]
+    model = SoULinearRegression(noise=noise)
+    with pytest.raises(ValueError, match=r"column \d of X has a standard deviation of"):
+        model.fit(X / np.abs(X).max() * size, y)
+    with pytest.raises(ValueError, match="divide y by a constant"):
+        model.fit(X, y / np.abs(y).max() * size)
+
+
+@NOISE
+@pytest.mark.parametrize("size", [1e155, 1e170, 1e200])
+def test_a_value_that_no_fold_can_predict_is_named(noise, size):
+    X = DATA.X[:30, :3].copy()
+    X[4, 1] = size
+    with pytest.raises(ValueError, match="column 1 of X has a value .* correct the value"):
+        SoULinearRegression(noise=noise).fit(X, DATA.y[:30])
+
+
+@NOISE
+def test_weights_count_two_rows_at_least(noise):
+    X, y = DATA.X[:30, :3], DATA.y[:30]
+    model, one = SoULinearRegression(noise=noise), np.eye(30)[3]
+    with pytest.raises(ValueError, match="1 rows of positive weight, but 2 are needed"):
+        model.fit(X, y, one)
+    for weight in (1e-12, 0.05):
+        for rows in ((X, y, np.full(30, weight)), ([(X, y, np.full(30, weight))],)):
+            with pytest.raises(ValueError, match="multiply the weights"):
+                model.fit(*rows)
+
+
+@pytest.mark.parametrize("shape", [(30, 5), (25, 40), (8, 2)])
+@pytest.mark.parametrize("values", [[4.0], [0.0], [0.0] * 7 + [1.0]])
+def test_student_noise_where_most_rows_are_equal(shape, values):
+    """Without residuals sigma has no largest likelihood; its prior holds it above 0."""
+    y = np.resize(values, shape[0])
+    model = SoULinearRegression(noise="student", choice="path").fit(
+        DATA.X[: shape[0], : shape[1]], y
+    )
+    assert 0.0 < model.noise_variance_ < 10.0
+    assert np.isfinite([*model.coef_, *model.coef_sd_, model.intercept_sd_]).all()
+    if len(values) == 1:
+        assert not model.selected_.any()
+        np.testing.assert_array_equal(model.predict(DATA.X[:9, : shape[1]]), values[0])
+
+
 def test_degenerate_data_has_a_sensible_answer():
     X, y = DATA.X[:30, :5].copy(), DATA.y[:30]
     flat = SoULinearRegression(choice="path").fit(X, np.full(30, 4.0))

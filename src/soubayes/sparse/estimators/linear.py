@@ -87,6 +87,7 @@ from soubayes.threads import solver_threads
 
 Array = np.ndarray
 
+FEWEST = 2  # rows, of which the mean leaves one degree of freedom to the noise
 LINEAR_LOCAL = 1e-9  # gamma_tau of the path: every tau follows the data
 
 
@@ -263,7 +264,7 @@ class SoULinearRegression(
         if rows is not None:
             refuse_groups(groups)
             return self._fit_rows(rows)
-        X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=2)
+        X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=FEWEST)
         self._single = y.ndim == 1
         return self._fit_memory(X, y.reshape(len(y), -1), weight, check_groups(groups, X))
 
@@ -310,7 +311,8 @@ class SoULinearRegression(
         self._moments = new if before is None else before.merge(new)
         if first:
             self._single = y.ndim == 1
-        return self._fit_moments(self._moments) if self._moments.rows >= 2 else self
+        enough = min(self._moments.rows, self._moments.total().n) >= FEWEST
+        return self._fit_moments(self._moments) if enough else self
 
     def _fit_rows(self, rows: RowSource) -> Self:
         keep = LARGE if self._chooses() else 0
@@ -325,8 +327,6 @@ class SoULinearRegression(
             return self._fit_moments(found.statistics)
         assert found.rows is not None
         X, y, weight = found.rows
-        if len(y) < 2:
-            raise ValueError(f"there are {len(y)} rows of positive weight, but 2 are needed.")
         return self._fit_memory(X, _numbers(y), weight)
 
     def _fit_memory(
@@ -337,10 +337,11 @@ class SoULinearRegression(
             keep = weight > 0
             X, Y, weight = X[keep], Y[keep], weight[keep]
             groups = None if groups is None else groups[keep]
+        counts = np.ones(len(Y)) if weight is None else weight
+        check_rows(len(Y), float(counts.sum()))
         settings = self._settings()
         intake = rows_intake(X, Y, weight, self.fit_intercept, self._n_folds())
         self._moments = moments = intake.moments if intake.units.plain else None
-        counts = np.ones(len(Y)) if weight is None else weight
         by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
         if settings.student is not None:
             raw = intake.units
@@ -385,6 +386,7 @@ class SoULinearRegression(
 
     def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
         """From the statistics of the folds, whose rows are gone."""
+        check_rows(moments.rows, moments.total().n)
         settings = self._settings()
         intake = intake or moments_intake(moments.total(), self.fit_intercept)
         points, supports = self._fit_points(intake, settings)
@@ -560,6 +562,17 @@ def observations(intake: LinearIntake, X: Any, Y: Array) -> Array:
 def _gather_observations(plan: GatherPlan, intake: LinearIntake, block: RowBlock) -> Gathered:
     stars = observations(intake, block.X, plan.targets(block.y))
     return gather_block(plan, block._replace(y=stars))
+
+
+def check_rows(rows: int, total: float) -> None:
+    """Two rows at least, which weights may count as fewer: one row says nothing about the noise."""
+    if rows < FEWEST:
+        raise ValueError(f"there are {rows} rows of positive weight, but {FEWEST} are needed.")
+    if total < FEWEST:
+        raise ValueError(
+            f"sample_weight sums to {total:.2g}, but a weight is a number of rows, of which at "
+            f"least {FEWEST} are needed; multiply the weights so that they sum to that number."
+        )
 
 
 def check_degrees(value: Any) -> None:

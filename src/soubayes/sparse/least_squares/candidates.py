@@ -118,7 +118,16 @@ class LinearCandidates(Candidates):
         return found
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        mean, variance = mixture.predict(rows)
+        try:
+            with np.errstate(over="raise"):
+                mean, variance = mixture.predict(rows)
+        except FloatingPointError:
+            j = int(np.argmax(np.abs(rows).max(axis=0)))
+            raise ValueError(
+                f"column {j} of X has a value {np.abs(rows[:, j]).max():.2g} from the mean of the "
+                "other rows, too far to predict its row when it is held out; correct the value, "
+                "or leave out the row."
+            ) from None
         zero = np.zeros_like(mean)
         return HeldOut(mean, variance, zero + mixture.noise, mean, zero, zero)
 

@@ -230,6 +230,7 @@ def settle_targets(
     A dense fit of more columns than rows takes outliers for signal: there it is the sparse one.
     """
     units, own = intake.units, []
+    check_units(units.x_scale, units.y_scale)
     for t, design in enumerate(intake.designs):
         model, free = settings.model(len(units.x_scale), float(units.y_scale[t]))
         solve = partial(_dense_fit, model=model)

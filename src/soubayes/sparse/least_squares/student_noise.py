@@ -249,6 +249,8 @@ def settle_tails(
     n, here = design.n, design
     fit = solve(here)
     v = fit.noise.variance
+    # without residuals t has no largest density in sigma: the prior of the noise ends its descent
+    floor = fit.model.noise.estimate(0.0, n)
     tail = Tail(np.full(len(prior.nodes), np.log(v)), float(prior.nodes.min()), v)
     at = Around(fit.coef, 0.0, 0.0, tail, prior.nodes)
     curvature, done, seen = 1.0, False, {fit.selected.tobytes()}
@@ -260,7 +262,7 @@ def settle_tails(
         for _ in range(INSIDE):
             at = Around(coef, centre, share * tail.scale / curvature, tail, prior.nodes)
             sums, u = rows.read(at)
-            new = updated(tail, sums, n, prior)
+            new = updated(tail, sums, n, prior, floor)
             expected = (tail.degrees + 1.0) / (tail.degrees + 3.0)
             curvature = max(sums.curvature / n, LEAST_SHARE * expected)
             here, shift = _respond(design, coef, sums, u, curvature, intercept)
@@ -285,7 +287,7 @@ def settle_tails(
     mean = sums.u / n if intercept else 0.0
     # what the search took from the noise is not a variance of the predictor
     searched = share * n - fit.effective - intercept
-    v = (sums.uu / n - mean**2) / curvature**2 / (1.0 - share)
+    v = max((sums.uu / n - mean**2) / curvature**2 / (1.0 - share), floor)
     noise = StudentNoise(
         degrees=d,
         learnt=prior.degrees is None,
@@ -301,13 +303,13 @@ def settle_tails(
     return here, noise
 
 
-def updated(tail: Tail, sums: Sums, n: float, prior: StudentPrior) -> Tail:
-    """A Newton step of every log sigma^2, and q of the degrees of freedom."""
+def updated(tail: Tail, sums: Sums, n: float, prior: StudentPrior, floor: float) -> Tail:
+    """A Newton step of every log sigma^2, at least of the floor, and q of the degrees of freedom."""
     nodes = prior.nodes
     step = np.clip((sums.fitted - n) / np.maximum(sums.slope, 1e-3 * n), -1.5, 1.5)
     loss = n * (log_constant(nodes) + 0.5 * tail.log_scale) + 0.5 * (nodes + 1.0) * sums.logs
     q, kl = prior.posterior(loss)
-    log_scale = tail.log_scale + step
+    log_scale = np.maximum(tail.log_scale + step, np.log(floor))
     degrees = prior.degrees
     if degrees is None:
         degrees = 2.0 + float(np.exp(q @ np.log(nodes - 2.0)))
