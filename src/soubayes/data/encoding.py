@@ -78,6 +78,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.medians_ = {}
         self.levels_ = {}
         for name in self.columns_:
+            if name not in self.dates and (is_date(X[name]) or is_duration(X[name])):
+                raise TableError(
+                    f"{name!r} holds dates: name it in dates=[{name!r}] to make it days."
+                    if is_date(X[name])
+                    else f"{name!r} holds durations: make them numbers (.dt.total_seconds())."
+                )
             if name in self.dates or is_number(X[name]):
                 median = float(self._numbers(X[name]).median())
                 self.medians_[name] = 0.0 if np.isnan(median) else median
@@ -198,6 +204,11 @@ def is_number(column: Any) -> bool:
 def is_date(column: Any) -> bool:
     """Whether a column holds dates, not their text."""
     return bool(pd.api.types.is_datetime64_any_dtype(column))
+
+
+def is_duration(column: Any) -> bool:
+    """Whether a column holds differences of dates."""
+    return bool(pd.api.types.is_timedelta64_dtype(column))
 
 
 def days_of(column: Any, day_first: bool) -> Any:

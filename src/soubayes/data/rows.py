@@ -8,15 +8,19 @@ is wrong, and only the user knows which.
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial, wraps
 from numbers import Real
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
+from sklearn.base import is_regressor
+from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array
 
 from soubayes.confidence import shown
+from soubayes.data.unusable import why_unusable
 
 Array = np.ndarray
 Made = TypeVar("Made")
@@ -64,7 +68,6 @@ def as_rows(X: Any, y: Any, sample_weight: Any) -> RowSource | None:
     >>> as_rows(blocks, None, None).reduce(lambda block: len(block.y), int.__add__)
     3
     """
-    check_eager(X)
     check_masks(X=X, y=y, sample_weight=sample_weight)
     blocks = callable(X) or (hasattr(X, "__iter__") and not hasattr(X, "shape"))
     blocks = blocks and y is None and not hasattr(X, "__array__")
@@ -105,7 +108,7 @@ def block_by_block(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def check_in_memory(X: Any, method: str) -> None:
     """Refuse what only ``fit`` of a regression reads: a path, or a query that has not run."""
-    check_eager(X)
+    check_eager(X=X)
     check_masks(X=X)
     if isinstance(X, str | os.PathLike):
         raise TypeError(
@@ -114,13 +117,15 @@ def check_in_memory(X: Any, method: str) -> None:
         )
 
 
-def check_eager(X: Any) -> None:
-    """Refuse a table that is still a query, such as a polars LazyFrame."""
-    if hasattr(X, "collect_schema") and not hasattr(X, "__array__"):
-        raise TypeError(
-            f"X is a {type(X).__name__}, a query that has not run: pass X.collect(), or write it "
-            "to parquet and pass that path to fit."
-        )
+def check_eager(**tables: Any) -> None:
+    """Refuse tables that are still a query, such as a polars LazyFrame."""
+    for name, table in tables.items():
+        if hasattr(table, "collect_schema") and not hasattr(table, "__array__"):
+            where = ", or write it to parquet and pass that path to fit" if name == "X" else ""
+            raise TypeError(
+                f"{name} is a {type(table).__name__}, a query that has not run: pass "
+                f"{name}.collect(){where}."
+            )
 
 
 def check_masks(**arrays: Any) -> None:
@@ -191,8 +196,8 @@ def is_dask(X: Any) -> bool:
     return hasattr(X, "__dask_graph__")
 
 
-def checks_row_labels(cls: type[Made]) -> type[Made]:
-    """Make every public method of rows and something beside them call `check_row_labels`.
+def checks_rows(cls: type[Made]) -> type[Made]:
+    """Make every public method of rows check them first, and name columns that it cannot use.
 
     Methods of scikit-learn's base classes, such as ``score``, are among them.
     """
@@ -218,7 +223,7 @@ def row_arguments(method: Callable[..., Any]) -> dict[str, list[str]]:
     beside = {
         rows: [name for name in others if name in names] for rows, others in ROW_ARGUMENTS.items()
     }
-    return {rows: others for rows, others in beside.items() if rows in names and others}
+    return {rows: others for rows, others in beside.items() if rows in names}
 
 
 def check_row_labels(inputs: Mapping[str, Any]) -> None:
@@ -238,18 +243,55 @@ def check_row_labels(inputs: Mapping[str, Any]) -> None:
             raise ValueError(_message(*before, name, index, row))
 
 
+def check_kinds(X: Any, y: Any = None) -> None:
+    """Refuse dates and durations, which NumPy would make numbers of any unit."""
+    if any(kind in "mM" for values in (X, y) for kind in _kinds(values)):
+        raise ValueError(why_unusable(X, y))
+
+
+def _kinds(X: Any) -> Iterator[str]:
+    """NumPy's kind of every column, from dtypes alone."""
+    if isinstance(X, pd.DataFrame):
+        yield from (getattr(kind, "kind", "O") for kind in X.dtypes)
+    elif isinstance(X, np.ndarray | pd.Series):
+        yield getattr(X.dtype, "kind", "O")
+    elif hasattr(X, "columns") and hasattr(X, "head") and not is_dask(X):  # polars and its like
+        first = X.head(1)
+        yield from (np.asarray(first[name]).dtype.kind for name in first.columns)
+
+
+@contextmanager
+def explained(X: Any, y: Any = None, y_is_numbers: bool = True) -> Iterator[None]:
+    """An error names the columns that are not finite numbers, if there are any."""
+    try:
+        yield
+    except NotFittedError:
+        raise
+    except (TypeError, ValueError) as error:
+        reason = why_unusable(X, y, y_is_numbers)
+        if reason is None or reason == str(error):
+            raise
+        raise ValueError(reason) from error
+
+
 def _checked(method: Callable[..., Any]) -> Callable[..., Any]:
-    signature, beside = inspect.signature(method), row_arguments(method)
+    signature, arguments = inspect.signature(method), row_arguments(method)
 
     @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            given = signature.bind(self, *args, **kwargs).arguments
         except TypeError:
             given = {}  # the method itself says what is missing
-        for rows, others in beside.items():
-            check_row_labels({name: given.get(name) for name in (rows, *others)})
-        return method(*args, **kwargs)
+        for rows, others in arguments.items():
+            inputs = {name: given.get(name) for name in (rows, *others)}
+            check_eager(**inputs)
+            check_row_labels(inputs)
+        X, y = given.get("X"), given.get("y")
+        numbers = y is not None and is_regressor(self)
+        check_kinds(X, y if numbers else None)
+        with explained(X, y, numbers):
+            return method(self, *args, **kwargs)
 
     return call
 

@@ -19,9 +19,11 @@ from soubayes.data.rows import (
     Array,
     RowBlock,
     RowSource,
+    check_kinds,
     check_masks,
     check_row_labels,
     check_weights,
+    explained,
     is_dask,
     plain_labels,
 )
@@ -145,9 +147,11 @@ def _check_block(item: Any, names: tuple[Array | None, Array | None] = (None, No
     check_row_labels({"X": X, "y": y, "sample_weight": weight})
     check_masks(X=X, y=y, weight=weight)
     X, y = _ordered("X", X, names[0]), _ordered("y", y, names[1])
-    X = check_array(
-        X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=0, input_name="X"
-    )
+    check_kinds(X)
+    with explained(X):
+        X = check_array(
+            X, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=0
+        )
     y = np.asarray(plain_labels(y))
     check_consistent_length(X, y, weight)
     if weight is not None:

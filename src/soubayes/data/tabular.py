@@ -13,6 +13,7 @@ from soubayes.data.encoding import (
     day_comes_first,
     days_of,
     is_date,
+    is_duration,
     is_number,
     levels_of,
 )
@@ -181,8 +182,9 @@ def _task_of(y: Any, task: str) -> tuple[str, str]:
     if _holds(y, _NESTED):
         raise TableError(f"{y.name!r} holds lists: a target needs one value in a row.")
     values = y.nunique()
-    if is_date(y):
-        raise TableError(f"{y.name!r} holds dates: make them numbers to predict them.")
+    if is_date(y) or is_duration(y):
+        what = "dates" if is_date(y) else "durations"
+        raise TableError(f"{y.name!r} holds {what}: make them numbers to predict them.")
     if task in NUMERIC_TASKS and not numeric:
         raise TableError(f"{y.name!r} holds text: --task {task} needs numbers.")
     counts = numeric and _are_counts(y)
@@ -272,6 +274,8 @@ def _why_unusable(column: Any, parse: bool) -> str:
         return "infinite values" if np.isinf(column.astype(float)).any() else ""
     if is_date(column) or _looks_like_dates(column):
         return _DATES
+    if is_duration(column):
+        return "durations: make them numbers first"
     if _holds(column, _NESTED):
         return "lists, not numbers or text"
     levels = column.nunique()

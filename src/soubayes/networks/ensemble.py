@@ -26,7 +26,6 @@ from soubayes.networks.classifier import SoUNetClassifier, check_classes
 from soubayes.networks.feeding import check_weight, minibatches
 from soubayes.networks.files import Parts, SavedModel, ensemble_parts, read_ensemble
 from soubayes.networks.held_out import tempered_probability
-from soubayes.networks.intake import check_numbers
 from soubayes.networks.mixtures import FACTORS, UNSEEN, NormalMixture, interval_tails
 from soubayes.networks.path import DIAL_CONFIDENCES, ROUND
 from soubayes.networks.regressor import SoUNetRegressor
@@ -158,7 +157,6 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
         """
         kinds = self._kinds()
         check_masks(X=X, y=y, sample_weight=sample_weight)
-        check_numbers(X)
         X, y = validate_data(
             self, X, y, dtype="numeric", multi_output=True, y_numeric=not self._CLASSES,
             ensure_min_samples=6,

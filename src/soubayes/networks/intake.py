@@ -8,7 +8,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
@@ -46,7 +45,6 @@ class Intake(NetSettings):
                 "(numpy.load with mmap_mode='r') or an iterable of (X, y) batches."
             )
         check_masks(y=y, sample_weight=sample_weight)
-        check_numbers(X)
         X = self._flattened(X, reset=True)
         checked, target = validate_data(
             self, X, y, dtype="numeric", ensure_min_samples=2, multi_output=True,
@@ -165,23 +163,6 @@ class Intake(NetSettings):
             low, span = moments.low.min(), moments.high.max() - moments.low.min()
             return Scaler(np.array(low), np.array(span if span > 0 else 1.0))
         return Scaler(np.zeros(()), np.ones(()))
-
-
-def check_numbers(X: Any) -> None:
-    """Raise for columns of a table that hold text or categories, and say what to do."""
-    if not isinstance(X, pd.DataFrame):
-        return
-    text = [
-        name
-        for i, (name, kind) in enumerate(X.dtypes.items())
-        if not pd.api.types.is_numeric_dtype(kind)
-        and any(isinstance(value, str) for value in X.iloc[:, i])
-    ]
-    if text:
-        raise ValueError(
-            f"the columns {text} of X hold text or categories, but a network reads numbers. Put "
-            "soubayes.TableEncoder before it in a pipeline."
-        )
 
 
 def _batches(X: Any) -> bool:

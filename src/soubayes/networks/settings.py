@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import State
 from soubayes.confidence import check_choice, check_gamma
-from soubayes.data.rows import checks_row_labels
+from soubayes.data.rows import checks_rows
 from soubayes.networks.layers import ACTIVATIONS
 from soubayes.networks.path import confidences
 from soubayes.networks.structure import Conv, Pool, Residual
@@ -38,10 +38,10 @@ ax : matplotlib.axes.Axes, optional
 def network_estimator(cls: type[Made]) -> type[Made]:
     """Make ``__init__`` from the annotations, as a dataclass does, and complete the docstrings.
 
-    Methods check the row labels of what they are given.
+    Methods check the rows that they are given.
     """
     made = fill_docstrings(NET_ARGUMENTS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
-    return checks_row_labels(made)
+    return checks_rows(made)
 
 
 @network_estimator

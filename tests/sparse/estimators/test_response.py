@@ -125,7 +125,7 @@ def test_metadata_is_routed():
     [
         ({"y": [-1, 2, 3]}, "negative values, the least -1"),
         ({"y": [0.5, 2, 3]}, "such as 0.5, but counts are whole numbers"),
-        ({"y": ["a", "b", "c"]}, "reads numbers"),
+        ({"y": ["a", "b", "c"]}, "must hold numbers"),
         ({"exposure": [1.0, 0.0, 1.0]}, "exposure has entries of 0 or less"),
         ({"offset": [1.0, 2.0]}, "there are 3 rows"),
     ],

@@ -13,7 +13,7 @@ import numpy as np
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import FeatureBlocks, FeatureGroups, Folds
 from soubayes.confidence import check_choice, check_gamma, shown
-from soubayes.data.rows import checks_row_labels
+from soubayes.data.rows import checks_rows
 from soubayes.sparse.choice.folds import check_folds
 from soubayes.sparse.scales.base import ScalePrior
 from soubayes.sparse.scales.priors import make_prior
@@ -41,10 +41,10 @@ exposure : array-like of shape (n,), optional
 def estimator(cls: type[Made]) -> type[Made]:
     """Make ``__init__`` from the annotations, as a dataclass does, and complete the docstrings.
 
-    Methods check the row labels of what they are given.
+    Methods check the rows that they are given.
     """
     made = fill_docstrings(METHOD_PARAMETERS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
-    return checks_row_labels(made)
+    return checks_rows(made)
 
 
 @estimator
