@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from scipy.special import betaln, gammaln
 
 from scenarios import SCENARIOS, normal_mean
 from soubayes import Block, Discrete, Model, QuadratureWarning, solve_exact
@@ -324,3 +325,85 @@ def test_memory_stays_bounded_with_three_blocks():
     blocks = [Block(name, stats.norm()) for name in "abc"]
     solve_exact(Model(blocks, loss), tolerance=1e-4)
     assert max(seen) <= 2**15
+
+
+DATA = np.array([0.3, -1.0, 2.0, 0.5])
+HALF_SQUARES = 0.5 * float(DATA @ DATA)
+
+
+def _variance(a):
+    """InvGamma(a, a) of a variance, four normal observations of mean 0."""
+    loss = lambda v: HALF_SQUARES / v + 2.0 * np.log(v)  # noqa: E731
+    after, scale = a + 2.0, a + HALF_SQUARES
+    exact = gammaln(a) - a * np.log(a) - gammaln(after) + after * np.log(scale)
+    return stats.invgamma(a, scale=a), loss, exact
+
+
+def _rate(a):
+    """Gamma(a, a) of a rate, three events in a time of 10."""
+    loss = lambda rate: 10.0 * rate - 3.0 * np.log(rate)  # noqa: E731
+    exact = gammaln(a) - a * np.log(a) - gammaln(a + 3.0) + (a + 3.0) * np.log(a + 10.0)
+    return stats.gamma(a, scale=1.0 / a), loss, exact
+
+
+def _share(a, low=0.0, width=1.0):
+    """Beta(a, a) of a share between two ends, 3 of 10."""
+
+    def loss(share):
+        part = (share - low) / width
+        return -3.0 * np.log(part) - 7.0 * np.log1p(-part)
+
+    exact = betaln(a, a) - betaln(a + 3.0, a + 7.0)
+    return stats.beta(a, a, low, width), loss, exact
+
+
+@pytest.mark.parametrize("a", [0.5, 0.1, 0.03, 0.01, 0.003, 0.001])
+@pytest.mark.parametrize(
+    "case",
+    [
+        _variance,
+        _rate,
+        _share,
+        lambda a: _share(a, 1.0),
+        lambda a: _share(a, -3.0, 3.0),
+        lambda a: _share(a, 5.0, 100.0),
+    ],
+)
+def test_priors_whose_mass_lies_beyond_all_floats(a, case):
+    """Half of gamma(0.001) is below 1e-301, of invgamma above 1e298, of beta within 1e-301 of 0."""
+    prior, loss, exact = case(a)
+    posterior = solve_exact(Model([Block("theta", prior)], loss))
+    assert posterior.value == pytest.approx(exact, abs=1e-7)
+    half = solve_exact(Model([Block("theta", prior)], loss), {"theta": 0.5})
+    slope = (
+        half.value - solve_exact(Model([Block("theta", prior)], loss), {"theta": 0.4999}).value
+    ) / 1e-4
+    assert slope == pytest.approx(half.kl["theta"], rel=1e-3)  # dV/dgamma = KL
+
+
+def test_a_wide_prior_under_another_block():
+    """A variance of InvGamma(0.001, 0.001) before a mean, against the scale that is regular."""
+    model = Model(
+        [Block("variance", stats.invgamma(0.001, scale=0.001)), Block("mean", stats.norm(0, 10))],
+        lambda variance, mean: (
+            ((DATA - mean[..., None]) ** 2).sum(axis=-1) / (2.0 * variance) + 2.0 * np.log(variance)
+        ),
+    )
+
+    def evidence(log_variance):
+        variance = np.exp(log_variance)
+        # the mean integrated out: DATA ~ N(0, variance I + 100)
+        n, total = len(DATA), DATA.sum()
+        log = -0.5 * (2 * HALF_SQUARES - 100.0 * total**2 / (variance + n * 100.0)) / variance
+        log += -0.5 * n * log_variance - 0.5 * np.log1p(n * 100.0 / variance)
+        return np.exp(log + stats.invgamma(0.001, scale=0.001).logpdf(variance) + log_variance)
+
+    exact = -np.log(integrate.quad(evidence, -20.0, 60.0, limit=500, epsabs=0.0)[0])
+    assert solve_exact(model).value == pytest.approx(exact, abs=1e-6)
+
+
+def test_mass_that_no_float_reaches_is_said():
+    with pytest.warns(QuadratureWarning, match="end where the posterior still has mass"):
+        solve_exact(Model([Block("rate", stats.gamma(0.001))], lambda rate: rate))
+    with pytest.raises(ValueError, match="half of their mass beyond the largest float"):
+        solve_exact(Model([Block("v", stats.invgamma(1e-4))], lambda v: v))

@@ -131,12 +131,16 @@ class Engine:
         """Automatic nodes for a continuous stage."""
         gamma = self.gammas[k]
         coordinate = Coordinate(*prior.support(), prior.name)
-        low, centre, high = (coordinate.line(prior.quantile(p)) for p in (0.25, 0.5, 0.75))
+        ends = coordinate.line_ends()
+        quartiles = np.stack([coordinate.line(prior.quantile(p)) for p in (0.25, 0.5, 0.75)])
+        low, centre, high = quartiles
         scale = (high - low) / 1.35
-        proper = np.isfinite(centre) & np.isfinite(scale) & (scale > 0)
-        line = Line(
-            np.where(proper, centre, 0.0), np.where(proper, scale, 1.0), *coordinate.line_ends()
-        )
+        regular = np.isfinite(centre) & np.isfinite(scale) & (scale > 0)
+        # quartiles of gamma(0.001) are below the smallest float and those of invgamma(0.001) above
+        # the largest: floats are searched from y = 0 on, since a loss is known at floats alone
+        beyond = ((quartiles <= ends[0]) | (quartiles >= ends[1])).any(axis=0)
+        proper, inside = regular | beyond, regular & ~beyond
+        line = Line(np.where(inside, centre, 0.0), np.where(inside, scale, 1.0), *ends)
         reference, unit = np.full(prior.rows, np.nan), np.ones(prior.rows)
         invalid = ~proper
 

@@ -60,8 +60,9 @@ def median_at(stage: Stage, earlier: Sequence[Stage], context: Sequence[np.ndarr
         where = f" when {describe(earlier, context)}" if context else ""
         raise ValueError(
             f"prior of block {stage.name!r} is not a proper distribution{where}: its median is "
-            f"{median[0]}. Check its parameters; improper priors are not allowed (use a wide "
-            "proper one, or a small confidence)."
+            f"{median[0]}. Check its parameters; improper priors are not allowed, nor those with "
+            "half of their mass beyond the largest float (use a proper one that is less wide, or a "
+            "small confidence)."
         )
     return median
 
@@ -232,11 +233,23 @@ class Coordinate:
             )
         self.bounded = bounded
 
-    def line_ends(self) -> tuple[float, float]:
-        """How far a search on y can go without theta leaving floating point."""
-        if self.bounded == (True, True):
-            return -700.0, 36.0  # 1 - expit(36) is one rounding unit
-        return (-700.0, 700.0) if any(self.bounded) else (-np.inf, np.inf)
+    def line_ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far a search on y can go, one of each for a row.
+
+        theta must not reach an end of its support, where a density may be infinite, and exp(y) must
+        be a number.
+        """
+        most = np.full(len(self.low), 700.0 if any(self.bounded) else np.inf)
+        low, high = -most, most
+        with np.errstate(all="ignore"):  # spacing: from one float to the next
+            both = self.bounded == (True, True)
+            width = self.high - self.low if both else np.ones(len(self.low))
+            if self.bounded[0]:
+                low = np.maximum(low, np.log(np.spacing(np.abs(self.low)) / width))
+            if self.bounded[1]:  # scipy asks how far theta is from the lower end, if there is one
+                largest = np.maximum(np.abs(self.high), width if both else 0.0)
+                high = np.minimum(high, -np.log(np.spacing(largest) / width))
+        return low, high
 
     def theta(self, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
         low, high = self.low[rows, None], self.high[rows, None]
