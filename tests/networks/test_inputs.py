@@ -34,6 +34,24 @@ def test_predictions_do_not_depend_on_the_unit_of_the_columns(unit):
     np.testing.assert_allclose(other.predict(X * unit), net.predict(X), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("unit", [5e-8, 1.0, -3e8])
+def test_a_constant_target_has_a_unit(unit):
+    """Its size: 5e-8 in all rows was predicted as 0.08 with a standard deviation of 0.8."""
+    mean, sd = SoUNetRegressor(**SHORT).fit(X, np.full(60, 1.0)).predict(X, return_std=True)
+    net = SoUNetRegressor(**SHORT).fit(X, np.full(60, unit))
+    other, other_sd = net.predict(X, return_std=True)
+    np.testing.assert_allclose((other - unit) / abs(unit), mean - 1.0, atol=1e-6)
+    np.testing.assert_allclose(other_sd, sd * abs(unit), rtol=1e-6)
+
+
+def test_a_constant_column_has_a_unit():
+    """New rows with another value of it are predicted alike in any unit."""
+    constant, new = (np.column_stack([X, np.full(60, size)]) for size in (2.0, 2.1))
+    units = np.array([1.0, 1.0, 1.0, 1e-6])
+    net, other = (SoUNetRegressor(**SHORT).fit(constant * u, Y) for u in (1.0, units))
+    np.testing.assert_allclose(other.predict(new * units), net.predict(new), rtol=1e-3, atol=1e-3)
+
+
 def test_a_table_of_numbers_warns_of_nothing():
     """Warnings are errors here: scores inside of `fit` must not ask for the names of columns."""
     table = pd.DataFrame(X, columns=["a", "b", "c"])

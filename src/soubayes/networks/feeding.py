@@ -106,10 +106,10 @@ class ColumnMoments:
 
     @property
     def sd(self) -> np.ndarray:
-        """Standard deviations, 1 where a column is constant."""
-        sd = self._size * np.sqrt(self._squares / self._total)
+        """Standard deviations; of a constant column its size, which has its unit (1 if all are 0)."""
+        sd, size = self._size * np.sqrt(self._squares / self._total), np.abs(self.mean)
         # a constant column can leave rounding of its mean behind
-        return np.where(sd > 1e-12 * np.abs(self.mean), sd, 1.0)
+        return np.where(sd > 1e-12 * size, sd, np.where(size > 0.0, size, 1.0))
 
 
 @dataclass
