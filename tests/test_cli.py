@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
+import pytest
 from typer.testing import CliRunner
 
 import soubayes.cli as cli
@@ -96,3 +98,121 @@ def test_survival_times_of_a_table(tmp_path):
     assert posed.y["event"].sum() > 10
     wrong = soubayes("fit", file, "--time", "died", "--event", "years")
     assert "event column of y holds" in one_line(wrong)
+
+
+# ---- what is written -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A table in the folder that commands run in."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    a, kinds = rng.normal(size=40), rng.choice(["=1+1", "-5"], 40)
+    rows = [f"{a[i]:.4f},{kinds[i]},{a[i] + i % 3:.4f}" for i in range(40)]
+    (tmp_path / "data.csv").write_text("\n".join(["a,@kind,y (1000)", *rows]))
+    return tmp_path / "data.csv"
+
+
+def test_outputs_are_named_after_the_table_and_the_target(table):
+    done = soubayes("fit", "data.csv", "--target", "y (1000)")
+    assert done.exit_code == 0, done.output
+    folder = table.parent / "data-y-1000"
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "model.soubayes",
+        "summary.csv",
+        "summary.html",
+    ]
+    assert "soubayes predict data-y-1000/model.soubayes NEW.csv" in done.stdout
+    done = soubayes("predict", "data-y-1000/model.soubayes", "data.csv")
+    assert done.exit_code == 0, done.output
+    assert (table.parent / "data-predictions.csv").exists()
+
+
+def test_files_are_replaced_only_if_asked_and_inputs_never(table):
+    target = ["--target", "y (1000)"]
+    assert soubayes("fit", "data.csv", *target, "--out", "one").exit_code == 0
+    before = (table.parent / "one" / "model.soubayes").read_bytes()
+    (table.parent / "one" / "notes.txt").write_text("mine")
+    said = one_line(soubayes("fit", "data.csv", "--target", "a", "--out", "one"))
+    assert "'one/model.soubayes' exists: give another --out, or add --overwrite" in said
+    assert (table.parent / "one" / "model.soubayes").read_bytes() == before
+    done = soubayes("fit", "data.csv", "--target", "a", "--out", "one", "--overwrite")
+    assert done.exit_code == 0, done.output
+    assert (table.parent / "one" / "model.soubayes").read_bytes() != before
+    assert (table.parent / "one" / "notes.txt").read_text() == "mine"
+
+    predict, rows = ["predict", "one/model.soubayes", "data.csv"], table.read_bytes()
+    (table.parent / "link.csv").symlink_to(table)
+    for out in ("data.csv", "./one/../data.csv", table, "link.csv"):
+        for more in ([], ["--overwrite"]):
+            said = one_line(soubayes(*predict, "--out", out, *more))
+            assert "is read and would be written over: give another --out" in said
+    assert table.read_bytes() == rows
+    assert soubayes(*predict, "--out", "new.csv").exit_code == 0
+    assert "'new.csv' exists" in one_line(soubayes(*predict, "--out", "new.csv"))
+    assert soubayes(*predict, "--out", "new.csv", "--overwrite").exit_code == 0
+    table.rename(table.parent / "one" / "summary.csv")
+    said = one_line(soubayes("fit", "one/summary.csv", *target, "--out", "one", "--overwrite"))
+    assert "'one/summary.csv' is read" in said
+
+
+def test_a_folder_is_no_file_of_predictions(table):
+    assert soubayes("fit", "data.csv", "--target", "a", "--out", "one").exit_code == 0
+    said = one_line(soubayes("predict", "one/model.soubayes", "data.csv", "--out", "one"))
+    assert "'one' is a folder: give a file, such as 'one/predictions.csv'" in said
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "xlsx", "parquet"])
+def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe(table, kind):
+    """Text of the table is copied beside the predictions, and names of columns into the summary."""
+    if kind == "xlsx":
+        pytest.importorskip("openpyxl")
+    assert soubayes("fit", "data.csv", "--target", "@kind", "--out", "one").exit_code == 0
+    new = f"new.{kind}"
+    words = ["predict", "one/model.soubayes", "data.csv", "--keep", "@kind", "--out", new]
+    done = soubayes(*words)
+    assert done.exit_code == 0, done.output
+    read = {
+        "csv": pd.read_csv,
+        "tsv": lambda path: pd.read_csv(path, sep="\t"),
+        "xlsx": pd.read_excel,
+        "parquet": pd.read_parquet,
+    }[kind]
+    mark = "" if kind == "parquet" else "'"
+    found = read(table.parent / new)
+    assert found.columns[0] == f"{mark}@kind"
+    assert set(found.iloc[:, 0].map(str)) == {f"{mark}=1+1", "-5"}
+    assert set(found["class"].map(str)) <= {f"{mark}=1+1", "-5"}
+    assert soubayes("fit", "data.csv", "--target", "a", "--out", "two").exit_code == 0
+    names = pd.read_csv(table.parent / "two" / "summary.csv")["feature"].tolist()
+    assert sorted(names)[0].startswith("'@kind=")
+
+
+@pytest.mark.parametrize("words", [["fit"], ["predict"]])
+def test_a_full_disk_names_the_file(table, words):
+    """The real program where files may not grow beyond 1 kB."""
+    assert soubayes("fit", "data.csv", "--target", "a", "--out", "one").exit_code == 0
+    code = (
+        "import resource, sys; from soubayes.__main__ import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); main()"
+    )
+    more = {
+        "fit": ["data.csv", "--target", "a", "--out", "two"],
+        "predict": ["one/model.soubayes", "data.csv", "--out", "two/new.csv"],
+    }[words[0]]
+    command = [sys.executable, "-c", code, *words, *more]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=table.parent)
+    assert done.returncode == 1, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("soubayes: ")]
+    assert "File too large" in line
+    assert "two/model.soubayes'" in line if words == ["fit"] else "two/new.csv'" in line
+    assert list((table.parent / "two").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(table):
+    assert soubayes("fit", "data.csv", "--target", "a", "--out", "one").exit_code == 0
+    said = one_line(
+        soubayes("predict", "one/model.soubayes", "data.csv", "--out", "data.csv/new.csv")
+    )
+    assert "data.csv" in said

@@ -280,11 +280,12 @@ def test_exposures_ordered_classes_and_positive_numbers(tmp_path):
     def fitted(name, *options):
         others = [x for x in ("claims", "cost", "pain", "years") if x not in (name, *options)]
         drop = [part for x in others for part in ("--drop", x)]
-        return soubayes("fit", file, "--target", name, *options, *drop, "--out", tmp_path / name)
+        out = ["--out", tmp_path / name, "--overwrite"]
+        return soubayes("fit", file, "--target", name, *options, *drop, *out)
 
     def predicted(name, *options):
         model = tmp_path / name / "model.soubayes"
-        done = soubayes("predict", model, file, *options, "--out", new)
+        done = soubayes("predict", model, file, *options, "--out", new, "--overwrite")
         assert done.exit_code == 0, done.output
         return pd.read_csv(new)
 

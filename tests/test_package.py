@@ -195,8 +195,8 @@ def cli(there: Environment) -> None:
     rows.to_csv(there.folder / "data.csv", index=False)
     rows.to_parquet(there.folder / "data.parquet")
     assert "summary.html" in there("soubayes", "fit", "data.parquet", "--target", "y")
-    assert "30 predictions" in there("soubayes", "predict", "fit/model.soubayes", "data.csv")
-    assert (there.folder / "fit" / "summary.html").stat().st_size > 10_000
+    assert "30 predictions" in there("soubayes", "predict", "data-y/model.soubayes", "data.csv")
+    assert (there.folder / "data-y" / "summary.html").stat().st_size > 10_000
 
 
 def everything(there: Environment) -> None:

@@ -36,7 +36,9 @@ def folder(tmp_path_factory):
 
 def predict(folder, model, file, *words):
     out = folder / f"{model}.csv"
-    result = soubayes("predict", folder / model / "model.soubayes", file, "--out", out, *words)
+    result = soubayes(
+        "predict", folder / model / "model.soubayes", file, "--out", out, "--overwrite", *words
+    )
     assert result.exit_code == 0, result.output
     return pd.read_csv(out), result.stdout
 
@@ -130,7 +132,7 @@ def test_errors_are_one_line_and_leave_no_file(folder, tmp_path):
 
     def said(text, *words, model=model):
         new.write_text(text)
-        line = one_line(soubayes("predict", model, new, "--out", out, *words))
+        line = one_line(soubayes("predict", model, new, "--out", out, "--overwrite", *words))
         assert not out.exists()
         return line
 

@@ -13,7 +13,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from soubayes.data.names import TableError, check_table_file, table_kind
+from soubayes.data.names import (
+    FIT_FILES,
+    TableError,
+    check_outputs,
+    check_table_file,
+    fit_folder,
+    predictions_file,
+    table_kind,
+)
 from soubayes.levels import LEVEL, check_level
 from soubayes.progress import elapsed_line
 
@@ -69,6 +77,11 @@ Date = Annotated[
     list[str] | None,
     typer.Option(help="A column of dates, used as days since 1970-01-01; repeat it for several."),
 ]
+Category = Annotated[
+    list[str] | None,
+    typer.Option(help="A column of labels that are written as numbers; repeat it for several."),
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 Decimal = Annotated[str, typer.Option(help="The decimal mark in a text file: auto, . or ,")]
 SeparatorOption = Annotated[
     str,
@@ -103,9 +116,9 @@ def program(
 
     1. Learn to predict the column y from the other columns: `soubayes fit data.csv --target y`
 
-    2. Open fit/summary.html in a browser: what was found, and how well it predicts.
+    2. Open data-y/summary.html in a browser: what was found, and how well it predicts.
 
-    3. Write predictions.csv: `soubayes predict fit/model.soubayes new.csv`
+    3. Write new-predictions.csv: `soubayes predict data-y/model.soubayes new.csv`
 
     All options: `soubayes fit --help`, `soubayes predict --help`
     """
@@ -123,16 +136,22 @@ def fit(
     missing: Missing = "impute",
     drop: Drop = None,
     date: Date = None,
+    category: Category = None,
     decimal: Decimal = "auto",
     separator: SeparatorOption = "auto",
     level: LevelOption = LEVEL,
-    out: Annotated[Path, typer.Option(help="The folder for the model and its page.")] = Path("fit"),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The folder for the model and its page; by default FILE-TARGET."),
+    ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Find which columns of a table predict a number, a count, a class or survival.
 
-    Writes three files into a folder. Open summary.html in a browser: it has the coefficients, says
-    how well the model predicts, and predicts rows that you enter. summary.csv lists all
-    coefficients. model.soubayes is for the command `predict`, and for load_model in Python.
+    Writes three files into a folder named after the table and the target. Open summary.html in a
+    browser: it has the coefficients, says how well the model predicts, and predicts rows that you
+    enter. summary.csv lists all coefficients. model.soubayes is for the command `predict`, and for
+    load_model in Python.
 
     Survival times: `soubayes fit data.csv --time days --event died`
     """
@@ -141,14 +160,19 @@ def fit(
     with one_line_errors(TableError, ValueError):
         check_table_file(file)
         check_level("--level", level)
+    out = out or fit_folder(file, target or time)
     if out.exists() and not out.is_dir():
         fail(f"--out {out} is a file, but it must be a folder: give another name.")
+    with one_line_errors(TableError):
+        check_outputs([out / name for name in FIT_FILES], [file], overwrite)
     settings: dict[str, Any] = {"task": task, "missing": missing}
-    settings |= {"drop": drop or [], "dates": date or []} | ({"event": event} if time else {})
+    settings |= {"drop": drop or [], "dates": date or [], "categories": category or []}
+    settings |= {"event": event} if time else {}
     settings |= {"levels": [x.strip() for x in levels.split(",")]} if levels else {}
     settings |= {"exposure": exposure} if exposure else {}
     target = target or time
-    reading = {"decimal": decimal, "separator": separator}
+    reading: dict[str, Any] = {"decimal": decimal, "separator": separator}
+    reading |= {"text": category} if category else {}
     with table_errors():
         from soubayes.data.reading import read_table
         from soubayes.data.tabular import pose_problem
@@ -194,8 +218,13 @@ def predict(
     separator: SeparatorOption = "auto",
     level: LevelOption = LEVEL,
     out: Annotated[
-        Path, typer.Option(help="The table to write: .csv, .tsv, .parquet or .xlsx.")
-    ] = Path("predictions.csv"),
+        Path | None,
+        typer.Option(
+            help="The table to write: .csv, .tsv, .parquet or .xlsx; by default "
+            "FILE-predictions.csv."
+        ),
+    ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Predict the rows of a table with the model that the command `fit` has written.
 
@@ -207,15 +236,18 @@ def predict(
     The file needs the columns that the model was fitted with; other columns are ignored. Without
     --exposure the mean of a model with an exposure is that of one unit.
     """
+    out = out or predictions_file(file)
     with one_line_errors(TableError, ValueError):
         if not model.is_file():
             fail(f"there is no file {str(model)!r}: `soubayes fit` writes model.soubayes.")
         check_table_file(file)
+        check_outputs([out], [file, model], overwrite)
         table_kind(out)
         check_level("--level", level)
     with table_errors():
+        from soubayes.data.writing import write_table
         from soubayes.model_files import load_model
-        from soubayes.predicting import predict_table, read_new_rows, remarks, write_predictions
+        from soubayes.predicting import predict_table, read_new_rows, remarks
 
         with one_line_errors(ValueError):
             loaded = load_model(model)
@@ -225,7 +257,7 @@ def predict(
             predictions = predict_table(loaded, frame, level, keep or (), exposure)
         for note in [*frame.attrs.get("notes", ()), *remarks(loaded, frame)]:
             say(note)
-        write_predictions(predictions, out)
+        write_table(predictions, out)
     say(f"Wrote {len(predictions)} predictions to {out}")
 
 

@@ -11,7 +11,9 @@ from sklearn.pipeline import Pipeline, make_pipeline
 
 from soubayes._files import atomic_path
 from soubayes.data.encoding import TableEncoder
+from soubayes.data.names import FIT_FILES
 from soubayes.data.tabular import Problem
+from soubayes.data.writing import write_table
 from soubayes.levels import LEVEL
 
 MIXED = (
@@ -152,7 +154,7 @@ class TableSource(NamedTuple):
 
     file: Path
     target: str
-    reading: dict[str, str]  # of `read_table`
+    reading: dict[str, Any]  # of `read_table`
     settings: dict[str, Any]  # of `pose_problem`
 
     @property
@@ -183,10 +185,9 @@ def write_fit(fitted: Fitted, problem: Problem, source: TableSource, out: Path) 
     """Write ``model.soubayes``, ``summary.csv`` and ``summary.html`` into ``out``."""
     from soubayes import save_model
 
-    model, table, page = (out / name for name in ("model.soubayes", "summary.csv", "summary.html"))
+    model, table, page = (out / name for name in FIT_FILES)
     save_model(fitted.pipeline, model)
-    with atomic_path(table) as temporary:
-        _all_coefficients(fitted.estimator, fitted.level).to_csv(temporary, index=False)
+    write_table(_all_coefficients(fitted.estimator, fitted.level), table)
     with atomic_path(page) as temporary:
         temporary.write_text(fit_page(fitted, problem, source), encoding="utf-8")
     return [model, table, page]

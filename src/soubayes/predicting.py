@@ -1,6 +1,5 @@
 """`soubayes predict`: a saved model, new rows of a table, and a table of predictions."""
 
-import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,8 @@ import numpy as np
 import pandas as pd
 from sklearn.base import is_classifier
 
-from soubayes._files import atomic_path
-from soubayes._optional import require
 from soubayes.data.encoding import TableEncoder
-from soubayes.data.names import TableError, no_column, refuse_absent, table_kind
+from soubayes.data.names import TableError, no_column, refuse_absent
 from soubayes.data.reading import read_table
 from soubayes.data.tabular import exposures
 from soubayes.levels import LEVEL
@@ -23,7 +20,11 @@ def read_new_rows(model: Any, path: Path, decimal: str = "auto", separator: str 
     """The rows of a file; columns that were categories at the fit are read as text."""
     encoder = _encoder(model)
     text = list(encoder.levels_) if encoder is not None else []
-    return read_table(path, decimal, separator, text=text).rename(columns=str)
+    frame = read_table(path, decimal, separator, text=text)
+    for name, message in frame.attrs.get("typing_errors", {}).items():
+        if encoder is not None and str(name) in encoder.medians_:
+            raise TableError(f"{message}.")
+    return frame.rename(columns=str)
 
 
 def predict_table(
@@ -109,22 +110,6 @@ def remarks(model: Any, frame: pd.DataFrame) -> list[str]:
             f"{name!r}: {shown} not seen in the fit; predicted as {reference!r}, the most frequent."
         )
     return notes
-
-
-def write_predictions(predictions: pd.DataFrame, out: Path) -> Path:
-    """Write a table as the kind of file that its name says."""
-    kind = table_kind(out)
-    content = io.BytesIO()
-    if kind == ".parquet":
-        predictions.to_parquet(content, index=False)
-    elif kind == ".xlsx":
-        require("openpyxl", "writing .xlsx")
-        predictions.to_excel(content, index=False, engine="openpyxl")
-    else:
-        predictions.to_csv(content, index=False, sep="\t" if kind == ".tsv" else ",")
-    with atomic_path(out) as temporary:
-        temporary.write_bytes(content.getvalue())
-    return out
 
 
 def _known(name: str, frame: pd.DataFrame) -> str:

@@ -1,5 +1,6 @@
 """Files people have: what becomes of their columns, and one clear line when they cannot be used."""
 
+import re
 from datetime import date
 from decimal import Decimal
 
@@ -379,3 +380,128 @@ def test_text_that_is_no_number_stays_text(tmp_path):
     assert read_table(tmp_path / "data.csv")["a"].tolist() == cells
     (tmp_path / "data.csv").write_text("a;y\n" + "".join(f"e{k};{k}\n" for k in range(4)))
     assert read_table(tmp_path / "data.csv")["a"].tolist() == ["e0", "e1", "e2", "e3"]
+
+
+# ---- what nearly goes unseen -------------------------------------------------------------------
+
+
+def written(tmp_path, lines, name="data.csv"):
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    return tmp_path / name
+
+
+def typed(wrong="3O", at=37, rows=60):
+    """Whole numbers of which one is mistyped, and a number beside each."""
+    return [wrong if i == at else str(i % 31) for i in range(rows)]
+
+
+@pytest.mark.parametrize("wrong", ["3O", "?", "1.2.3", "12 kg", "l7"])
+def test_a_typing_error_among_numbers_is_an_error_with_its_line(tmp_path, wrong):
+    """It made 31 classes of the target, or 30 columns of a feature, with exit code 0."""
+    lines = ["a,y", *(f"{a},{i / 2}" for i, a in enumerate(typed(wrong)))]
+    said = rf"line 39: '{re.escape(wrong)}' in the column 'a' is not a number, but 59 of its 60"
+    frame = read_table(written(tmp_path, lines))
+    with pytest.raises(TableError, match=f"{said}.*--category a if they are labels"):
+        pose_problem(frame, "y")
+    with pytest.raises(TableError, match=f"{said}.*--task classification"):
+        pose_problem(frame, "a")
+    assert pose_problem(frame.assign(b=1.0), "y", drop=["a"]).X.columns.tolist() == ["b"]
+    assert "'a' (against" in pose_problem(frame, "y", categories=["a"]).notes[-1]
+
+
+def test_the_line_is_that_of_the_file(tmp_path):
+    """With blank lines and cells of several lines before it, in another layout, in a workbook."""
+    cells = [f'"{a}\n"' if i == 5 else a for i, a in enumerate(typed())]
+    lines = ["", "a;y", "", *(f"{a};{i},5" for i, a in enumerate(cells))]
+    path = written(tmp_path, lines)
+    with pytest.raises(TableError, match="line 42: '3O'"):
+        pose_problem(read_table(path), "y")
+    assert path.read_text().split("\n")[41].startswith("3O")
+    pytest.importorskip("openpyxl")
+    values = [a if a == "3O" else int(a) for a in typed()]
+    table = pd.DataFrame({"a": values, "y": np.arange(60.0)})
+    table.to_excel(tmp_path / "data.xlsx", index=False)
+    with pytest.raises(TableError, match="line 39: '3O'"):
+        pose_problem(read_table(tmp_path / "data.xlsx"), "y")
+
+
+@pytest.mark.parametrize("labels", [["1", "2", "K"], ["9", "10", "11", "other"], ["a", "1"]])
+def test_labels_that_are_partly_numbers_stay_labels(tmp_path, labels):
+    lines = ["a,y", *(f"{labels[i % len(labels)]},{i / 2}" for i in range(60))]
+    problem = pose_problem(read_table(written(tmp_path, lines)), "y")
+    assert sorted(set(problem.X["a"])) == sorted(labels)
+
+
+def test_codes_with_leading_zeros_stay_text(tmp_path):
+    lines = ["fips,n,y", *(f"{code},{i},{i / 2}" for i, code in enumerate(["01001", "36061"] * 10))]
+    frame = read_table(written(tmp_path, lines))
+    assert frame["fips"].tolist() == ["01001", "36061"] * 10
+    problem = pose_problem(frame, "y")
+    assert "Read as text, since values begin with 0: 'fips'." in problem.notes
+    assert list(TableEncoder().fit_transform(problem.X)) == ["fips=36061", "n"]
+    plain = ["a,y", *(f"{a},{i}" for i, a in enumerate(["0", "0.5", "10", "-0.25", "00.5"] * 4))]
+    assert read_table(written(tmp_path, plain))["a"].dtype.kind == "f"
+
+
+@pytest.mark.parametrize("writer", ["pandas", "R", "R without a name", "a spreadsheet"])
+def test_numbers_and_names_of_rows_are_left_out(tmp_path, writer):
+    rows = [(i, i % 7 + 0.5, i / 2) for i in range(60)]
+    lines = {
+        "pandas": [",a,y", *(f"{i},{a},{y}" for i, a, y in rows)],
+        "R": ['"","a","y"', *(f'"Mazda {i}",{a},{y}' for i, a, y in rows)],
+        "R without a name": ['"a","y"', *(f'"{i + 1}",{a},{y}' for i, a, y in rows)],
+        "a spreadsheet": ["a,y,,", *(f"{a},{y},," for i, a, y in rows)],
+    }[writer]
+    problem = pose_problem(read_table(written(tmp_path, lines)), "y")
+    assert list(problem.X) == ["a"]
+    np.testing.assert_array_equal(problem.X["a"], [a for _, a, _ in rows])
+    assert any(note.startswith("Left out: 'Unnamed: ") for note in problem.notes)
+    frame = read_table(written(tmp_path, ["a,,y", *(f"{a},{i % 3},{y}" for i, a, y in rows)]))
+    assert list(pose_problem(frame, "y").X) == ["a", "Unnamed: 1"]  # it may mean something
+
+
+@pytest.mark.parametrize("trailing", [[3], [0, 59], list(range(60))])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_separator_too_many_shifts_no_cells(tmp_path, separator, trailing):
+    cells = [[str(i), str(i % 7), str(i / 2)] + [""] * (i in trailing) for i in range(60)]
+    lines = map(separator.join, [["a", "b", "y"], *cells])
+    frame = read_table(written(tmp_path, lines))
+    assert list(frame) == ["a", "b", "y"]
+    assert frame["a"].tolist() == list(range(60))
+    assert frame["y"].tolist() == [i / 2 for i in range(60)]
+
+
+def test_rows_that_do_not_fit_the_header(tmp_path):
+    rows = [f"{i},{i % 7},{i / 2}" for i in range(20)]
+    with pytest.raises(TableError, match="line 7 has 4 cells, but the header has 3"):
+        read_table(written(tmp_path, ["a,b,y", *rows[:5], "1,2,3,4", *rows]))
+    short = pose_problem(read_table(written(tmp_path, ["a,b,y", *rows[:5], "1,2", *rows])), "b")
+    assert any("fewer cells than the header: 1, the first is line 7;" in n for n in short.notes)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "xlsx"])
+def test_labels_written_as_numbers(tmp_path, suffix):
+    """They are the same labels in every kind of file, with gaps or without."""
+    if suffix == "xlsx":
+        pytest.importorskip("openpyxl")
+    table = pd.DataFrame({"judge": [1, 2, 12, 2] * 15, "a": np.arange(60) / 7})
+    table["y"] = table["a"] + (table["judge"] == 12)
+    path = tmp_path / f"data.{suffix}"
+    kinds = {"csv": "to_csv", "parquet": "to_parquet", "xlsx": "to_excel"}
+    for gap in (False, True):
+        rows = table.assign(judge=table["judge"].where(table.index != 3)) if gap else table
+        getattr(rows, kinds[suffix])(path, index=False)
+        frame = read_table(path, text=["judge"])
+        problem = pose_problem(frame, "y", categories=["judge"])
+        coded = list(TableEncoder().fit(problem.X).features_)
+        if suffix == "csv" and gap:  # pandas wrote 1.0
+            assert coded == ["judge=1.0", "judge=12.0", "judge=missing", "a"]
+        else:
+            assert coded == ["judge=1", "judge=12", *["judge=missing"] * gap, "a"]
+    hint = " ".join(pose_problem(table, "y").notes)
+    assert "Numbers with few values: 'judge' (3); --category NAME if they are labels." in hint
+    few = table.assign(judge=table["judge"] == 1, a=table["a"].round(1))
+    assert "few values" not in " ".join(pose_problem(few, "y").notes)
+    for name in ("y", "nobody"):
+        with pytest.raises(TableError, match=f"--category y|no column '{name}'"):
+            pose_problem(table, "y", categories=[name])

@@ -52,8 +52,8 @@ def test_the_page_of_a_table(tmp_path, monkeypatch, visit, check_page):
     given = ("table.csv", "--target", "kind", "--drop", "e")
     result = soubayes("fit", *given)
     assert result.exit_code == 0, result.output
-    page = tmp_path / "fit" / "summary.html"
-    assert "Open fit/summary.html in a browser" in result.stdout
+    page = tmp_path / "table-kind" / "summary.html"
+    assert "Open table-kind/summary.html in a browser" in result.stdout
     check_page(page)
     tab = visit(page)
     assert "60 rows of table.csv. " in tab.inner_text("main")

@@ -193,7 +193,22 @@ def levels_of(column: Any) -> list[str]:
 
 def text_of(column: Any) -> Any:
     """Every value as text, and "missing" where there is none."""
-    return column.map(str, na_action="ignore").astype(object).fillna("missing")
+    return labels_of(column).astype(object).fillna("missing")
+
+
+def labels_of(column: Any) -> Any:
+    """Every value as text; whole numbers are written without a point, as gaps would make them."""
+    if is_whole(column) and pd.api.types.is_float_dtype(column):
+        column = column.astype("Int64")
+    return column.map(str, na_action="ignore")
+
+
+def is_whole(column: Any) -> bool:
+    """Whether a column holds whole numbers alone, booleans apart."""
+    if not is_number(column) or pd.api.types.is_bool_dtype(column):
+        return False
+    values = column.dropna().to_numpy(dtype=float)
+    return bool((np.isfinite(values) & (values % 1 == 0)).all())
 
 
 def is_number(column: Any) -> bool:

@@ -1,10 +1,12 @@
 """Names of files and columns. Needs no library, so a wrong name of a file is found at once."""
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
 KINDS = (".csv", ".tsv", ".txt", ".parquet", ".xlsx")
+FIT_FILES = ("model.soubayes", "summary.csv", "summary.html")  # in the folder of a fit
 LIKE, VERY_LIKE = 0.6, 0.75  # how alike names are, of 1, to ask, and to guess
 
 
@@ -33,6 +35,43 @@ def table_kind(path: Path) -> str:
     if kind not in KINDS:
         raise TableError(f"{path.name} is not {', '.join(KINDS)}: convert it to one of them.")
     return kind
+
+
+def fit_folder(file: Path, target: str) -> Path:
+    """The folder of a fit, unless another one is given: of the table and the target.
+
+    >>> str(fit_folder(Path("data/houses.csv"), "price (1,000)"))
+    'houses-price-1-000'
+    """
+    plain = re.sub(r"[^\w.]+", "-", target).strip("-.")
+    return Path(f"{file.stem}-{plain}" if plain else file.stem)
+
+
+def predictions_file(file: Path) -> Path:
+    """The table of predictions of new rows, unless another one is given.
+
+    >>> str(predictions_file(Path("data/new.xlsx")))
+    'new-predictions.csv'
+    """
+    return Path(f"{file.stem}-predictions.csv")
+
+
+def check_outputs(outputs: Sequence[Path], inputs: Sequence[Path], overwrite: bool) -> None:
+    """An error if something would be written over: an input never is, other files if asked."""
+    for path in outputs:
+        if path.is_dir():
+            inside = path / (outputs[0].name if len(outputs) > 1 else "predictions.csv")
+            raise TableError(f"{str(path)!r} is a folder: give a file, such as {str(inside)!r}.")
+        if not path.exists():
+            continue
+        if any(path.samefile(file) for file in inputs):
+            raise TableError(
+                f"{str(path)!r} is read and would be written over: give another --out."
+            )
+        if not overwrite:
+            raise TableError(
+                f"{str(path)!r} exists: give another --out, or add --overwrite to replace it."
+            )
 
 
 def no_column(name: str, columns: Sequence[str]) -> str:

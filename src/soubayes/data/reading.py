@@ -2,10 +2,12 @@
 
 import csv
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
+from numbers import Number
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,6 +17,7 @@ from soubayes.data.names import TableError, check_table_file, table_kind
 
 SEPARATORS = ",;\t|"
 DECIMALS = ("auto", ".", ",")
+NEARLY_ALL = 0.9  # of the values are numbers: the others are typing errors (development/tables.md)
 _SAMPLE = 1000  # rows that separator and decimal mark are read off
 _MARKS = {b"\xef\xbb\xbf": "utf-8-sig", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _GROUPS = ",. \u00a0\u202f'’"  # between thousands
@@ -49,7 +52,10 @@ def read_table(
 def _read_excel(path: Path, text: Sequence[str]) -> Any:
     """The first sheet of a workbook."""
     require("openpyxl", "reading .xlsx")
-    return pd.read_excel(path, dtype=dict.fromkeys(text, str), engine="openpyxl")
+    frame = pd.read_excel(path, dtype=dict.fromkeys(text, str), engine="openpyxl")
+    names = [name for name in frame if name not in text]
+    frame.attrs["typing_errors"] = typing_errors(frame, names, lambda row: row + 2)
+    return frame
 
 
 def read_csv(
@@ -71,19 +77,25 @@ def read_csv(
         raise ValueError(
             f"the separator is {separator!r}, but it must be auto, tab or one character"
         )
-    header = next(csv.reader(rows, delimiter=separator), [])
+    body = [row for row in csv.reader(rows, delimiter=separator) if not _is_blank(row)]
+    header = body.pop(0) if body else []
     doubled = list(dict.fromkeys(name for name in header if name and header.count(name) > 1))
     if doubled:
         named = ", ".join(map(repr, doubled))
         raise ValueError(f"several columns are called {named}: give each its own name")
-    body = list(csv.reader(rows, delimiter=separator))[1:]
+    layout = _layout(path, encoding, separator)
+    codes = [name for name in layout.codes if name not in text]
     mark = _decimal(body, separator) if decimal == "auto" else decimal
     frame = pd.read_csv(
         path,
         sep=separator,
         encoding=encoding,
         decimal=mark,
-        dtype=dict.fromkeys(text, str),
+        header=0,
+        names=[*layout.names, *layout.beyond] or None,
+        usecols=layout.names or None,
+        index_col=False,
+        dtype=dict.fromkeys([*text, *codes], str),
         low_memory=False,
     )
     notes = []
@@ -92,11 +104,104 @@ def read_csv(
     if guessed and separator != "," and (separator, path.suffix.lower()) != ("\t", ".tsv"):
         name = {"\t": "tabs", ";": "semicolons", "|": "bars"}[separator]
         notes.append(f"Columns are separated by {name}.")
-    numbers = [name for name in frame if name not in text]
+    if layout.short:
+        count, line = layout.short
+        notes.append(
+            f"Rows with fewer cells than the header: {count}, the first is line {line}; their last "
+            "columns are missing values."
+        )
+    if codes:
+        notes.append(f"Read as text, since values begin with 0: {', '.join(map(repr, codes))}.")
+    numbers = [name for name in frame if name not in text and name not in codes]
     frame.attrs["notes"] = notes + _to_numbers(
         frame, numbers, mark, mark == "," and decimal == "auto"
     )
+    lines = partial(_line_of, path, encoding, separator)
+    frame.attrs["typing_errors"] = typing_errors(frame, numbers, lines)
     return frame
+
+
+class Layout(NamedTuple):
+    """How the rows of a text file fit its header."""
+
+    names: list[str]  # of the columns
+    beyond: list[str]  # names of empty columns after the last one
+    short: tuple[int, int] | None  # rows with fewer cells than the header, the line of the first
+    codes: list[str]  # columns of digits of which some begin with 0
+
+
+def _layout(path: Path, encoding: str, separator: str) -> Layout:
+    """From all rows, since one with a separator too many would shift its cells."""
+    header: list[str] = []
+    count = long = short = widest = first_short = 0
+    first_long, codes = "", set()
+    with open(path, encoding=encoding, newline="") as text:
+        reader = csv.reader(text, delimiter=separator)
+        for row in reader:
+            if _is_blank(row):
+                continue
+            if not header:
+                header = row
+                continue
+            count, widest = count + 1, max(widest, len(row))
+            if len(row) < len(header):
+                short, first_short = short + 1, first_short or reader.line_num
+            if any(map(str.strip, row[len(header) :])):
+                long += 1
+                first_long = first_long or (
+                    f"line {reader.line_num} has {len(row)} cells, but the header has {len(header)}"
+                )
+            codes |= {j for j, cell in enumerate(row) if cell[:1] == "0" and cell[1:].isdigit()}
+    # R leaves the name of the row names out
+    row_names = bool(long) and long == count and widest == len(header) + 1
+    if long and not row_names:
+        raise ValueError(first_long)
+    names = [name or f"Unnamed: {j}" for j, name in enumerate([*[""] * row_names, *header])]
+    beyond = [f"beyond {j}" for j in range(len(names), widest)]
+    known = [names[j] for j in sorted(codes) if j < len(names)]
+    return Layout(names, beyond, (short, first_short) if short else None, known)
+
+
+def _is_blank(row: list[str]) -> bool:
+    """Whether a line is empty, as pandas sees it."""
+    return not row or (len(row) == 1 and not row[0].strip())
+
+
+def typing_errors(
+    frame: pd.DataFrame, names: Sequence[str], line_of: Callable[[int], int]
+) -> dict[str, str]:
+    """Columns of text of which nearly all values are numbers, and what is wrong with each.
+
+    ``line_of`` is the line of a row.
+    """
+    found = {}
+    for name in names:
+        if pd.api.types.is_numeric_dtype(frame[name]):
+            continue
+        known = frame[name].dropna()
+        reads = known.map(_is_number).to_numpy(bool)
+        if not reads.all() and reads.mean() >= NEARLY_ALL:
+            row = int(np.flatnonzero(frame[name].notna())[~reads][0])
+            found[str(name)] = (
+                f"line {line_of(row)}: {frame[name].iloc[row]!r} in the column {str(name)!r} is "
+                f"not a number, but {reads.sum()} of its {len(reads)} values are: correct it (an "
+                "empty cell is a missing value)"
+            )
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        return any(pattern.fullmatch(value.strip()) for pattern in _NUMBER.values())
+    return isinstance(value, Number)
+
+
+def _line_of(path: Path, encoding: str, separator: str, row: int) -> int:
+    """The line of a text file that a row of the table ends in."""
+    with open(path, encoding=encoding, newline="") as text:
+        reader = csv.reader(text, delimiter=separator)
+        lines = (reader.line_num for cells in reader if not _is_blank(cells))
+        return next(islice(lines, row + 1, None))
 
 
 def _encoding(path: Path) -> str:
@@ -128,11 +233,15 @@ def _rows(path: Path, encoding: str) -> Iterator[str]:
 
 
 def _separator(rows: list[str]) -> str:
-    """What cuts the header and nearly all rows into the same number of fields, two or more."""
+    """What cuts the header and nearly all rows into the same number of fields, two or more.
+
+    Rows may have one more, for the names of rows or with a separator at their ends.
+    """
     fields: dict[str, int] = {}
     for separator in SEPARATORS:
         counts = [len(row) for row in csv.reader(rows, delimiter=separator) if row]
-        if counts and counts[0] > 1 and np.mean(np.array(counts) == counts[0]) > 0.9:
+        more = np.array(counts) - counts[0] if counts else np.zeros(0)
+        if counts and counts[0] > 1 and np.mean((more == 0) | (more == 1)) > 0.9:
             fields[separator] = counts[0]
     return max(fields, key=lambda separator: fields[separator]) if fields else ","
 

@@ -1,5 +1,6 @@
 """From a table to a problem of regression: the target, its task, and columns that can be used."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from decimal import Decimal
@@ -15,6 +16,8 @@ from soubayes.data.encoding import (
     is_date,
     is_duration,
     is_number,
+    is_whole,
+    labels_of,
     levels_of,
 )
 from soubayes.data.names import TableError, no_column, quoted
@@ -23,6 +26,7 @@ TASKS = ("auto", "regression", "robust", "positive", "counts", "classification",
 NUMERIC_TASKS = ("regression", "robust", "positive", "counts")  # tasks whose target is a number
 MISSING = ("impute", "drop")
 MOST_LEVELS = 50
+FEW_LABELS, ROWS_A_LABEL = 10, 5  # whole numbers may be labels (development/tables.md)
 
 
 class Problem(NamedTuple):
@@ -45,14 +49,16 @@ def pose_problem(
     missing: str = "impute",
     drop: Sequence[str] = (),
     dates: Sequence[str] = (),
+    categories: Sequence[str] = (),
     event: str | None = None,
     levels: Sequence[str] = (),
     exposure: str | None = None,
 ) -> Problem:
     """Split off the target, choose the task, and check every column; nothing is done in silence.
 
-    Columns named in ``dates`` become days since 1970-01-01. With the name of an ``event`` column
-    the target is a survival time. ``levels`` are the classes of an ordered target, lowest first.
+    Columns named in ``dates`` become days since 1970-01-01; those in ``categories`` are labels,
+    also if they are written as numbers. With the name of an ``event`` column the target is a
+    survival time. ``levels`` are the classes of an ordered target, lowest first.
     The column ``exposure`` says for how long, or among how many, a row was observed.
 
     >>> import pandas as pd
@@ -70,6 +76,7 @@ def pose_problem(
         if value not in allowed:
             raise TableError(f"{option} is {value!r}, but it must be one of {', '.join(allowed)}.")
     notes = list(frame.attrs.get("notes", ()))  # of how the file was read
+    wrong = frame.attrs.get("typing_errors", {})
     frame = _plain(frame.rename(columns=str))
     doubled = list(dict.fromkeys(frame.columns[frame.columns.duplicated()]))
     if doubled:
@@ -79,18 +86,33 @@ def pose_problem(
     if exposure and task not in ("counts", "positive"):
         raise TableError("--exposure needs --task counts or --task positive.")
     targets = [name for name in (target, event, exposure) if name]
-    for name in [*targets, *drop, *dates]:
+    for name in [*targets, *drop, *dates, *categories]:
         if name not in frame:
             raise TableError(no_column(name, list(frame)))
-    for name in dates:
-        if name in (*targets, *drop):
-            raise TableError(f"--date {name} names a column that is not a feature.")
+    for option, names in (("--date", dates), ("--category", categories)):
+        for name in names:
+            if name in (*targets, *drop):
+                raise TableError(f"{option} {name} names a column that is not a feature.")
+    labels = [target] if task in ("classification", "ordered") else []
+    for name, message in wrong.items():
+        if name not in (*drop, *dates, *categories, *labels):
+            option = (
+                "--task classification" if name in targets else f"--category {shlex.quote(name)}"
+            )
+            raise TableError(f"{message}, or add {option} if they are labels.")
     known = frame[targets].notna().all(axis=1).to_numpy()
     if not known.all():
         missed = " or ".join(map(repr, targets))
         notes.append(f"{np.sum(~known)} rows without {missed} left out.")
     frame = frame[known]
+    frame = frame.assign(**{name: labels_of(frame[name]) for name in categories})
     X = frame.drop(columns=[*targets, *drop])
+    numbering = [name for name in X if name not in (*dates, *categories) and _numbers_rows(X, name)]
+    if numbering:
+        X = X.drop(columns=numbering)
+        notes.append(
+            f"Left out: {quoted(numbering)}, without a name and with names of rows or no values."
+        )
     _refuse_unusable(X, dates)
     if missing == "drop":
         whole = X.notna().all(axis=1).to_numpy()
@@ -298,6 +320,13 @@ def _decisions(X: Any, dates: Sequence[str]) -> list[str]:
             for times in [dates_of(X[name], day_comes_first(X[name]))]
         ]
         notes.append(f"Dates as days since 1970-01-01: {', '.join(spans)}.")
+    most = min(FEW_LABELS, len(X) // ROWS_A_LABEL)
+    values = {n: X[n].nunique() for n in numeric if n not in dates and is_whole(X[n])}
+    told = [f"{n!r} ({count})" for n, count in values.items() if 2 < count <= most]
+    if told:
+        notes.append(
+            f"Numbers with few values: {', '.join(told)}; --category NAME if they are labels."
+        )
     if categorical:
         told = [f"{name!r} (against {levels_of(X[name])[0]!r})" for name in categorical]
         notes.append(f"Categories as 0/1 columns: {', '.join(told)}.")
@@ -307,6 +336,17 @@ def _decisions(X: Any, dates: Sequence[str]) -> list[str]:
     if told:
         notes.append(f"Missing values replaced: {', '.join(told)}.")
     return notes
+
+
+def _numbers_rows(X: Any, name: str) -> bool:
+    """Whether a column without a name holds pandas' or R's names of the rows, or nothing.
+
+    pandas and spreadsheets call a column without a name "Unnamed: 0".
+    """
+    column = X[name]
+    if not (name == "" or re.fullmatch(r"Unnamed: \d+", name)):
+        return False
+    return bool(column.isna().all() or (name == X.columns[0] and column.is_unique))
 
 
 def _looks_like_dates(column: Any) -> bool:

@@ -106,7 +106,7 @@ class ColumnMoments:
 
     @property
     def sd(self) -> np.ndarray:
-        """Standard deviations; of a constant column its size, which has its unit (1 if all are 0)."""
+        """Standard deviations; of a constant column its size, which has its unit (1 if it is 0)."""
         sd, size = self._size * np.sqrt(self._squares / self._total), np.abs(self.mean)
         # a constant column can leave rounding of its mean behind
         return np.where(sd > 1e-12 * size, sd, np.where(size > 0.0, size, 1.0))
