@@ -40,7 +40,19 @@ Array = np.ndarray
 
 AnyModel = TypeVar("AnyModel", bound=ColumnModel)
 DIAL_NATS = 0.1  # nats in a step at which a point counts as reached
+# rise of J, relative to its size or to 1 nat, that is rounding: whether a step is taken, or another
+# solver is tried, must not hang on it, or digits of the result depend on the processor
+ROUNDING = 1e-11
 SURE = 1e-6  # gamma_b of a point without posterior variance; its predictors have gamma_b held p
+
+
+def rises(value: float, before: float) -> bool:
+    """Whether J is higher than before by more than rounding; NaN is.
+
+    >>> rises(1000.0 + 1e-9, 1000.0), rises(1000.1, 1000.0)
+    (False, True)
+    """
+    return not value <= before + ROUNDING * max(abs(before), 1.0)
 
 
 class DialPoint(NamedTuple):
@@ -215,7 +227,7 @@ def minimise(
     for _ in range(max_iter):
         found = evidence(groups.each(P), last)
         value = found.value + prior.value(P, *here)
-        if best is None or value <= best.value + 1e-11 * abs(best.value):
+        if best is None or not rises(value, best.value):
             fall = np.inf if best is None else best.value - value
             best, last = Variances(P, *here, found, value, history, False), found
             history.append(value)

@@ -6,6 +6,7 @@ Covers lognormal.
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.special import gammaln
 from sklearn.metrics import mean_gamma_deviance
 
 from soubayes.sparse.glm.checking import check_derivatives
@@ -87,3 +88,17 @@ def test_the_predictive_density_averages_over_shape_and_predictor():
     assert likelihood.predict_cdf(2.0 * one, 0.5 * one, 0.36 * one)[0] == pytest.approx(
         np.mean(y <= 2.0), abs=0.01
     )
+
+
+@pytest.mark.parametrize("rows", [100.0, 10_000.0])
+def test_rounding_of_the_loss_hardly_moves_the_shape(rows):
+    # near the minimum the objective is flat: its rounding is worth 1e-7 standard deviations
+    def best(change):
+        def loss(t):
+            return rows * (np.exp(t) * 1.1 * (1.0 + change) + gammaln(np.exp(t)) - np.exp(t) * t)
+
+        return LogNormal.prior(0.0, 2.0).best(loss, 1.0)
+
+    one, other = best(0.0), best(2e-15)
+    assert other.mean == pytest.approx(one.mean, abs=1e-10 * one.sd)
+    assert other.sd == pytest.approx(one.sd, rel=1e-10)

@@ -28,6 +28,7 @@ from soubayes.sparse.dial import (
     Variances,
     at_point,
     minimise,
+    rises,
 )
 from soubayes.sparse.glm.likelihood import Likelihood, weighted_terms
 from soubayes.sparse.glm.rows import RowProblem
@@ -256,7 +257,7 @@ def _may_go(value: float, penalised: float, last: float | None, start: float | N
     may take any finite value.
     """
     if last is not None:
-        return value <= last + 1e-12 * abs(last)  # a step that rounding alone makes rise
+        return not rises(value, last)
     return bool(np.isfinite(value)) and (start is None or penalised <= start)
 
 

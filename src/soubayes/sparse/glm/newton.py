@@ -15,6 +15,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from soubayes.sparse.designs.linalg import cholesky, invert, invert_triangle
+from soubayes.sparse.dial import rises
 from soubayes.sparse.glm.dropped import FAR, check_dropped, own_precision, runs_away
 from soubayes.sparse.glm.joint import descend_jointly
 from soubayes.sparse.glm.rows import Pass, RowProblem
@@ -194,7 +195,7 @@ def _descend(part: ActiveRows, model: RowModel, here: _Step, tol: float) -> _Ste
             W = (1.0 - blend) * W + blend * data.information
         trial = improve(model, state, data, W, enough=0.1 * tol * abs(value), jump=not majorises)
         new_data, new_value = part.evaluate(model, trial)
-        if new_value < value:
+        if not rises(new_value, value):
             return _Step(trial, new_data, new_value)
     if majorises or ended or not len(state.active):
         return None

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from soubayes.sparse.designs.columns import EQUAL, first_in_columns
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.standardise import first_in_gram
-from soubayes.sparse.dial import DialPoint, confidence_grid
+from soubayes.sparse.dial import DialPoint, confidence_grid, rises
 from soubayes.sparse.glm.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.glm.dropped import weakest, without
@@ -352,7 +352,7 @@ def _minimise(
         problem = _updated(shared.problem(y, fit), model, fit)
         again = solve_from(shared, problem, model, fit, limits, readmit)
         fall = fit.history[-1] - again.history[-1]
-        if fall > 0.0:
+        if not rises(again.history[-1], fit.history[-1]):
             # a start from new would make the history rise
             history = again.history if fit.rows is None else again.history[-1:]
             fit = again._replace(history=fit.history + history, likelihood=problem.likelihood)

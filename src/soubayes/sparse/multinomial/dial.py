@@ -17,7 +17,7 @@ from soubayes.sparse.designs.linalg import (
     invert_triangle,
     log_determinant,
 )
-from soubayes.sparse.dial import DialPoint, at_point
+from soubayes.sparse.dial import DialPoint, at_point, rises
 from soubayes.sparse.glm.dial import PARTS, RowEvidence, at_fitted, at_held
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.multinomial.posterior import ProductClasses
@@ -290,7 +290,7 @@ def _step(
         kl = factors.log_det - float(np.vdot(mixed, spread))
         value = float(problem.weight @ found.loss) + 0.5 * float(w @ np.square(new).sum(axis=1))
         value += 0.5 * gamma * kl
-        if value <= limit:
+        if not rises(value, limit):
             break
     else:
         if here is not None:
