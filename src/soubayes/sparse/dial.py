@@ -42,7 +42,7 @@ AnyModel = TypeVar("AnyModel", bound=ColumnModel)
 DIAL_NATS = 0.1  # nats in a step at which a point counts as reached
 # rise of J, relative to its size or to 1 nat, that is rounding: whether a step is taken, or another
 # solver is tried, must not hang on it, or digits of the result depend on the processor
-ROUNDING = 1e-11
+NO_RISE = 1e-11
 SURE = 1e-6  # gamma_b of a point without posterior variance; its predictors have gamma_b held p
 
 
@@ -52,7 +52,7 @@ def rises(value: float, before: float) -> bool:
     >>> rises(1000.0 + 1e-9, 1000.0), rises(1000.1, 1000.0)
     (False, True)
     """
-    return not value <= before + ROUNDING * max(abs(before), 1.0)
+    return not value <= before + NO_RISE * max(abs(before), 1.0)
 
 
 class DialPoint(NamedTuple):

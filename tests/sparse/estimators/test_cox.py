@@ -1,5 +1,7 @@
 """SoUCoxRegression: limits, input, curves, reports; covers cox, rows, fitting, curves."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -339,6 +341,38 @@ def test_brier_score_of_the_kaplan_meier_curve_is_that_of_its_definition():
     share = np.array([(time > t).mean() for t in grid])
     np.testing.assert_allclose(alone, share * (1.0 - share), rtol=1e-12)
     assert model.integrated_brier_score(X, (event, time)) < found.max()
+
+
+@pytest.mark.parametrize("settings", [{}, {"choice": "path"}])
+@pytest.mark.parametrize("censored", [0.0, 0.5])
+def test_a_column_that_orders_the_events_is_told(settings, censored):
+    rng = np.random.default_rng(4)
+    X, time = rng.normal(size=(80, 3)), rng.exponential(size=80)
+    X[:, 0] = -np.argsort(np.argsort(time))
+    y = rng.random(80) >= censored, time
+    with pytest.warns(ConvergenceWarning, match="orders the times"):
+        model = SoUCoxRegression(**settings).fit(X, y)
+    assert not model.converged_
+    assert not model.sparse_.converged_
+    assert SoUCoxRegression(baseline_mass=1.0, **settings).fit(X, y).converged_
+
+
+@pytest.mark.parametrize("settings", [{}, {"choice": "path"}])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_two_rows_of_which_none_can_be_compared(settings, weighted):
+    """The event comes after the censoring: the loss does not depend on the columns."""
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    event, time = np.array([0, 1, 0, 1, 1, 1], bool), np.arange(1.0, 7.0)
+    rows = np.arange(6) < 2
+    given = {"sample_weight": rows.astype(float)} if weighted else {}
+    if not weighted:
+        X, event, time = X[rows], event[rows], time[rows]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ChoiceWarning)
+        model = SoUCoxRegression(**settings).fit(X, (event, time), **given)
+    np.testing.assert_array_equal(model.coef_, 0.0)
+    assert not model.selected_.any()
+    assert np.isfinite(model.coef_sd_).all()
 
 
 @pytest.mark.parametrize("confidence", ["auto", 5.0])

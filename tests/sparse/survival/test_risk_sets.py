@@ -144,3 +144,19 @@ def test_kl_of_the_baseline_by_draws():
         total += np.mean(q.logpdf(h) - p.logpdf(h))
     assert baseline_kl(at) == pytest.approx(total, rel=0.01)
     assert baseline_kl(PartialLoss.at(RiskSets.of(y, weight), X[:, 0])) == 0.0
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_predictors_that_order_the_events_in_time(late):
+    y, weight, *_ = example(tied=False, late=late)
+    sets, eta = RiskSets.of(y, weight), -y["stop"]
+    assert sets.ordered_by(eta)
+    far, farther = (PartialLoss.at(sets, c * eta).loss for c in (5.0, 50.0))
+    assert farther < far  # no maximum along this direction
+    assert not sets.ordered_by(-eta)
+    assert not sets.ordered_by(np.zeros(len(y)))
+    event = np.flatnonzero(y["event"])
+    middle = event[np.argsort(y["stop"][event])[len(event) // 2]]
+    assert not sets.ordered_by(np.where(np.arange(len(y)) == middle, -100.0, eta))
+    prior = BaselinePrior(1.0, 0.5, 1.0)  # subjects of predictor 0 in every risk set
+    assert not RiskSets.of(y, weight, prior=prior).ordered_by(eta)

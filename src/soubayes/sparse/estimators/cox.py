@@ -203,8 +203,11 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         family = candidates.family
         assert isinstance(family, SurvivalFamily)
         sets = RiskSets.of(records, weight, family.ties, family.prior)
+        ordered = family.ordered(X, self.sparse_.coef_, sets)
         for each in {id(self): self, id(self.sparse_): self.sparse_}.values():
+            each.converged_ &= not ordered
             each._add_baseline(X, sets, labels)
+        self._warn_separated(ordered)
         if "out_of_fold_" in self.__dict__:
             self._describe_folds(sets)
         return self
@@ -499,14 +502,18 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         )
 
     def _warn_unconverged(self) -> None:
-        """Separated data are the usual reason."""
+        """At the end of `fit`, where the risk sets are known."""
+
+    def _warn_separated(self, ordered: bool) -> None:
+        """Separated data are the usual reason why a fit does not converge."""
         size = float(np.abs(self.sparse_.coef_ / self._coef_units[0]).max())
-        if self.converged_ or size < _SEPARATED:
+        if not ordered and (self.converged_ or size < _SEPARATED):
             return super()._warn_unconverged()
         return warn(
             "SoUCoxRegression: a combination of columns orders the times of events, so the partial "
-            "likelihood has no maximum and the coefficients are only known to be large. Give "
-            "these columns a normal prior with feature_blocks, or raise confidence_coef.",
+            "likelihood has no maximum and the coefficients are only known to be large. Check that "
+            "no column was computed from the times; give these columns a normal prior with "
+            "feature_blocks, or raise confidence_coef.",
             ConvergenceWarning,
         )
 

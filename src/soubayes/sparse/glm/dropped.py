@@ -11,6 +11,7 @@ from soubayes.sparse.designs.standardise import BLOCK_ROWS
 from soubayes.sparse.glm.likelihood import weighted_terms
 from soubayes.sparse.glm.rows import Pass, RowProblem
 from soubayes.sparse.glm.state import (
+    LEAST_INFORMATION,
     RowFit,
     RowModel,
     RowState,
@@ -141,7 +142,7 @@ def own_precision(
     """The stationary d of sparse columns (whole groups) with all others held."""
     gamma, shape = model.confidence[columns], model.each_tau(local.shape)[columns]
     here = model.take(columns)
-    s = np.maximum(s, 1e-12)  # a column without information: its prior, and s/s stays finite
+    s = np.maximum(s, LEAST_INFORMATION)
     return here.stationary(s, q**2 / gamma, gamma / top.ratio, shape) / gamma
 
 

@@ -44,6 +44,9 @@ class RowModel(ColumnModel):
         return number[np.sort(first)]
 
 
+LEAST_INFORMATION = 1e-12  # of a column about which the rows say nothing: its prior stays finite
+
+
 class RowState(NamedTuple):
     """q of all factors. Dropped columns (not in ``active``) act on J only through ``rest``."""
 
@@ -150,7 +153,7 @@ def copies_out(model: RowModel, precision: Array, information: Array) -> tuple[A
     if model.copies is None:
         return precision, rest
     j = np.flatnonzero(model.copies)
-    precision, s = precision.copy(), information[j]
+    precision, s = precision.copy(), np.maximum(information[j], LEAST_INFORMATION)
     precision[j] = s / (2.0 * model.local_confidence[j])
     rest[j] = dropped_terms(model, j, s, 0.0 * s, precision[j])
     return precision, rest

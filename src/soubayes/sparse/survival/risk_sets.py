@@ -143,6 +143,25 @@ class RiskSets:
         many = np.bincount(self._group).reshape(-1, *[1] * (values.ndim - 1))
         return self._dead, (np.add.reduceat(values, self._first, axis=0) / many)[self._own]
 
+    def ordered_by(self, eta: Array) -> bool:
+        """Whether every event has the largest predictor of its risk set, which are not all equal.
+
+        The partial likelihood then rises without end along ``eta``. Subjects that the baseline
+        prior puts into every risk set give it a maximum.
+        """
+        y, differ = self.y, False
+        if self.ghost > 0.0:
+            return False
+        for first in self._first:
+            time = self.time[first]
+            there = (y["stratum"] == self.stratum[first]) & (y["stop"] >= time)
+            there &= y["start"] < time
+            least = eta[there & y["event"] & (y["stop"] == time)].min()
+            if eta[there].max() > least:
+                return False
+            differ |= bool(eta[there].min() < least)
+        return differ
+
     @property
     def _begins(self) -> Array:
         return np.flatnonzero(np.append(True, np.diff(self._own) != 0)[: len(self._own)])
