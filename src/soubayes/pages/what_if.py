@@ -23,13 +23,13 @@ from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.estimators.cox import SoUCoxRegression
 from soubayes.sparse.estimators.linear import SoULinearRegression
 from soubayes.sparse.glm.bernoulli import PROBIT_SCALES, PROBIT_WEIGHTS
+from soubayes.sparse.glm.classes import JointClasses, ProductClasses
 from soubayes.sparse.glm.gamma import Gamma
 from soubayes.sparse.glm.likelihood import HERMITE_NODES, HERMITE_WEIGHTS
 from soubayes.sparse.glm.negative_binomial import NegativeBinomial
 from soubayes.sparse.glm.ordinal import Ordinal
 from soubayes.sparse.glm.poisson import Poisson
-from soubayes.sparse.multinomial.posterior import JointClasses, ProductClasses
-from soubayes.sparse.multinomial.softmax import class_basis, normal_nodes
+from soubayes.sparse.glm.softmax import class_basis, normal_nodes
 from soubayes.sparse.posterior import Mixture, centred
 from soubayes.sparse.survival.curves import DRAWS
 

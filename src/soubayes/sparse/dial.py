@@ -88,7 +88,8 @@ def at_point(model: AnyModel, point: DialPoint) -> AnyModel:
     """
     prior = "exponential" if point.held else point.prior  # not read where the scales are held
     block = ~model.sparse
-    block[model.coefficients :] &= point.held is not None
+    if point.held is None:
+        block &= ~model.intercepts
     variance = np.where(block, model.variance * point.coef / model.confidence, model.variance)
     return replace(
         model,

@@ -56,6 +56,11 @@ class ColumnModel:
         return len(self.confidence)
 
     @property
+    def intercepts(self) -> Array:
+        """Which columns are intercepts."""
+        return np.zeros(len(self.confidence), bool)
+
+    @property
     def selects(self) -> Array:
         """Where J has a minimum at an (almost) infinite prior precision: gamma_t < gamma_b/2."""
         return self.sparse & (self.local_confidence < self.confidence / 2.0)

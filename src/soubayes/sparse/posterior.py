@@ -217,6 +217,7 @@ class Component:
     candidate: str = ""  # its label, if confidences were chosen by prediction
     likelihood: Any = None  # with its nuisance parameters as fitted; None: it has none
     noise_degrees: float = np.inf  # of freedom of a row about its predictor; infinite: normal
+    view: Any = None  # the `ClassView` that ``posterior`` is, of several classes in one model
 
 
 @dataclass(frozen=True)

@@ -462,7 +462,7 @@ class SparseEstimator(BaseEstimator, SparseParameters):
 
 def _is_stale(name: str) -> bool:
     """Whether an attribute belongs to an earlier fit; what checking X and y sets does not."""
-    beside = ("_sparse_point", "_classes")
+    beside = ("_sparse_point",)
     return name in beside or (name.endswith("_") and name not in CHECKED)
 
 

@@ -1,7 +1,6 @@
 """Sparse Bayesian logistic regression as a scikit-learn estimator (section 4.3)."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import partial
 from typing import Any, Self
 
@@ -23,7 +22,7 @@ from soubayes.data.rows import (
     row_weights,
     walked_again,
 )
-from soubayes.sparse.choice.folds import LARGE, check_groups, enough_rows, refuse_groups
+from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection, set_columns
@@ -40,18 +39,17 @@ from soubayes.sparse.glm.bernoulli import (
     mean_probability,
     probability_sd,
 )
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily
+from soubayes.sparse.glm.classes import NEARER, ClassMixture
+from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, SoftmaxCandidates
 from soubayes.sparse.glm.likelihood import RowLikelihood
+from soubayes.sparse.glm.softmax import Softmax
 from soubayes.sparse.glm.streams import StreamedTarget, survey, weigh_block
-from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
-from soubayes.sparse.multinomial.mixture import ClassMixture, fit_class_point
 from soubayes.sparse.posterior import Mixture, centred
 
 Array = np.ndarray
 
 SOFTMAX_NUMBERS = 2_000_000  # up to here one softmax model takes at most some ten seconds
 SOFTMAX_CLASSES = 20  # its averages have a dimension for each further class
-NEARER = 1e-160  # times a row whose predictor overflows: above 1e308 it is still above 1e148
 
 
 _BOUNDS: dict[str | None, type[RowLikelihood]] = {None: Bernoulli, "jaakkola": JaakkolaBernoulli}
@@ -173,7 +171,6 @@ class SoULogisticRegression(
     class_weight: Mapping[Label, float] | str | None = None
     multi_class: str = "auto"
     solver: str = "newton"
-    _classes: ClassMixture | None = field(init=False, default=None)  # of all classes at once
     _stratified = True
 
     def fit(
@@ -249,7 +246,14 @@ class SoULogisticRegression(
         X, y, weight = self._weigh(X, y, sample_weight)
         self._set_classes(np.unique(y))
         if not self._single and self._is_softmax(X):
-            return self._fit_classes(X, y, weight, groups)
+            index = np.searchsorted(self.classes_, y)
+            order = np.argsort(-np.bincount(index, weight, len(self.classes_)), kind="stable")
+            rank = np.argsort(order)
+            settings = row_settings(self, intercept_prior(self))
+            family = RowFamily(Softmax(len(rank)), settings)
+            codes = rank[index]
+            several = SoftmaxCandidates(family, rank, codes)
+            return self._fit_candidates(several, X, y, [codes], weight, groups)
         targets = [one_against_rest(label, y) for label in self._target_names()]
         candidates = ClassCandidates(self._family())
         return self._fit_candidates(candidates, X, y, targets, weight, groups)
@@ -264,23 +268,10 @@ class SoULogisticRegression(
         # streams of LARGE rows are not gathered, and the container must not decide the model
         return few and n < LARGE and self.bound is None and self.solver == "newton"
 
-    def _fit_classes(self, X: Any, y: Array, weight: Array, groups: Array | None) -> Self:
-        """One softmax model of all classes."""
-        settings = row_settings(self, intercept_prior(self))
-        fit = fit_class_point(settings, X, y, self.classes_, weight)
-        some = bool(fit.intake.plan.model.sparse.any())
-        choices, classes = None, fit.alone
-        if some and self._chooses() and enough_rows(len(weight), type(self).__name__):
-            candidates = SoftmaxCandidates(fit.family, fit.solved)
-            found = self._choose_rows(candidates, X, y, [fit.codes], weight, groups)
-            if found is not None:
-                classes, choices = fit.choices(found[0])
-        supports = fit.supports() if self.inclusion else None
-        self._report(fit.points, fit.intake.units.mean, choices, supports)
-        self.sparse_._classes = fit.alone
-        self._classes = classes
-        self._warn_unconverged()
-        return self
+    @property
+    def _classes(self) -> ClassMixture | None:
+        """What one model of all classes predicts from; None where each class has its own."""
+        return ClassMixture.of(self.mixtures_)
 
     @block_by_block
     def decision_function(self, X: Matrix) -> Array:

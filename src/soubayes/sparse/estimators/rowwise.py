@@ -23,7 +23,6 @@ from soubayes.sparse.estimators.parameters import (
 )
 from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings
 from soubayes.sparse.glm.many_rows import choose_ends
-from soubayes.sparse.multinomial.fitting import SoftmaxCandidates
 from soubayes.sparse.posterior import Mixture
 from soubayes.threads import solver_threads
 
@@ -69,23 +68,27 @@ class RowwiseEstimator(ColumnParameters, SparseEstimator):
         """From rows: the sparse point, the supports, then the choice among candidates."""
         family, jobs = candidates.family, effective_n_jobs(self.n_jobs)
         intake = family.in_memory(X, weight)
-        solved = family.solve(intake, targets, self._target_names(), jobs)
-        points = candidates.points = [each.point for each in solved]
-        supports = family.supports(X, weight, targets, points) if self.inclusion else None
-        choices = None
+        names = ["all classes"] if family.several else self._target_names()
+        solved = family.solve(intake, targets, names, jobs)
+        candidates.solved = solved
+        points = candidates.in_order([point for each in solved for point in each.points])
+        supports, choices = None, None
+        if self.inclusion:
+            supports = candidates.in_order(family.supports(X, weight, targets, solved))
         some = bool(intake.plan.model.sparse.any())  # normal priors leave nothing to choose
         if some and self._chooses() and enough_rows(len(weight), type(self).__name__):
             many = len(weight) >= max(LARGE, FAR_MORE * X.shape[1])
-            ends = many and self.cv == "auto" and not intake.shared.products
-            if ends and groups is None:
+            single = not family.several and not intake.shared.products
+            if many and single and self.cv == "auto" and groups is None:
                 choices = choose_ends(intake, targets, solved)
             else:
                 choices = self._choose_rows(candidates, X, labels, targets, weight, groups)
+                choices = choices and candidates.reported(choices)
         return self._finish(points, intake.units.mean, choices, supports)
 
     def _choose_rows(
         self,
-        candidates: RowCandidates | SoftmaxCandidates,
+        candidates: RowCandidates,
         X: Any,
         labels: Array,
         targets: Sequence[Array],

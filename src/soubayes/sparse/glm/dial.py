@@ -1,16 +1,24 @@
 """The dial of row-wise models: its points, and the fit at one of them.
 
 `RowEvidence` is the rows' share of J at given prior variances, for `minimise` of `sparse/dial.py`.
-All columns have one confidence gamma_b. w are prior precisions times gamma_b, A = X'BX + diag(w)
-and K = I + B^1/2 X W^-1 X' B^1/2, with B the information of the rows.
+All columns have one confidence gamma_b, and q is a product over the d predictors a of a row (one,
+but for several classes), since terms between them would cost (d p)^2 numbers. w are prior
+precisions times gamma_b, shared by the predictors of a column, B_a is the information of the rows
+in predictor a, A_a = X'B_aX + diag(w) and K_a = I + B_a^1/2 X W^-1 X' B_a^1/2, so
+
+    J = E[loss] + 1/2 sum_a [ m_a'W m_a + gamma_b (log|K_a| - tr(B_a X A_a^-1 X')) ].
+
+Means and covariances move together. The mean takes Newton steps with all terms between the
+predictors, which with several of them are found by conjugate gradients that the A_a precondition.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import blas
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.linalg import (
@@ -30,8 +38,10 @@ from soubayes.sparse.dial import (
     minimise,
     rises,
 )
+from soubayes.sparse.glm.classes import ProductClasses
+from soubayes.sparse.glm.coordinates import few_pairs, pairs
 from soubayes.sparse.glm.likelihood import Likelihood, weighted_terms
-from soubayes.sparse.glm.rows import RowProblem
+from soubayes.sparse.glm.rows import RowProblem, RowsInMemory, weighted_gram
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
 
@@ -39,14 +49,29 @@ Array = np.ndarray
 
 PARTS = 0.4 ** np.arange(6)  # of a step on q(beta): the first that does not raise J is taken
 FIRST_PARTS = 0.4 ** np.arange(12)  # of the first step, from predictors of 0
+EVIDENCE_STEPS = 4
+EVIDENCE_NATS = 1e-3
+EVIDENCE_SHARE = 0.4  # of the fall at these variances: a step that gains less is the last
+LEAST_WEIGHT = 1e-10  # of a row in a matrix that is factorised
+CG_STEPS = 30
+CG_TOL = 1e-3  # of the squared length of the residual
+MOVED = 1e-2  # change of a logarithm from which its effect is read
+SLOWEST = 0.2  # share of the way to another information that a step goes, at least
 
 
 @dataclass(frozen=True)
 class RowEvidence(Evidence):
     """E[loss] + gamma_b KL(beta) without the scales, at the best q(beta, alpha) found so far."""
 
-    state: "WideRows | TallRows"  # where the next evidence starts from
+    state: "DialState"  # where the next evidence starts from
     sparse: Array
+
+    def reread(self, problem: RowProblem) -> "RowEvidence":
+        """The same q where a nuisance parameter of the likelihood has moved."""
+        state = self.state
+        read = _Read.at(problem, state.eta, state.variance)
+        value = state.value + read.loss - state.read.loss
+        return replace(self, value=value, state=replace(state, value=value, read=read))
 
     @property
     def _energy(self) -> float:
@@ -75,190 +100,364 @@ def row_evidence(
     """The evidence of rows that are read by a likelihood.
 
     ``plain`` are the precisions of the columns that are not ``sparse``, the intercept among them:
-    here it is one more coefficient, not a factor of its own. Mean and covariance move together, a
-    few damped steps a call.
+    here it is one more coefficient, not a factor of its own. An evidence is a few damped steps.
     """
-    columns = problem.design.by_columns(SQUARE_ROWS)
-    step: Callable[[Array, Any, Any], Any] = partial(_tall_step, problem, confidence)
-    if columns is not None:
-        step = partial(_wide_step, problem, columns, confidence)
+    design, d = problem.design, problem.likelihood.coordinates
+    assert isinstance(design, RowsInMemory)
+    # several predictors share the products with X, so there the two cost the same at n = p
+    columns = design.by_columns(SQUARE_ROWS if d == 1 else 1.0)
+    rows = TallRows(design, d) if columns is None else WideRows(columns)
 
     def at(P: Array, last: RowEvidence | None) -> RowEvidence:
         w = np.empty(len(sparse))
         w[sparse], w[~sparse] = 1.0 / P, confidence * plain
-        before, state = None if last is None else last.state, None
-        for _ in range(4):
-            new = step(w, before, state)
+        step = _Steps(problem, rows, confidence, w[::d])  # the predictors of a column share w
+        before = None if last is None else last.state
+        first = np.inf if before is None else before.at(step.w)
+        state: DialState | None = None
+        for _ in range(EVIDENCE_STEPS):
+            new = step.taken(before, state)
             if new is None:
                 break
             fall = np.inf if state is None else state.value - new.value
+            first = new.value if not np.isfinite(first) else first
             before = state = new
-            if fall < 1e-3:
+            few = EVIDENCE_SHARE * (first - new.value) if d > 1 else 0.0
+            if fall < max(EVIDENCE_NATS, few):
                 break
         assert state is not None
-        explained, mean = state.explained()[sparse], state.mean[sparse]
+        explained, mean = state.explained.ravel()[sparse], state.mean[sparse]
         return RowEvidence(state.value, explained, mean, 1.0, state, sparse)
 
     return at
 
 
-class WideRows(NamedTuple):
-    """q(beta, alpha) = N(mean, gamma_b A^-1) of more columns than rows, through n x n systems."""
+class TallRows:
+    """X by blocks of rows, with p x p systems A_a."""
 
-    value: float
-    mean: Array
-    eta: Array
-    variance: Array  # of eta
-    information: Array  # B
-    kernel: Woodbury
-    X: StandardColumns
+    def __init__(self, design: RowsInMemory, d: int) -> None:
+        self.blocks = list(design.blocks())
+        n, k = design.n_rows, design.n_columns
+        few = d > 1 and few_pairs(n, k, d)
+        self.products = [pairs(Z) for _, Z in self.blocks] if few else None
+
+    def times(self, v: Array) -> Array:
+        """X v of vectors side by side."""
+        return np.concatenate([Z.astype(float, copy=False) @ v for _, Z in self.blocks])
+
+    def left(self, u: Array) -> Array:
+        """X'u likewise."""
+        return sum(Z.T.astype(float, copy=False) @ u[rows] for rows, Z in self.blocks)
+
+    def prepared(self, w: Array) -> None:
+        """Nothing depends on w alone."""
+
+    def factors(self, w: Array, b: Array, _: None) -> "TallFactors":
+        """At information b (n, d)."""
+        if self.products is None:
+            each = [
+                np.asarray(sum(weighted_gram(Z, own[rows]) for rows, Z in self.blocks))
+                for own in b.T
+            ]
+        else:
+            both = zip(self.blocks, self.products, strict=True)
+            sums = sum(products.T @ b[rows] for (rows, _), products in both)
+            each = [own.reshape(len(w), len(w)) for own in np.asarray(sums).T]
+        lowers = [cholesky(own, w) for own in each]
+        log_det = sum(map(log_determinant, lowers)) - len(lowers) * float(np.log(w).sum())
+        return TallFactors(self, w, [invert_triangle(lower) for lower in lowers], log_det)
+
+
+class TallFactors(NamedTuple):
+    """The inverses of A_a = LL'."""
+
+    rows: TallRows
     w: Array
-    confidence: float
+    inverses: list[Array]  # L^-1
+    log_det: float  # sum of log|K_a|
 
     def explained(self) -> Array:
-        """x_j' B^1/2 K^-1 B^1/2 x_j."""
-        return self.kernel.projected(self.X, self.kernel.root)[0]
+        """(k, d): x_j' B_a^1/2 K_a^-1 B_a^1/2 x_j."""
+        own = [np.einsum("ij,ij->j", inverse, inverse) for inverse in self.inverses]
+        w = self.w[:, None]
+        return w * (1.0 - w * np.stack(own, axis=1))
+
+    def solve(self, v: Array) -> Array:
+        """A_a^-1 v_a."""
+        pairs = zip(self.inverses, v.T, strict=True)
+        return np.stack([own.T @ (own @ each) for own, each in pairs], axis=1)
+
+    def row_variance(self) -> Array:
+        """(n, d): x_i'A_a^-1 x_i."""
+        if self.rows.products is not None:
+            whole = np.stack([(own.T @ own).ravel() for own in self.inverses], axis=1)
+            return np.maximum(np.concatenate([p @ whole for p in self.rows.products]), 0.0)
+        return np.stack([self._row_variance(own) for own in self.inverses], axis=1)
+
+    def _row_variance(self, inverse: Array) -> Array:
+        parts = []
+        for _, Z in self.rows.blocks:
+            trmm = blas.strmm if Z.dtype == np.float32 else blas.dtrmm
+            inside = trmm(1.0, inverse, Z.T, lower=1)  # L^-1 X'
+            parts.append(np.einsum("ij,ij->j", inside, inside).astype(float))
+        return np.concatenate(parts)
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
-        """Sum and sum of squares of the eigenvalues of K^-1, and pulled' A^-1 pulled."""
-        inside = self.kernel.half @ self.X.times(pulled / self.w)
-        shrunk = float(pulled @ (pulled / self.w)) - float(inside @ inside)
-        return *eigenvalue_sums(self.kernel.inverse), shrunk
+        """Sum and sum of squares of the eigenvalues of W^1/2 A_a^-1 W^1/2, and p'A^-1 p."""
+        root = np.sqrt(self.w)
+        total, squares = np.sum([eigenvalue_sums(own * root) for own in self.inverses], axis=0)
+        return float(total), float(squares), float(np.vdot(pulled, self.solve(pulled)))
 
-    def posterior(self) -> Posterior:
-        """q(beta, alpha)."""
-        d, diagonal = np.sqrt(self.confidence) / self.w, self.confidence / self.w
-        factor = self.X.dense(), d, self.kernel.half, self.kernel.inverse
-        return LowRankPosterior(self.mean, diagonal, *factor)
-
-    def updated(self, problem: RowProblem) -> RowProblem:
-        """With the best q of the nuisance parameters at this q(beta, alpha)."""
-        return problem.updated_at(self.eta, self.variance)
+    def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
+        """N(mean_a, gamma_b A_a^-1)."""
+        own = np.arange(len(means))
+        squares = [confidence * (inverse.T @ inverse) for inverse in self.inverses]
+        return [
+            Posterior(m, np.diag(S).copy(), own, S) for m, S in zip(means.T, squares, strict=True)
+        ]
 
 
-@np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
-def _wide_step(
-    problem: RowProblem,
-    X: StandardColumns,
-    gamma: float,
-    w: Array,
-    before: WideRows | None,
-    here: WideRows | None,
-) -> WideRows | None:
-    """One step from ``before``; ``here`` is the best state at this w, None if there is none yet."""
-    terms_at = partial(weighted_terms, problem.likelihood, y=problem.y, weight=problem.weight)
-    n = len(problem.weight)
-    gram = X.gram(w) if here is None else here.kernel.gram
-    if before is None:
-        mean, eta, variance = np.zeros(len(w)), np.zeros(n), np.zeros(n)
-        information = np.maximum(problem.weight * problem.likelihood.start_curvature, 1e-10)
-    else:
-        mean, eta, variance = before.mean, before.eta, before.variance
-        information = before.information
-    terms = terms_at(eta, variance)
-    first = float(terms.loss.sum()) if before is None else None
-    goal = np.maximum(terms.information, 1e-10)
-    for part in PARTS if before is not None else FIRST_PARTS:
-        # a geometric mean of two informations is positive; the part 0 would be the present q
-        B = information ** (1.0 - part) * goal**part
-        root = np.sqrt(B)
-        lower = cholesky(root[:, None] * gram * root, 1.0)
-        log_det = log_determinant(lower)
-        kernel = Woodbury(root, gram, invert_triangle(lower), log_det)
-        linear = B * eta + terms.score
-        half = kernel.half
-        left = linear - half.T @ (half @ (gram @ linear))
-        new = mean + part * (X.left(left) / w - mean)
-        new_eta = eta + part * (gram @ left - eta)
+class WideRows:
+    """X by columns, with n x n systems K_a."""
+
+    def __init__(self, X: StandardColumns) -> None:
+        self.X = X
+
+    def times(self, v: Array) -> Array:
+        """X v of vectors side by side."""
+        return np.stack([self.X.times(own) for own in v.T], axis=1)
+
+    def left(self, u: Array) -> Array:
+        """X'u likewise."""
+        return np.stack([self.X.left(own) for own in u.T], axis=1)
+
+    def prepared(self, w: Array) -> Array:
+        """X W^-1 X'."""
+        return self.X.gram(w)
+
+    def factors(self, w: Array, b: Array, gram: Array) -> "WideFactors":
+        """At information b (n, d)."""
+        kernels = []
+        for root in np.sqrt(b).T:
+            lower = cholesky(root[:, None] * gram * root, 1.0)
+            log_det = log_determinant(lower)
+            kernels.append(Woodbury(root, gram, invert_triangle(lower), log_det))
+        return WideFactors(self, w, kernels)
+
+
+class WideFactors(NamedTuple):
+    """The same through K_a."""
+
+    rows: WideRows
+    w: Array
+    kernels: list[Woodbury]
+
+    @property
+    def log_det(self) -> float:
+        return sum(kernel.kernel_log_det for kernel in self.kernels)
+
+    def explained(self) -> Array:
+        X = self.rows.X
+        return np.stack([own.projected(X, own.root)[0] for own in self.kernels], axis=1)
+
+    def solve(self, v: Array) -> Array:
+        # A^-1 = W^-1 - W^-1 X'T'T X W^-1
+        scaled = v / self.w[:, None]
+        through = self.rows.times(scaled)
+        each = zip(self.kernels, through.T, strict=True)
+        inside = np.stack([(half := own.half).T @ (half @ u) for own, u in each], axis=1)
+        return scaled - self.rows.left(inside) / self.w[:, None]
+
+    def row_variance(self) -> Array:
         # x_i'A^-1 x_i = (1 - (K^-1)_ii)/B_i: no product with X
-        kept = np.einsum("ij,ij->j", kernel.inverse, kernel.inverse)  # the diagonal of K^-1
-        new_variance = gamma * (1.0 - kept) / B
-        loss = float(terms_at(new_eta, new_variance).loss.sum())
-        penalised = loss + 0.5 * float(new @ (w * new))
-        value = penalised + 0.5 * gamma * (log_det - n + kept.sum())
-        found = WideRows(value, new, new_eta, new_variance, B, kernel, X, w, gamma)
-        if _may_go(value, penalised, here and here.value, first):
-            return found
-    return None if here is not None else found
-
-
-class TallRows(NamedTuple):
-    """The same with at least as many rows as columns: each step passes over the rows."""
-
-    value: float
-    mean: Array
-    inverse: Array  # L^-1, A = LL'
-    information: Array  # X'BX of this A
-    goal: Array  # X'BX of the rows at this state
-    score: Array
-    w: Array
-    confidence: float
-
-    def explained(self) -> Array:
-        """x_j' B^1/2 K^-1 B^1/2 x_j."""
-        return self.w * (1.0 - self.w * np.einsum("ij,ij->j", self.inverse, self.inverse))
+        kept = [np.einsum("ij,ij->j", own.inverse, own.inverse) for own in self.kernels]
+        each = zip(kept, self.kernels, strict=True)
+        return np.stack([(1.0 - own) / kernel.root**2 for own, kernel in each], axis=1)
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
-        """Sum and sum of squares of the eigenvalues of W^1/2 A^-1 W^1/2, and p' A^-1 p."""
-        inside = self.inverse @ pulled
-        return *eigenvalue_sums(self.inverse * np.sqrt(self.w)), float(inside @ inside)
+        # of the columns' eigenvalues all but n are 1, which RowEvidence counts in neither sum
+        each = [eigenvalue_sums(own.inverse) for own in self.kernels]
+        total, squares = np.sum(each, axis=0)
+        return float(total), float(squares), float(np.vdot(pulled, self.solve(pulled)))
 
-    def posterior(self) -> Posterior:
-        """q(beta, alpha)."""
-        S = self.confidence * (self.inverse.T @ self.inverse)
-        return Posterior(self.mean, np.diag(S).copy(), np.arange(len(S)), S)
+    def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
+        X, diagonal, scale = self.rows.X.dense(), confidence / self.w, np.sqrt(confidence) / self.w
+        return [
+            LowRankPosterior(mean, diagonal, X, scale, own.half, own.inverse)
+            for mean, own in zip(means.T, self.kernels, strict=True)
+        ]
+
+
+class _Read(NamedTuple):
+    """The rows at q, weighted."""
+
+    loss: float  # with J's share of the nuisance parameters
+    score: Array  # (n, d)
+    information: Array  # (n, d, d)
+    goal: Array  # (n, d) its diagonals, at least `LEAST_WEIGHT`
+
+    @classmethod
+    def at(cls, problem: RowProblem, eta: Array, variance: Array) -> "_Read":
+        """Predictors of these means and variances, (n, d)."""
+        likelihood, (n, d) = problem.likelihood, eta.shape
+        q = (eta, variance) if likelihood.several else (eta[:, 0], variance[:, 0])
+        terms = weighted_terms(likelihood, *q, problem.y, problem.weight)
+        information = terms.information.reshape(n, d, d)
+        goal = np.maximum(np.einsum("naa->na", information), LEAST_WEIGHT)
+        loss = float(terms.loss.sum()) + likelihood.confidence * likelihood.kl
+        return cls(loss, terms.score.reshape(n, d), information, goal)
+
+
+@dataclass(frozen=True)
+class DialState:
+    """q = prod_a N(mean_a, gamma_b A_a^-1) and the rows there."""
+
+    value: float  # E[loss] + gamma_b KL(beta, alpha), without the scales
+    means: Array  # (k, d)
+    eta: Array  # (n, d)
+    variance: Array  # (n, d) of eta
+    information: Array  # (n, d) B of the factors
+    speed: Array  # (n, d) share of the way to another information that a step goes
+    read: _Read
+    factors: TallFactors | WideFactors
+    columns: Array  # (k,) w
+    confidence: float
+
+    @cached_property
+    def explained(self) -> Array:
+        """(k, d): w_j (1 - w_j (A_a^-1)_jj)."""
+        return self.factors.explained()
+
+    @property
+    def mean(self) -> Array:
+        """Of all coefficients, those of a column together."""
+        return self.means.ravel()
+
+    @property
+    def w(self) -> Array:
+        """Likewise."""
+        return np.repeat(self.columns, self.means.shape[1])
+
+    def at(self, w: Array) -> float:
+        """J of this q at other prior precisions."""
+        if np.array_equal(w, self.columns):
+            return self.value
+        own = self.columns[:, None]
+        second = np.square(self.means) + self.confidence * (1.0 - self.explained / own) / own
+        prior = float((w - self.columns) @ second.sum(axis=1))
+        prior += self.confidence * self.means.shape[1] * float(np.log(self.columns / w).sum())
+        return self.value + 0.5 * prior
+
+    def sums(self, pulled: Array) -> tuple[float, float, float]:
+        """What the curvature of J in a common scale is made of."""
+        return self.factors.sums(pulled.reshape(self.means.shape))
+
+    def posterior(self) -> Any:
+        """q(beta, alpha), a `Posterior` or of several predictors `ProductClasses`."""
+        parts = self.factors.posteriors(self.means, self.confidence)
+        return parts[0] if len(parts) == 1 else ProductClasses(tuple(parts))
 
     def updated(self, problem: RowProblem) -> RowProblem:
         """With the best q of the nuisance parameters at this q(beta, alpha)."""
-        return problem.updated(self.mean, self.inverse.T * np.sqrt(self.confidence))
+        return problem.updated_at(self.eta[:, 0], self.variance[:, 0])
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def _tall_step(
-    problem: RowProblem, gamma: float, w: Array, before: TallRows | None, here: TallRows | None
-) -> TallRows | None:
-    k = len(w)
-    start: float | None = None
-    if before is None:
-        first = problem.sweep(np.zeros(k), np.zeros((k, k)))
-        mean, score, goal = np.zeros(k), first.score, first.information
-        information, start = goal, first.loss
-    else:
-        mean, score, goal = before.mean, before.score, before.goal
-        information = before.information
-    for part in PARTS if before is not None else FIRST_PARTS:
-        # the part 0 is the present q, at which J has a descent direction towards part 1
-        H = information + part * (goal - information)
-        try:
-            lower = cholesky(H, w)
-        except np.linalg.LinAlgError:  # one row outweighs the others beyond the digits of float64
-            if before is None:
-                raise
-            if here is None:  # the state ran off: begin again
-                return _tall_step(problem, gamma, w, None, None)
-            continue
-        log_det = log_determinant(lower) - float(np.log(w).sum())
-        inverse = invert_triangle(lower)
-        new = mean + part * (inverse.T @ (inverse @ (score - w * mean)))
-        found = problem.sweep(new, inverse.T * np.sqrt(gamma), curvature=False)
-        kept = float(w @ np.einsum("ij,ij->j", inverse, inverse))
-        penalised = found.loss + 0.5 * float(new @ (w * new))
-        value = penalised + 0.5 * gamma * (log_det - k + kept)
-        trial = TallRows(value, new, inverse, H, found.information, found.score, w, gamma)
-        if _may_go(value, penalised, here and here.value, start):
-            return trial
-    return None if here is not None else trial
+class _Steps:
+    """Steps on q(beta, alpha) at prior precisions w of the columns."""
+
+    def __init__(
+        self, problem: RowProblem, rows: TallRows | WideRows, gamma: float, w: Array
+    ) -> None:
+        self.problem, self.rows, self.gamma, self.w = problem, rows, gamma, w
+        self.prepared: Any = rows.prepared(w)
+
+    @np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
+    def taken(self, before: DialState | None, here: DialState | None) -> DialState | None:
+        """One step from ``before``; ``here`` is the best state at this w, None if none is known."""
+        rows, w, gamma = self.rows, self.w[:, None], self.gamma
+        limit = np.inf if before is None else before.at(self.w)
+        start = self._blank() if before is None else before
+        speed, goal, found = start.speed, start.read.goal, None
+        gradient = rows.left(start.read.score) - w * start.means
+        move: Array | None = None
+        for part in PARTS if before is not None else FIRST_PARTS:
+            way = part * speed
+            # a geometric mean of two informations is positive; the part 0 is the present one
+            mixed = start.information ** (1.0 - way) * goal**way
+            try:
+                factors: Any = rows.factors(self.w, mixed, self.prepared)
+            except np.linalg.LinAlgError:  # a row outweighs the others beyond the digits
+                if before is None:
+                    raise
+                if here is None:  # the state ran off: begin again
+                    return self.taken(None, None)
+                continue
+            if move is None:
+                move = self._newton_step(start.read, gradient, factors, mixed)
+            means, eta = start.means + part * move, start.eta + part * rows.times(move)
+            spread = factors.row_variance()
+            read = _Read.at(self.problem, eta, gamma * spread)
+            penalised = read.loss + 0.5 * float(self.w @ np.square(means).sum(axis=1))
+            # the formula of the module: tr(W A^-1) = k - tr(B X A^-1 X')
+            value = penalised + 0.5 * gamma * (factors.log_det - float(np.vdot(mixed, spread)))
+            new = speed
+            if before is not None and eta.shape[1] > 1:  # one predictor needs no shorter steps
+                new = _speed(speed, start.information, mixed, goal, read)
+            found = DialState(
+                value, means, eta, gamma * spread, mixed, new, read, factors, self.w, gamma
+            )
+            # a loss that grows exponentially overflows where the first step is too long
+            first = before is None and not penalised <= start.read.loss
+            if np.isfinite(value) and not rises(value, limit) and not first:
+                return found
+        return None if here is not None else found
+
+    def _blank(self) -> DialState:
+        """Predictors of 0 that are known."""
+        n, d = len(self.problem.weight), self.problem.likelihood.coordinates
+        zero, ones = np.zeros((n, d)), np.ones((n, d))
+        typical = self.problem.likelihood.start_curvature * self.problem.weight[:, None] * ones
+        read, means = _Read.at(self.problem, zero, zero), np.zeros((len(self.w), d))
+        typical = np.maximum(typical, LEAST_WEIGHT)
+        none: Any = None
+        return DialState(np.inf, means, zero, zero, typical, ones, read, none, self.w, self.gamma)
+
+    def _newton_step(self, read: _Read, gradient: Array, factors: Any, mixed: Array) -> Array:
+        """(X'BX + W)^-1 gradient with all terms between the predictors."""
+        alone = gradient.shape[1] == 1
+        if alone and np.array_equal(mixed, read.goal):
+            return factors.solve(gradient)
+        B = read.goal[:, :, None] if alone else read.information
+
+        def curve(v: Array) -> Array:
+            bent = np.einsum("nab,nb->na", B, self.rows.times(v))
+            return self.rows.left(bent) + self.w[:, None] * v
+
+        step, left = np.zeros_like(gradient), gradient
+        way = scaled = factors.solve(left)
+        size = first = float(np.vdot(left, scaled))
+        for _ in range(CG_STEPS):
+            if not size > CG_TOL * first:
+                break
+            bent = curve(way)
+            rate = size / float(np.vdot(way, bent))
+            step, left = step + rate * way, left - rate * bent
+            scaled = factors.solve(left)
+            last, size = size, float(np.vdot(left, scaled))
+            way = scaled + size / last * way
+        return step
 
 
-def _may_go(value: float, penalised: float, last: float | None, start: float | None) -> bool:
-    """Whether a step is taken: J must not rise, nor the penalised loss at the very first step.
+def _speed(last: Array, start: Array, end: Array, goal: Array, after: _Read) -> Array:
+    """The share of the way to the goal of log B that ends there if goals move on as they did.
 
-    A loss that grows exponentially overflows where the first step is too long. From another w, J
-    may take any finite value.
+    A larger B makes variances smaller, and these often the next goal smaller: a full step then
+    goes too far. With the slope s of log goal in log B the goal is reached by 1/(1 - s) of the way.
     """
-    if last is not None:
-        return not rises(value, last)
-    return bool(np.isfinite(value)) and (start is None or penalised <= start)
+    moved = np.log(end / start)
+    far = np.abs(moved) > MOVED
+    slope = np.log(after.goal / goal) / np.where(far, moved, 1.0)
+    return np.where(far, np.clip(1.0 / np.maximum(1.0 - slope, 1.0), SLOWEST, 1.0), last)
 
 
 NUISANCE_ROUNDS = 4  # of nuisance parameters and coefficients in turn: a candidate needs few digits
@@ -277,7 +476,7 @@ HELD_STEPS = 30  # evidences at held scales, of a few steps each: the last ones 
 class RowFitAt(NamedTuple):
     """A point of a row-wise problem: q(beta, alpha), standardised, the intercept last."""
 
-    posterior: Posterior
+    posterior: Any  # `Posterior` or, of several predictors, `ProductClasses`
     effective: float
     n_iter: int
     converged: bool
@@ -297,6 +496,7 @@ def fit_rows_at(
 
     ``renew`` gives the problem as it is about another mean, or None where nothing changes.
     """
+    problem = problem._replace(likelihood=problem.likelihood.coarse)
     sparse = model.sparse
     model = at_point(model, point)
     plain, nuisance = 1.0 / model.variance[~sparse], problem.likelihood.nuisance is not None
@@ -310,6 +510,7 @@ def fit_rows_at(
             problem, last = renewed, None
         elif at is not None:
             problem = at.evidence.state.updated(problem)
+            last = at.evidence.reread(problem)
         before = np.inf if at is None else at.evidence.value
         evidence = row_evidence(problem, point.coef, sparse, plain)
         if point.held is None:
@@ -322,7 +523,7 @@ def fit_rows_at(
     state, inflation = at.evidence.state, 1.0
     if point.held is not None:
         # coefficients are reported with their uncertainty at confidence 1, at the same penalty
-        state, inflation = state._replace(confidence=1.0), point.coef
+        state, inflation = replace(state, confidence=1.0), point.coef
     return RowFitAt(
         state.posterior(),
         float(at.variance @ at.evidence.explained),

@@ -49,7 +49,7 @@ def check_dropped(
     exact score: the test is exact. Returning columns start at their own stationary precision,
     and farther out if together they would raise J.
     """
-    dropped = np.setdiff1d(np.arange(problem.design.n_columns), state.active)
+    dropped = np.setdiff1d(np.arange(problem.n_columns), state.active)
     if not len(dropped):
         return Check(state, data, value, 0.0, 0)
     s, q = leave_one_out(problem, model, state, dropped)
@@ -154,7 +154,7 @@ def leave_one_out(
     With B the information of the rows, s_j = x_j' B x_j - x_j' B X (H + gamma_b D)^-1 X' B x_j over
     the columns of beta, and q_j = x_j' score.
     """
-    X = problem.design.by_products() or problem.design.by_columns()
+    X = problem.by_products() or problem.by_columns()
     if X is not None:
         s, q = _left_out_by_columns(X, problem, model, state)
         return s[columns], q[columns]

@@ -6,30 +6,40 @@ choice by prediction asks for.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.sparse import issparse
 
 from soubayes.data.rows import RowBlock, RowSource
 from soubayes.sparse.blocks import sources, tau_groups
-from soubayes.sparse.choice.folds import LARGE
-from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Fits
-from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, WHOLE_DENSITIES, HeldOut
+from soubayes.sparse.choice.folds import DENSE_BYTES, LARGE
+from soubayes.sparse.choice.race import PATH, Candidate, Candidates, Choice, Fits
+from soubayes.sparse.choice.scoring import (
+    COUNTS,
+    DENSITIES,
+    WHOLE_DENSITIES,
+    HeldOut,
+    class_scoring,
+)
 from soubayes.sparse.designs.columns import SPARSE_BYTES
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.designs.standardise import (
     ColumnUnits,
+    as_dense,
     check_squares,
     check_units,
     column_marks,
     column_units,
     in_range,
 )
+from soubayes.sparse.glm.classes import log_shares, of_class
 from soubayes.sparse.glm.dial import ROW_DIAL
 from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
 from soubayes.sparse.glm.path import (
+    ROOM,
     Limits,
     PathRows,
     RowOutcome,
@@ -38,15 +48,16 @@ from soubayes.sparse.glm.path import (
     solve_rows,
 )
 from soubayes.sparse.glm.predictive import Predictive
-from soubayes.sparse.glm.report import row_sparse_point
-from soubayes.sparse.glm.rows import rows_in_memory
+from soubayes.sparse.glm.report import class_points, joint_posterior, row_sparse_point
+from soubayes.sparse.glm.rows import RowsInMemory, rows_in_memory
 from soubayes.sparse.glm.shifted import offset_apart, plain
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.glm.streams import StreamedRows
-from soubayes.sparse.glm.supports import SupportRows, row_supports
+from soubayes.sparse.glm.supports import SupportRows, class_supports, row_supports
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.model import FitSettings
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
+from soubayes.sparse.scales.balance import Groups
 from soubayes.threads import run_jobs, solver_threads
 
 Array = np.ndarray
@@ -54,6 +65,8 @@ Array = np.ndarray
 STRIDE = 4  # a path in a fold or on many rows visits every fourth point
 LARGEST_MEAN = 1e100  # of a held-out row: its square is a number
 FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
+# the same of several classes, whose steps cost more, and of a point on the way
+CLASSES_FOLD_TOL, CLASSES_WAY_TOL = 1e-3, 1e-4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +100,7 @@ class RowSettings(FitSettings):
             intercept=self.intercept is not None,
         )
         free = np.append(given.free[order], np.zeros(len(extra), bool)) & np.isnan(variance)
-        return RowPlan(model, free, order)
+        return RowPlan(model, free, order, bool(extra))
 
 
 class RowPlan(NamedTuple):
@@ -96,11 +109,43 @@ class RowPlan(NamedTuple):
     model: RowModel
     free: Array
     order: Array
+    ones: bool  # whether the last column of the design is one of ones
 
     @property
     def back(self) -> Array:
         """What undoes the solver's order."""
         return np.argsort(self.order)
+
+    def to_user(self, units: ColumnUnits) -> tuple[Array, Array]:
+        """The user's order of the columns and their units, the intercept last."""
+        order, scale = self.back, 1.0 / units.scale
+        return (
+            (np.append(order, len(order)), np.append(scale, 1.0)) if self.ones else (order, scale)
+        )
+
+    def of_coordinates(self, d: int) -> "RowPlan":
+        """The plan of d coefficients for every column, which share a tau.
+
+        The intercepts are the first of the sources.
+        """
+        model = self.model
+
+        def spread(columns: Array) -> Array:
+            return (columns[:, None] * d + np.arange(d)).ravel()
+
+        sources = tuple((name, spread(own)) for name, own in model.sources)
+        if model.intercept:
+            sources = (("intercept", spread(np.array([len(model.confidence) - 1]))), *sources)
+        model = replace(
+            model,
+            confidence=np.repeat(model.confidence, d),
+            variance=np.repeat(model.variance, d),
+            local_confidence=np.repeat(model.local_confidence, d),
+            sources=sources,
+            groups=Groups.of(np.repeat(model.groups.number, d)),
+            intercept=False,
+        )
+        return self._replace(model=model, free=np.repeat(self.free, d))
 
 
 class RowIntake(NamedTuple):
@@ -115,7 +160,13 @@ class RowSolved(NamedTuple):
     """One target: where the solver ended, and the same in the user's units."""
 
     outcome: RowOutcome
-    point: SparsePoint
+    component: Component  # q of all predictors
+    points: list[SparsePoint]  # what is reported: one point, or one for each class
+
+    @property
+    def point(self) -> SparsePoint:
+        """The one that is reported."""
+        return self.points[0]
 
 
 @dataclass(frozen=True)
@@ -125,15 +176,33 @@ class RowFamily:
     likelihood: Likelihood
     settings: RowSettings
 
+    @property
+    def coordinates(self) -> int:
+        """The predictors of a row."""
+        return self.likelihood.coordinates
+
+    @property
+    def several(self) -> bool:
+        """Whether these have an axis."""
+        return self.likelihood.several
+
     def in_memory(self, X: Any, weight: Array) -> RowIntake:
-        """Rows in memory."""
+        """Rows in memory; those of several predictors are made dense."""
+        if self.several:
+            if 8 * X.shape[0] * X.shape[1] > DENSE_BYTES:
+                raise ValueError(
+                    f"multi_class='multinomial' makes X dense, but {X.shape[0]:,} x "
+                    f"{X.shape[1]:,} numbers are too many; use multi_class='ovr'."
+                )
+            X = as_dense(X)
         X, unit = in_range(X)
         units = column_units(X, weight, self.settings.centre)
         plan = self.settings.plan(X.shape[1], column_marks(X, units, weight))
-        design = rows_in_memory(X, units, plan.order, plan.model.intercept)
+        design = rows_in_memory(X, units, plan.order, plan.ones)
         shared = share_rows(self.likelihood, design, weight, self.settings.solver)
         units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
         check_units(units.scale)
+        plan = plan.of_coordinates(self.coordinates) if self.several else plan
         return RowIntake(shared, plan, units)
 
     def streamed(
@@ -159,27 +228,55 @@ class RowFamily:
         self, intake: RowIntake, targets: Sequence[Any], names: Sequence[Any], jobs: int = 1
     ) -> list[RowSolved]:
         """Every target at its reported point; ``names`` are for the reader of the log."""
-        shared, plan, units = intake
+        shared = intake.shared
         settings, jobs = self.settings, min(jobs, len(targets))
 
         def one(target: Any, name: Any) -> RowSolved:
             limits = Limits(settings.max_iter, settings.tol, self.settings.say_newton(f"{name}: "))
-            if shared.products:
-                limits = limits._replace(stride=STRIDE // 2, loose=FOLD_TOL)
-            elif shared.design.n_rows >= LARGE:
-                limits = limits._replace(stride=STRIDE, refine=True)
-            rows = shared, target, plan.model, plan.free
-            outcome = solve_rows(*rows, settings.coef, settings.solver, limits)
-            point = row_sparse_point(shared.design, outcome, units, plan.back, settings.solver)
-            return RowSolved(outcome, point)
+            limits = self._way(limits, shared)
+            return self._solved(intake, target, settings.coef, limits)
 
         with solver_threads(min(shared.design.n_rows, shared.design.n_columns), jobs):
             return run_jobs(one, zip(targets, names, strict=True), jobs)
 
+    def _way(self, limits: Limits, shared: PathRows) -> Limits:
+        """How much of a path is visited, by what a point of it costs."""
+        if shared.products:
+            return limits._replace(stride=STRIDE // 2, loose=FOLD_TOL)
+        if self.several:
+            if shared.n_columns <= ROOM:
+                return limits._replace(loose=CLASSES_WAY_TOL)
+            return limits._replace(loose=CLASSES_FOLD_TOL, stride=STRIDE, refine=True)
+        if shared.design.n_rows >= LARGE:
+            return limits._replace(stride=STRIDE, refine=True)
+        return limits
+
+    def _solved(
+        self, intake: RowIntake, y: Any, confidence: float | None, limits: Limits
+    ) -> RowSolved:
+        """One target; its confidence is chosen along the path if it is None."""
+        (shared, plan, units), solver = intake, self.settings.solver
+        outcome = solve_rows(shared, y, plan.model, plan.free, confidence, solver, limits)
+        if not self.several:
+            point = row_sparse_point(shared.design, outcome, units, plan.back, solver)
+            return RowSolved(outcome, point.component, [point])
+        joint: Any = joint_posterior(outcome, plan.to_user(units), self.coordinates)
+        component = Component(joint)
+        points = class_points(outcome, component, units, plan.back, self.coordinates)
+        return RowSolved(outcome, component, points)
+
+    def in_fold(self, intake: RowIntake, y: Any) -> RowSolved:
+        """The sparse point of a fold, to few digits."""
+        tol = CLASSES_FOLD_TOL if self.several else FOLD_TOL
+        limits = Limits(self.settings.max_iter, max(self.settings.tol, tol), stride=STRIDE)
+        return self._solved(intake, y, None, limits)
+
     def supports(
-        self, X: Any, weight: Array, targets: Sequence[Array], points: Sequence[SparsePoint]
+        self, X: Any, weight: Array, targets: Sequence[Array], solved: Sequence[RowSolved]
     ) -> list[SupportPosterior]:
         """The posterior over supports of rows in memory, from the sparse points."""
+        if self.several:
+            return self._class_supports(X, weight, targets, solved)
         X, unit = in_range(X)
         units = column_units(X, weight, self.settings.centre)
         plan = self.settings.plan(X.shape[1])
@@ -187,7 +284,8 @@ class RowFamily:
         always[plan.order] = np.nan_to_num(plan.model.variance[: X.shape[1]], nan=0.0)
         found = []
         with solver_threads(int(min(X.shape))):
-            for y, point in zip(targets, points, strict=True):
+            for y, each in zip(targets, solved, strict=True):
+                point = each.point
                 likelihood = point.component.likelihood or self.likelihood
                 if not isinstance(likelihood, RowLikelihood):
                     raise ValueError(
@@ -202,16 +300,39 @@ class RowFamily:
                 found.append(row_supports(likelihood, rows, coef, alpha, always, scale, groups))
         return found
 
+    def _class_supports(
+        self, X: Any, weight: Array, targets: Sequence[Array], solved: Sequence[RowSolved]
+    ) -> list[SupportPosterior]:
+        """A posterior for each class, in the order of the basis; all have the same columns."""
+        (shared, plan, units), d = self.in_memory(X, weight), self.coordinates
+        assert isinstance(shared, SharedRows)
+        assert isinstance(shared.design, RowsInMemory)
+        p = X.shape[1]
+        rows = np.asarray(shared.design.matrix)[:, :p][:, plan.back]
+        always = np.zeros(p)
+        always[plan.order] = np.nan_to_num(plan.model.variance[::d][:p], nan=0.0)
+        found: list[SupportPosterior] = []
+        for y, each in zip(targets, solved, strict=True):
+            problem = shared.problem(y)
+            mean = each.component.posterior.mean
+            coef = mean[:p] * (units.scale * each.point.selected)[:, None]
+            start = mean[p:].sum(axis=0) + rows @ coef, coef
+            groups, centre = self.settings.groups, self.settings.centre
+            with solver_threads(int(min(X.shape))):
+                scale = units.scale
+                found += class_supports(problem, rows, start, always, scale, groups, centre)
+        return found
+
 
 class RowCandidates(Candidates):
-    """The candidates of a likelihood; ``points`` are the sparse points of all rows, once known."""
+    """The candidates of a likelihood; ``solved`` are the sparse points of all rows, once known."""
 
     dial = ROW_DIAL
     rows = (PATH, *(Candidate.of(point) for point in dial))
     scoring = DENSITIES
 
-    def __init__(self, family: RowFamily, points: Sequence[SparsePoint] = ()) -> None:
-        self.family, self.points = family, points
+    def __init__(self, family: RowFamily, solved: Sequence[RowSolved] = ()) -> None:
+        self.family, self.solved = family, solved
         if self.scoring is DENSITIES and self.whole:
             self.scoring = WHOLE_DENSITIES
 
@@ -224,7 +345,8 @@ class RowCandidates(Candidates):
     @property
     def products(self) -> bool:
         """Whether a scipy-sparse X of any size is read by products."""
-        return isinstance(self.family.likelihood, RowLikelihood)
+        likelihood = self.family.likelihood
+        return not likelihood.coupled and not likelihood.several
 
     def among(self, X: Any) -> tuple[Candidate, ...]:
         """The candidates for these rows: of a large scipy-sparse X those that products give."""
@@ -235,32 +357,23 @@ class RowCandidates(Candidates):
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
     ) -> Fits:
-        shared, plan, units = self.family.in_memory(X, weight)
-        settings, order, scale = self.family.settings, plan.back, 1.0 / units.scale
-        if plan.model.intercept:
-            order, scale = np.append(order, len(order)), np.append(scale, 1.0)
-        limits = Limits(settings.max_iter, max(settings.tol, FOLD_TOL), stride=STRIDE)
+        intake = self.family.in_memory(X, weight)
+        shared, plan, units = intake
+        order, scale = plan.to_user(units)
         found = Fits([], [], units.mean)
         for t, y in enumerate(targets):
             parts: dict[str, tuple[Component, ...]] = {}
             sizes: dict[str, float] = {}
             if PATH.name in wanted[t]:
-                if known:
-                    point = self.points[t]
-                else:
-                    rows = shared, y, plan.model, plan.free
-                    outcome = solve_rows(*rows, None, settings.solver, limits)
-                    point = row_sparse_point(
-                        shared.design, outcome, units, plan.back, settings.solver
-                    )
-                shared = _with_nuisance(shared, point.component.likelihood)
-                parts[PATH.name], sizes[PATH.name] = (point.component,), point.effective
+                solved = self.solved[t] if known else self.family.in_fold(intake, y)
+                shared = _with_nuisance(shared, solved.component.likelihood)
+                parts[PATH.name], sizes[PATH.name] = (solved.component,), solved.point.effective
             for at in self.dial:
                 if at.name in wanted[t]:
                     fit = shared.fit_at(y, plan.model, at)
                     shared = _with_nuisance(shared, fit.likelihood)
                     q = fit.posterior.moved(order, scale)
-                    if plan.model.intercept:
+                    if plan.ones:
                         q.mean[-1] += self.family.likelihood.shift
                     part = Component(q, inflation=fit.inflation, likelihood=fit.likelihood)
                     parts[at.name] = (part,)
@@ -268,6 +381,14 @@ class RowCandidates(Candidates):
             found.components.append(parts)
             found.effective.append(sizes)
         return found
+
+    def in_order(self, parts: list[Any]) -> list[Any]:
+        """What is reported, in the user's order."""
+        return parts
+
+    def reported(self, choices: list[Choice]) -> list[Choice]:
+        """The choices as they are reported."""
+        return choices
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """The log density of y, its distribution function, mean and variance."""
@@ -288,6 +409,41 @@ class RowCandidates(Candidates):
         variance = np.where(wild | (variance > LARGEST_MEAN**2), LARGEST_MEAN**2, variance)
         density = np.where(density > -LARGEST_MEAN, density, -LARGEST_MEAN)
         return HeldOut(density, variance, np.zeros(len(y)), mean, own, below)
+
+
+class SoftmaxCandidates(RowCandidates):
+    """Candidates of several classes at once: they say log probabilities of all classes.
+
+    y are the places of the rows' classes in the basis, ``rank`` those of the classes.
+    """
+
+    def __init__(self, family: RowFamily, rank: Array, y: Array) -> None:
+        super().__init__(family)
+        self.rank, self.y = rank, y
+        self.scoring = class_scoring(len(rank))
+
+    def in_order(self, parts: list[Any]) -> list[Any]:
+        """Those of the classes, which the basis has in the order of their frequencies."""
+        return [parts[r] for r in self.rank]
+
+    def reported(self, choices: list[Choice]) -> list[Choice]:
+        """The one choice as each class reports it."""
+        found = []
+        for r in self.rank:
+            held = choices[0].out_of_fold
+            assert held is not None
+            mean = held[f"class {r}"]
+            own = {"y": (self.y == r).astype(float), "mean": mean}
+            own |= {"sd": np.sqrt(mean * (1.0 - mean)), "fold": held["fold"]}
+            mixture = of_class(choices[0].mixture, int(r))
+            found.append(choices[0]._replace(mixture=mixture, out_of_fold=pd.DataFrame(own)))
+        return found
+
+    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
+        """Log probabilities of all classes, in the order of the basis."""
+        said = log_shares(mixture, rows)
+        zero = np.zeros_like(said)
+        return HeldOut(said, zero, zero, zero, zero, zero)
 
 
 class CountCandidates(RowCandidates):

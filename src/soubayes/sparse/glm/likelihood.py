@@ -28,7 +28,7 @@ def normal_rule(count: int) -> tuple[Array, Array]:
     return nodes, weights / weights.sum()
 
 
-_NODES, _WEIGHTS = normal_rule(40)
+HERMITE_NODES, HERMITE_WEIGHTS = normal_rule(40)
 
 # parameters of the methods
 _PARAMETERS = """
@@ -46,7 +46,10 @@ weight : ndarray
 
 
 class RowTerms(NamedTuple):
-    r"""Expected loss of every row and its derivatives, arrays of one shape.
+    r"""Expected loss of every row and its derivatives.
+
+    With one predictor a row these are arrays of one shape; with d of them ``score`` has the shape
+    (n, d), ``information`` and ``curvature`` (n, d, d).
 
     Parameters
     ----------
@@ -97,6 +100,12 @@ class Likelihood(ABC):
 
     Attributes
     ----------
+    coupled : bool
+        Whether the loss reads all rows at once.
+    coordinates : int
+        Number of linear predictors of a row.
+    several : bool
+        Whether arrays of predictors have an axis of coordinates.
     nuisance : str or None
         Name of a nuisance parameter in ``kl_``, or None if there is none.
     confidence : float
@@ -119,7 +128,10 @@ class Likelihood(ABC):
 
     # true of a bound with a slack variable: the quadratic model of a step then lies above J
     majorises = False
-    start_curvature = 1.0
+    coupled = False
+    coordinates = 1
+    several = False
+    start_curvature: float = 1.0
     intercept = True
     nuisance: str | None = None
     confidence = 1.0
@@ -135,6 +147,11 @@ class Likelihood(ABC):
         prediction : ndarray
             E[y] of every row.
         """
+
+    @property
+    def coarse(self) -> Self:
+        """The same likelihood by a faster rule with fewer digits, for points on the way."""
+        return self
 
     def check(self, y: Array) -> Array:
         """Convert y to numbers, or raise an error that says what is allowed.
@@ -190,7 +207,39 @@ class Likelihood(ABC):
 
 
 @fill_docstrings(_PARAMETERS)
-class RowLikelihood(Likelihood):
+class PredictorLikelihood(Likelihood):
+    """A sum over rows, each with ``coordinates`` linear predictors (n, d) of covariances (n, d, d).
+
+    `RowLikelihood` is the case of one predictor, whose arrays have no axis of coordinates.
+    """
+
+    several = True
+
+    @abstractmethod
+    def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
+        """Expected loss and its derivatives when the predictors are normal.
+
+        Returns
+        -------
+        terms : RowTerms
+            The expected loss of every row and its derivatives.
+        """
+
+    @abstractmethod
+    def plug_in(self, eta: Array, y: Array) -> tuple[Array, Array]:
+        """Loss at known predictors, and its slope.
+
+        Returns
+        -------
+        loss : ndarray
+            The loss of every row.
+        slope : ndarray
+            Its derivative in the predictors.
+        """
+
+
+@fill_docstrings(_PARAMETERS)
+class RowLikelihood(PredictorLikelihood):
     r"""Base class of losses that are a sum over rows, each with one linear predictor.
 
     A subclass defines :meth:`derivatives` and :meth:`predict`, and perhaps :meth:`check`. It
@@ -230,6 +279,7 @@ class RowLikelihood(Likelihood):
     array([1.6487])
     """
 
+    several = False
     whole = False
     lowest = -np.inf
 
@@ -418,6 +468,8 @@ class CoupledLikelihood(Likelihood):
     array([ 0.5, -0.5])
     """
 
+    coupled = True
+
     @abstractmethod
     def terms(self, mean: Array, variance: Array, y: Array, weight: Array) -> RowTerms:
         """Expected loss of all rows, or an upper bound of it, and its derivatives.
@@ -456,23 +508,22 @@ class CoupledLikelihood(Likelihood):
 
 
 def weighted_terms(
-    likelihood: Likelihood, mean: Array, variance: Array, y: Any, weight: Array
+    likelihood: Any, mean: Array, variance: Array, y: Any, weight: Array
 ) -> RowTerms:
     """The terms of rows that count ``weight`` times; all rows, if the likelihood is coupled.
 
     Trial steps of a solver may go where an exponential overflows; J is infinite there.
     """
     with np.errstate(over="ignore"):
-        if isinstance(likelihood, CoupledLikelihood):
-            terms = likelihood.terms(mean, variance, y, weight)
-        else:
-            assert isinstance(likelihood, RowLikelihood)
-            terms = likelihood.terms(mean, variance, y)
-        information = weight * terms.information
+        beside = (weight,) if likelihood.coupled else ()
+        terms = likelihood.terms(mean, variance, y, *beside)
+        information = times_rows(weight, terms.information)
         same = terms.curvature is terms.information
-        curvature = information if same else weight * terms.curvature
-        return RowTerms(weight * terms.loss, weight * terms.score, information, curvature)
+        curvature = information if same else times_rows(weight, terms.curvature)
+        score = times_rows(weight, terms.score)
+        return RowTerms(weight * terms.loss, score, information, curvature)
 
 
-HERMITE_NODES, HERMITE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
-HERMITE_WEIGHTS = HERMITE_WEIGHTS / HERMITE_WEIGHTS.sum()
+def times_rows(weight: Array, values: Array) -> Array:
+    """Values of rows, of any number of axes, each times the weight of its row."""
+    return weight.reshape(-1, *[1] * (values.ndim - 1)) * values

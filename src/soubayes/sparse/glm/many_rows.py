@@ -48,7 +48,7 @@ def choose_ends(
 def _ends(intake: RowIntake, y: Any, solved: RowSolved) -> list[End]:
     """The sparse point, and where its path began."""
     shared, plan, units = intake
-    outcome, point = solved
+    outcome, point = solved.outcome, solved.point
     assert outcome.first is not None
     begin = outcome._replace(fit=outcome.first)
     first = row_sparse_point(shared.design, begin, units, plan.back, point.solver)

@@ -64,7 +64,7 @@ def solve(
     not brought up to date.
     """
     state, part = start, ActiveRows(problem)
-    n, p = problem.design.n_rows, problem.design.n_columns
+    n, p = problem.design.n_rows, problem.n_columns
     many = n >= max(MANY_ROWS, MANY_FOR_EACH * p)
     if known is not None and many:
         enough = 0.1 * tol * abs(known.loss)

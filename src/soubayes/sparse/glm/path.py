@@ -23,7 +23,7 @@ from soubayes.sparse.dial import DialPoint, confidence_grid, rises
 from soubayes.sparse.glm.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.glm.dropped import weakest, without
-from soubayes.sparse.glm.likelihood import Likelihood, RowLikelihood
+from soubayes.sparse.glm.likelihood import Likelihood
 from soubayes.sparse.glm.newton import solve
 from soubayes.sparse.glm.products import fit_held_by_products, screened_start
 from soubayes.sparse.glm.rows import RowDesign, RowProblem, gram_of
@@ -39,6 +39,9 @@ _ROUNDS = 5  # updates of nuisance parameters at a point on the way
 # which follow, lower it further than is expected
 _GAIN, _NUISANCE_GAIN = 1.0, -30.0
 _LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
+_PRECISE = 1e-6  # tolerance of J from which on averages over the predictors have all digits
+ROOM = 240  # coordinates with which a path of several classes begins
+LATE_ROWS = 0.5  # a path of more coordinates than these begins where half as many rows would
 
 
 class PathRows(Protocol):
@@ -47,6 +50,10 @@ class PathRows(Protocol):
     @property
     def design(self) -> RowDesign:
         """The columns."""
+
+    @property
+    def n_columns(self) -> int:
+        """The columns of a problem, all coordinates of each."""
 
     @property
     def n(self) -> float:
@@ -82,36 +89,54 @@ class PathRows(Protocol):
 class SharedRows(NamedTuple):
     """What the problems of a fit share: one target each, or one class against the rest."""
 
-    likelihood: Likelihood
+    likelihood: Any  # `PredictorLikelihood` or `CoupledLikelihood`
     design: RowDesign
     weight: Any  # (n,); None: known to the design
-    gram: Array | None  # X'X; None: more columns than rows, never formed
+    gram: Array | None  # X'X; None: never formed
     n: float  # sum of the weights
     products: bool = False  # whether all columns are read by products with a sparse X alone
 
     @property
     def coordinates(self) -> int:
-        """1."""
-        return 1
+        """The predictors of a row."""
+        return self.likelihood.coordinates
+
+    @property
+    def _several(self) -> bool:
+        return self.likelihood.several
+
+    @property
+    def n_columns(self) -> int:
+        """The columns of a problem."""
+        return self.design.n_columns * self.coordinates
 
     @property
     def grid_rows(self) -> float:
-        """Expected losses keep separated data finite; a large sparse X begins at about 8.
+        """Expected losses keep separated data finite; a path of many columns begins later.
 
-        There a handful of a thousand null columns pass, fewer than such a path ends with.
+        A large sparse X begins at about 8, where a handful of a thousand null columns pass, fewer
+        than such a path ends with. Several classes of wide data begin where half as many rows
+        would: at confidence 1 they keep more coordinates than ever stay.
         """
-        return 0.1 * self.design.n_columns if self.products else np.inf
+        if self.products:
+            return 0.1 * self.design.n_columns
+        if not self._several or self.n_columns <= max(ROOM, self.design.n_rows):
+            return np.inf
+        return LATE_ROWS * min(self.design.n_rows * self.coordinates, self.n_columns)
 
     def problem(self, y: Any, fit: RowFit | None = None) -> RowProblem:
         """With one target, and the nuisance parameters of a fit."""
-        likelihood = (fit and fit.likelihood) or self.likelihood
+        follows = fit is not None and self.likelihood.nuisance is not None
+        likelihood = (fit.likelihood if fit and follows else None) or self.likelihood
         return RowProblem(likelihood, self.design, y, self.weight)
 
     def minimise(
         self, y: Any, model: RowModel, warm: RowFit | None, limits: "Limits", readmit: bool = True
     ) -> RowFit:
         """Coefficients and nuisance parameters in turn."""
-        return _minimise(self, y, model, warm, limits, readmit)
+        rough = limits.tol > _PRECISE  # a point on the way needs few digits
+        shared = self._replace(likelihood=self.likelihood.coarse) if rough else self
+        return _minimise(shared, y, model, warm, limits, readmit)
 
     def fit_at(self, y: Any, model: RowModel, point: DialPoint) -> RowFitAt:
         """The fit at a point of the dial."""
@@ -124,7 +149,12 @@ class SharedRows(NamedTuple):
         return float(self.problem(y, fit).take(fit.state.active).plug_in(fit.state.mean)[0])
 
     def first_copies(self, y: Any) -> Array:
-        """From X'X, or from the columns of wide data."""
+        """From X'X, or from the columns of wide data; of several coordinates, none are barred.
+
+        These share a tau, and columns that share a tau stay together.
+        """
+        if self._several:
+            return np.arange(self.n_columns)
         if self.gram is not None:
             return first_in_rows(self.design, self.gram, y, self.weight)
         X = self.design.by_products() or self.design.by_columns()
@@ -185,10 +215,11 @@ class _Visit(NamedTuple):
 
 def share_rows(likelihood: Likelihood, design: RowDesign, weight: Array, solver: str) -> SharedRows:
     """Decide whether k x k or n x n matrices are formed, and form what all problems share."""
+    several = likelihood.several
     wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
-    rowwise = isinstance(likelihood, RowLikelihood) and solver == "newton"
-    products = rowwise and design.by_products() is not None
-    gram = None if wide or products else gram_of(design, weight)
+    rowwise = not likelihood.coupled and solver == "newton"
+    products = rowwise and not several and design.by_products() is not None
+    gram = None if wide or products or several else gram_of(design, weight)
     return SharedRows(likelihood, design, weight, gram, float(weight.sum()), products)
 
 
@@ -394,6 +425,8 @@ def solve_from(
     elif shared.gram is not None:
         typical = shared.likelihood.start_curvature * shared.gram
         start = ridge_start(problem, model, start_precision(model), typical)
+    elif shared.likelihood.several:
+        start = screened_start(problem, model, start_precision(model), ROOM)
     elif shared.products and model.selects.any():
         start = screened_start(problem, model, start_precision(model), _FEW)
     else:
@@ -428,7 +461,7 @@ def _point(
     refit: RowFit | None,
     known: float | None = None,  # the score, if another point has this support
 ) -> RowPoint:
-    p, active = shared.design.n_columns, fit.state.active
+    p, active = shared.n_columns, fit.state.active
     mean, again = np.zeros(p), np.full(p, np.nan)
     mean[active] = fit.state.mean
     d = shared.coordinates

@@ -1,8 +1,9 @@
-"""Large scipy-sparse rows: penalised fits by products with X, and where a path begins from them.
+"""Penalised fits by products with X, and where a path of many columns begins from them.
 
-A dense copy of X, or X'X over all columns, would take longer than everything else. A product with
-X takes as long as it has nonzeros, so means are found by L-BFGS, and the path begins with the few
-columns that explain most; the others are dropped and tested as all dropped columns are.
+Of a large scipy-sparse X a dense copy, or X'X over all columns, would take longer than everything
+else; of several classes the information of all coordinates would. A product with X takes as long as
+it has nonzeros, so means are found by L-BFGS, and the path begins with the few columns that explain
+most; the others are dropped and tested as all dropped columns are.
 """
 
 from typing import Any, NamedTuple
@@ -14,8 +15,8 @@ from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.dial import DialPoint, at_point
 from soubayes.sparse.glm.dial import NUISANCE_ROUNDS, RowFitAt
 from soubayes.sparse.glm.dropped import own_precision
-from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms, weighted_terms
-from soubayes.sparse.glm.rows import RowProblem, gram_of
+from soubayes.sparse.glm.likelihood import Likelihood, RowTerms, times_rows, weighted_terms
+from soubayes.sparse.glm.rows import RowProblem, RowsInMemory, gram_of
 from soubayes.sparse.glm.state import (
     RowModel,
     RowState,
@@ -43,21 +44,21 @@ class Penalised(NamedTuple):
 def penalised(problem: RowProblem, X: StandardColumns, w: Array) -> Penalised:
     """By L-BFGS in coordinates scaled by the diagonal of the Hessian at 0."""
     likelihood, y, weight = problem.likelihood, problem.y, problem.weight
-    assert isinstance(likelihood, RowLikelihood)
-    unit = 1.0 / np.sqrt(w + likelihood.start_curvature * X.norms(weight))
+    typical = likelihood.start_curvature * X.norms(weight)
+    unit = 1.0 / np.sqrt(w + np.repeat(typical, likelihood.coordinates))
 
     def value(scaled: Array) -> tuple[float, Array]:
         mean = unit * scaled
         with np.errstate(over="ignore"):
-            loss, slope = likelihood.plug_in(X.times(mean), y)
+            loss, slope = likelihood.plug_in(_times(X, mean, likelihood), y)
         total = float(weight @ loss) + 0.5 * float(mean @ (w * mean))
-        return total, unit * (X.left(weight * slope) + w * mean)
+        return total, unit * (_left(X, times_rows(weight, slope)) + w * mean)
 
     options: Any = {"maxiter": PRODUCTS_STEPS, "ftol": PRODUCTS_TOL, "gtol": 0.0, "maxcor": 20}
     found = minimize(value, np.zeros(len(w)), jac=True, method="L-BFGS-B", options=options)
     mean = unit * found.x
-    eta = X.times(mean)
-    terms = weighted_terms(likelihood, eta, np.zeros(len(eta)), y, weight)
+    eta = _times(X, mean, likelihood)
+    terms = weighted_terms(likelihood, eta, np.zeros_like(eta), y, weight)
     return Penalised(mean, terms, bool(found.success), int(found.nit))
 
 
@@ -87,8 +88,13 @@ def screened_start(problem: RowProblem, model: RowModel, precision: Array, room:
     """From ridge regression: at most ``room`` columns by their z^2 alone, whole groups of them."""
     X = _columns(problem)
     found = penalised(problem, X, model.confidence * precision)
-    information = np.maximum(found.terms.information, 0.0)
-    s = X.norms(information)
+    information = found.terms.information
+    if information.ndim == 1:
+        information = np.maximum(information, 0.0)
+        s = X.norms(information)
+    else:
+        own = np.einsum("naa->na", information)
+        s = np.stack([X.norms(each) for each in own.T], axis=1).ravel()
     stay, sparse = ~model.selects, model.sparse
     # z_j^2 = s_j mean_j^2 of a column alone ranks the columns; the path tests them properly
     gain = model.groups.sum((s * found.mean**2)[sparse])
@@ -100,11 +106,27 @@ def screened_start(problem: RowProblem, model: RowModel, precision: Array, room:
     precision[j] = own_precision(model, local, top, j, s[j], 0.0 * s[j])
     rest[j] = dropped_terms(model, j, s[j], 0.0 * s[j], precision[j])
     active = np.flatnonzero(stay)
-    H = gram_of(problem.design.take(active), information)
+    H = gram_of(problem.take(active).design, information)
     return make_state(model, active, found.mean[active], H, precision, rest)
 
 
 def _columns(problem: RowProblem) -> StandardColumns:
-    X = problem.design.by_products()
+    design = problem.design
+    X = design.by_products() or (design.standard() if isinstance(design, RowsInMemory) else None)
     assert X is not None
     return X
+
+
+def _times(X: StandardColumns, mean: Array, likelihood: Likelihood) -> Array:
+    """The predictors of the rows: (n,), or (n, d) of several coordinates."""
+    if not likelihood.several:
+        return X.times(mean)
+    each = mean.reshape(-1, likelihood.coordinates).T
+    return np.stack([X.times(own) for own in each], axis=1)
+
+
+def _left(X: StandardColumns, values: Array) -> Array:
+    """X' values, coordinates of a column together."""
+    if values.ndim == 1:
+        return X.left(values)
+    return np.stack([X.left(own) for own in values.T], axis=1).ravel()

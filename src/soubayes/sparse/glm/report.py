@@ -8,9 +8,12 @@ import numpy as np
 from soubayes.sparse import ordered
 from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert
 from soubayes.sparse.designs.standardise import ColumnUnits
+from soubayes.sparse.glm.classes import ClassView, JointClasses
+from soubayes.sparse.glm.coordinates import columns_of
 from soubayes.sparse.glm.likelihood import Likelihood
 from soubayes.sparse.glm.path import RowOutcome
 from soubayes.sparse.glm.rows import RowDesign
+from soubayes.sparse.glm.softmax import class_basis
 from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.glm.wide import source_spread
 from soubayes.sparse.model import coefficient_kl, log_prior_variance, source_costs
@@ -68,6 +71,69 @@ def row_sparse_point(
         solver=solver,
         path=_path(outcome, units, back),
     )
+
+
+def joint_posterior(outcome: RowOutcome, to_user: tuple[Array, Array], d: int) -> JointClasses:
+    """q of d coefficients for each column in the user's order and units."""
+    state = outcome.fit.state
+    p = len(state.precision) // d
+    columns, mean = columns_of(state.active, d), np.zeros((p, d))
+    mean[columns] = state.mean.reshape(-1, d)
+    square = (state.root @ state.root.T).reshape(len(columns), d, len(columns), d)
+    variance = (1.0 / state.precision).reshape(p, d)
+    variance[columns] = np.einsum("iaia->ia", square)
+    return JointClasses(mean, variance, columns, square, np.ones(p)).moved(*to_user)
+
+
+def class_points(
+    outcome: RowOutcome, component: Component, units: ColumnUnits, back: Array, d: int
+) -> list[SparsePoint]:
+    """What every class reports, in the order of the basis: columns are selected for all of them."""
+    model, state, p = outcome.model, outcome.fit.state, len(back)
+    whole = np.zeros(len(state.precision))
+    whole[state.active] = state.mean
+    spread = dense_spread(outcome, len(whole))
+    selected, columns = np.zeros(p, bool), columns_of(state.active, d)
+    selected[columns[columns < p]] = True
+    selected &= ~(units.constant[np.argsort(back)] & model.sparse[::d][:p])
+    kappa = np.minimum(state.precision * spread.variance, 1.0).reshape(-1, d).mean(axis=1)[:p]
+    joint: Any = component.posterior
+    views = [ClassView(joint, k) for k in range(d + 1)]
+    return [
+        SparsePoint(
+            component=Component(view.posterior, view=view),
+            units=1.0 / units.scale,
+            selected=selected[back],
+            shrinkage=np.where(selected, kappa, 1.0)[back],
+            local_scale=np.sqrt(model.each_tau(state.local.ratio))[::d][:p][back],
+            global_scale=float(np.sqrt(state.top.ratio)),
+            kl=source_nats(outcome, whole, spread),
+            confidence=outcome.gamma,
+            objective=outcome.history,
+            n_iter=outcome.n_iter,
+            converged=outcome.fit.converged,
+            solver="newton",
+            path=_class_path(outcome, units, back, class_basis(d + 1)[view.place]),
+        )
+        for view in views
+    ]
+
+
+def _class_path(outcome: RowOutcome, units: ColumnUnits, back: Array, own: Array) -> PathPoints:
+    """The path of a class, whose coefficients are the coordinates times ``own``."""
+    d, p = len(own), len(back)
+
+    def coefficients(means: list[Array]) -> tuple[Array, Array]:
+        each = np.array(means).reshape(len(means), -1, d) @ own
+        coef = each[:, :p][:, back] / units.scale
+        alpha = each[:, p] if each.shape[1] > p else np.zeros(len(each))
+        return coef, alpha - coef @ units.mean
+
+    kept = [columns_of(point.active, d) for point in outcome.points]
+    spread = np.array([point.spread[:p] for point in outcome.points])
+    sd = np.sqrt(np.einsum("kjab,a,b->kj", spread, own, own, optimize=True))[:, back]
+    count = [int(np.sum(columns < p)) for columns in kept]
+    return path_points(outcome, coefficients, count, sd / units.scale)
 
 
 def _selectable(model: RowModel, units: ColumnUnits, back: Array) -> Array:

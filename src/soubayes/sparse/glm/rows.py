@@ -10,13 +10,8 @@ from scipy.linalg import blas, lapack
 
 from soubayes.sparse.designs.columns import SPARSE_BYTES, StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
-from soubayes.sparse.glm.likelihood import (
-    CoupledLikelihood,
-    Likelihood,
-    RowLikelihood,
-    RowTerms,
-    weighted_terms,
-)
+from soubayes.sparse.glm import coordinates
+from soubayes.sparse.glm.likelihood import Likelihood, RowTerms, times_rows, weighted_terms
 
 Array = np.ndarray
 
@@ -115,11 +110,15 @@ class RowsInMemory(NamedTuple):
         return RowsInMemory(standardise_block(part.matrix, *units, ones=intercept), False)
 
     def total(self, work: Callable[..., tuple[Any, ...]], y: Array, weight: Array) -> Any:
-        return add_up(work(Z, y[rows], weight[rows]) for rows, Z in self._blocks())
+        return add_up(work(Z, y[rows], weight[rows]) for rows, Z in self.blocks())
 
     def by_columns(self, rows: float = 1.0) -> StandardColumns | None:
         if rows * self.n_columns <= self.n_rows or self.columns is not None:
             return None
+        return self.standard()
+
+    def standard(self) -> StandardColumns:
+        """All columns of the matrix, whatever its shape."""
         p, root = self.matrix.shape[1], np.ones(self.n_rows)
         if self.mean is not None and self.divisor is not None:
             return standard_columns(self.matrix, self.mean, self.divisor, root, self.intercept)
@@ -127,7 +126,8 @@ class RowsInMemory(NamedTuple):
             return StandardColumns(self.matrix, None, None, root, self.intercept)
         return standard_columns(self.matrix, np.zeros(p), np.ones(p), root, self.intercept)
 
-    def _blocks(self) -> Iterator[tuple[slice, Array]]:
+    def blocks(self) -> Iterator[tuple[slice, Array]]:
+        """The rows with their standardised columns, a block at a time."""
         for rows in row_blocks(self.n_rows):
             block = self.matrix[rows]
             if self.columns is not None:
@@ -184,16 +184,35 @@ class Pass(NamedTuple):
 
 
 class RowProblem(NamedTuple):
-    """Rows with their likelihood; all solvers of such likelihoods take one of these."""
+    """Rows with their likelihood; all solvers of such likelihoods take one of these.
 
-    likelihood: Likelihood
+    The columns of a problem are those of X, d of each where the likelihood has d predictors a row
+    (`coordinates.py`).
+    """
+
+    likelihood: Any  # `PredictorLikelihood` or `CoupledLikelihood`
     design: RowDesign
     y: Any  # (n,), or what the design takes for y
     weight: Any  # (n,); None: known to the design
 
+    @property
+    def n_columns(self) -> int:
+        """Coefficients, the intercepts among them."""
+        return self.design.n_columns * self.likelihood.coordinates
+
     def take(self, columns: Array) -> "RowProblem":
-        """The same rows with some columns (ascending)."""
-        return self._replace(design=self.design.take(columns))
+        """The same rows with some columns (ascending), all coordinates of each."""
+        d = self.likelihood.coordinates
+        inside = coordinates.columns_of(columns, d) if self.likelihood.several else columns
+        return self._replace(design=self.design.take(inside))
+
+    def by_columns(self, rows: float = 1.0) -> StandardColumns | None:
+        """The same data read by columns (`RowDesign`), if a row has one predictor."""
+        return None if self.likelihood.several else self.design.by_columns(rows)
+
+    def by_products(self) -> StandardColumns | None:
+        """Likewise."""
+        return None if self.likelihood.several else self.design.by_products()
 
     def total(self, work: Any) -> Any:
         """work(Z, y, weight) of every block of rows, summed entry by entry."""
@@ -205,8 +224,11 @@ class RowProblem(NamedTuple):
         ``root`` is upper triangular. q is that of the columns ``inside``, of all if None. A coupled
         likelihood costs one more pass.
         """
-        q = _Predictor(inside, mean, np.asfortranarray(root, dtype=self.design.dtype))
-        if not isinstance(self.likelihood, CoupledLikelihood):
+        d = self.likelihood.coordinates if self.likelihood.several else None
+        if inside is not None and d:
+            inside = coordinates.columns_of(inside, d)
+        q = _Predictor(inside, mean, np.asfortranarray(root, dtype=self.design.dtype), d)
+        if not self.likelihood.coupled:
             return self.total(partial(_read_block, work=work, likelihood=self.likelihood, q=q))
         spread = self.design.total(
             partial(_predictors_block, n=self.design.n_rows, q=q),
@@ -233,7 +255,12 @@ class RowProblem(NamedTuple):
         """X_a'B X_j, x_j'B x_j and x_j'score of columns j outside q of the ``active`` ones."""
         both = np.union1d(active, columns)
         inside, outside = np.searchsorted(both, active), np.searchsorted(both, columns)
-        work = partial(_one_out_block, inside=inside, outside=outside)
+        if self.likelihood.several:
+            d = self.likelihood.coordinates
+            one, other = (coordinates.columns_of(own, d) for own in (inside, outside))
+            work = partial(_one_out_coordinates, inside=one, outside=other)
+        else:
+            work = partial(_one_out_block, inside=inside, outside=outside)
         return self.take(both).read(work, mean, root, inside)
 
     def updated(self, mean: Array, root: Array) -> "RowProblem":
@@ -250,7 +277,7 @@ class RowProblem(NamedTuple):
 
     def plug_in(self, mean: Array) -> tuple[float, Array]:
         """The loss at known coefficients, and its gradient."""
-        if isinstance(self.likelihood, CoupledLikelihood):
+        if self.likelihood.coupled:
             k = self.design.n_columns
             found = self.sweep(mean, np.zeros((k, k)), curvature=False)
             return found.loss, -found.score
@@ -264,9 +291,12 @@ class _Predictor(NamedTuple):
     columns: Array | None  # of the block; None: all
     mean: Array
     root: Array
+    d: int | None = None  # the number of predictors a row, where they have an axis
 
     def of(self, Z: Array) -> tuple[Array, Array]:
         Z = Z if self.columns is None else Z[:, self.columns]
+        if self.d:
+            return coordinates.predictors(Z, self.mean, self.root, self.d)
         trmm = blas.strmm if Z.dtype == np.float32 else blas.dtrmm
         eta = Z.astype(float, copy=False) @ self.mean
         spread = trmm(1.0, self.root, Z.T, trans_a=1)  # (k, rows)
@@ -274,9 +304,12 @@ class _Predictor(NamedTuple):
 
 
 def weighted_gram(Z: Array, weight: Array) -> Array:
-    """Z' diag(weight) Z; NumPy sees that both factors are one array and uses syrk."""
+    """Z' diag(weight) Z, or with a matrix for each row the Gram matrix of all coordinates."""
+    if weight.ndim == 3:
+        return coordinates.gram(Z, weight)
     if (weight < 0.0).any():
         return ((Z * weight.astype(Z.dtype)[:, None]).T @ Z).astype(float, copy=False)
+    # NumPy sees that both factors are one array and uses syrk
     scaled = Z * np.sqrt(weight).astype(Z.dtype)[:, None]
     return (scaled.T @ scaled).astype(float, copy=False)
 
@@ -319,7 +352,8 @@ def _sweep_block(
     Z: Array, terms: RowTerms, curvature: bool
 ) -> tuple[float, Array, Array, Array, int]:
     H = weighted_gram(Z, terms.information)
-    negative = int(np.count_nonzero(terms.curvature < 0.0))
+    # of one predictor: rows with several have losses that are convex
+    negative = int(np.count_nonzero(terms.curvature < 0.0)) if terms.curvature.ndim == 1 else 0
     if negative:
         # rows where the loss bends down would send a Newton step uphill: without them W is larger,
         # so that steps are shorter and lead down
@@ -328,7 +362,7 @@ def _sweep_block(
         W = H.copy()
     else:
         W = weighted_gram(Z, terms.curvature) if curvature else np.zeros_like(H)
-    score = Z.T.astype(float, copy=False) @ terms.score
+    score = (Z.T.astype(float, copy=False) @ terms.score).ravel()
     return float(terms.loss.sum()), score, H, W, negative
 
 
@@ -339,12 +373,19 @@ def _one_out_block(Z: Array, terms: RowTerms, inside: Array, outside: Array) -> 
     return tuple(part[..., outside].astype(float, copy=False) for part in (cross, own, q))
 
 
+def _one_out_coordinates(
+    Z: Array, terms: RowTerms, inside: Array, outside: Array
+) -> tuple[Array, ...]:
+    cross, own = coordinates.one_out(Z, terms.information, inside, outside)
+    return cross, own, (Z[:, outside].T @ terms.score).ravel()
+
+
 def _plug_in_block(
-    Z: Array, y: Array, weight: Array, likelihood: Likelihood, mean: Array
+    Z: Array, y: Array, weight: Array, likelihood: Any, mean: Array
 ) -> tuple[float, Array]:
-    assert isinstance(likelihood, RowLikelihood)
-    eta = (Z @ mean.astype(Z.dtype)).astype(float)
+    each = mean.reshape(-1, likelihood.coordinates) if likelihood.several else mean
+    eta = (Z @ each.astype(Z.dtype)).astype(float)
     with np.errstate(over="ignore"):
         loss, slope = likelihood.plug_in(eta, y)
-    total = Z.T @ (weight * slope).astype(Z.dtype)
-    return float(weight @ loss), total.astype(float, copy=False)
+    total = Z.T @ times_rows(weight, slope).astype(Z.dtype)
+    return float(weight @ loss), total.ravel().astype(float, copy=False)

@@ -18,9 +18,10 @@ Array = np.ndarray
 class RowModel(ColumnModel):
     """The columns of a `RowDesign`, the intercept last if there is one.
 
-    The paper's q is q(alpha) q(beta): the intercept has a factor of its own. In q(beta) the sources
-    stand in reverse order, the first one last, so one Cholesky factor serves all of them: with
-    A = H + gamma D = LL', S = L^-T Gamma L^-1.
+    The paper's q is q(alpha) q(beta): the intercept has a factor of its own. With several
+    predictors a row the intercepts are the first of the sources instead, inside q(beta). There the
+    sources stand in reverse order, the first one last, so one Cholesky factor serves all of them:
+    with A = H + gamma D = LL', S = L^-T Gamma L^-1.
     """
 
     intercept: bool = True
@@ -29,6 +30,15 @@ class RowModel(ColumnModel):
     def coefficients(self) -> int:
         """The number of columns without the intercept."""
         return len(self.confidence) - self.intercept
+
+    @property
+    def intercepts(self) -> Array:
+        """Which columns are intercepts."""
+        found = np.zeros(len(self.confidence), bool)
+        found[self.coefficients :] = True
+        for name, own in self.sources:
+            found[own] |= name == "intercept"
+        return found
 
     def precisions(self, sparse: Array | float) -> Array:
         """Prior precisions of all columns, those of the sparse ones given."""

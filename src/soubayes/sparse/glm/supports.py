@@ -8,8 +8,10 @@ import numpy as np
 from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.designs.columns import StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits
-from soubayes.sparse.glm.likelihood import RowLikelihood
-from soubayes.sparse.inclusion.field import ColumnQuadratic
+from soubayes.sparse.glm.likelihood import RowLikelihood, times_rows
+from soubayes.sparse.glm.rows import RowProblem
+from soubayes.sparse.glm.softmax import class_basis
+from soubayes.sparse.inclusion.field import ColumnQuadratic, Quadratic
 from soubayes.sparse.inclusion.grouped import GroupProduct, fit_groups
 from soubayes.sparse.inclusion.product import MOST_SWEEPS, Product, fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -24,6 +26,7 @@ ROUGH_SWEEPS = 8
 # products with effects for half of the rows, as an outlier asks for, or that all sweeps left
 # unsettled, after which no further form is tried
 UNSETTLED = 3
+CERTAIN_CLASS = 1e-9  # of a row in a coordinate: a class that is certain
 
 
 class SupportRows(NamedTuple):
@@ -61,7 +64,7 @@ def row_supports(
 
 
 def settle(
-    at: Callable[[Array], tuple[ColumnQuadratic, Callable[[Array], Array]]],
+    at: Callable[[Array], tuple[Any, Callable[[Array], Array]]],
     place: Array,
     start: tuple[Array, Array],
     always: Array,
@@ -148,3 +151,86 @@ def _start_again(found: Product | GroupProduct) -> tuple[Array, Array]:
         [found.effects[i].columns.inside[j] for i, j in zip(first, tops, strict=True)]
     )
     return tops, inside @ found.slab.variance
+
+
+def class_supports(
+    problem: RowProblem,
+    X: Array,
+    start: tuple[Array, Array],
+    always: Array,
+    scale: Array,
+    groups: GroupLabels | None,
+    intercept: bool,
+) -> list[SupportPosterior]:
+    """What is known about every class; which columns carry an effect is the same for all.
+
+    The product is over groups of coordinates, for the quadratic form of the loss at its own mean
+    predictors. ``start`` are predictors (n, d) and coefficients (p, d).
+    """
+    eta, coef = start
+    d = eta.shape[1]
+
+    def at(place: Array) -> tuple[Any, Callable[[Array], Array]]:
+        data = ClassQuadratic(problem, X, place.reshape(-1, d), intercept)
+        return data, data.place
+
+    number = np.arange(len(coef)) if groups is None else groups.number
+    names = [str(g) for g in range(int(number.max()) + 1)]
+    flat = coef.ravel()
+    begin = np.flatnonzero(flat), flat[flat != 0.0] ** 2
+    kept, own = np.repeat(always, d), GroupLabels(np.repeat(number, d), names)
+    found = settle(at, eta.ravel(), begin, kept, groups=own)
+    assert isinstance(found, GroupProduct)
+    return [
+        SupportPosterior.of(found.turned(each), 1.0 / scale, scale) for each in class_basis(d + 1)
+    ]
+
+
+class ClassQuadratic(Quadratic):
+    """The loss to second order about predictors ``eta`` (n, d), the intercepts taken out.
+
+    With B the information of the rows and r = B eta + score, the loss of coefficients b is
+    b'X'BXb/2 - b'X'r. Its minimum over the intercepts takes out (X'B1)(1'B1)^-1(1'BX).
+    """
+
+    def __init__(self, problem: RowProblem, X: Array, eta: Array, intercept: bool) -> None:
+        weight, d = problem.weight, eta.shape[1]
+        terms = problem.likelihood.terms(eta, np.zeros_like(eta), problem.y)
+        self.X = X
+        self.B = times_rows(weight, terms.curvature + CERTAIN_CLASS * np.eye(d))
+        response = np.einsum("nab,nb->na", self.B, eta) + weight[:, None] * terms.score
+        self.middle = np.zeros((len(X[0]), d, d))  # X'B1
+        self.inverse, self.total = np.zeros((d, d)), response.sum(axis=0)
+        if intercept:
+            self.middle = np.einsum("nj,nab->jab", X, self.B, optimize=True)
+            self.inverse = np.linalg.inv(self.B.sum(axis=0))
+        scores = X.T @ response - self.middle @ (self.inverse @ self.total)
+        own = np.square(X).T @ np.einsum("naa->na", self.B)
+        own -= np.einsum("jab,bc,jac->ja", self.middle, self.inverse, self.middle, optimize=True)
+        typical = float(np.einsum("naa->", self.B)) / d
+        # y'y is read only where the noise is unknown
+        super().__init__(np.maximum(own, 0.0).ravel(), scores.ravel(), 0.0, typical)
+
+    def cross(self, columns: Array) -> Array:
+        return self._products(np.arange(self.X.shape[1]), columns)
+
+    def within(self, columns: Array) -> Array:
+        d = self.B.shape[1]
+        some, place = np.unique(columns // d, return_inverse=True)
+        return self._products(some, columns)[place * d + columns % d]
+
+    def place(self, mean: Array) -> Array:
+        """The predictors of other mean coefficients, with the intercepts that are best there."""
+        coef = mean.reshape(-1, self.B.shape[1])
+        explained = np.einsum("jab,jb->a", self.middle, coef)
+        return (self.X @ coef + self.inverse @ (self.total - explained)).ravel()
+
+    def _products(self, some: Array, columns: Array) -> Array:
+        """X'BX of all coordinates of ``some`` columns of X with the coordinates ``columns``."""
+        d, X = self.B.shape[1], self.X[:, some]
+        found = np.empty((len(some), d, len(columns)))
+        for i, (j, a) in enumerate(zip(columns // d, columns % d, strict=True)):
+            found[:, :, i] = X.T @ (self.B[:, :, a] * self.X[:, [j]])
+        taken = self.middle[columns // d, columns % d] @ self.inverse  # (columns, d)
+        found -= np.einsum("jab,ib->jai", self.middle[some], taken)
+        return found.reshape(-1, len(columns))

@@ -25,7 +25,7 @@ from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowIntake, Row
 from soubayes.sparse.glm.supports import settle
 from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.posterior import Component, Mixture, SparsePoint
+from soubayes.sparse.posterior import Component, Mixture
 from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
@@ -70,7 +70,7 @@ class SurvivalFamily(RowFamily):
         for y, solved in zip(targets, found, strict=True):
             nats = baseline_kl(PartialLoss.at(rows.sets(y), rows.eta(solved.outcome.fit)))
             kl = {**solved.point.kl, "baseline": nats}
-            each.append(solved._replace(point=replace(solved.point, kl=kl)))
+            each.append(solved._replace(points=[replace(solved.point, kl=kl)]))
         return each
 
     def ordered(self, X: Any, coef: Array, sets: RiskSets) -> bool:
@@ -83,7 +83,7 @@ class SurvivalFamily(RowFamily):
         return not by_chance and sets.ordered_by(as_dense(X[:, keep]) @ coef[keep])
 
     def supports(
-        self, X: Any, weight: Array, targets: Sequence[Array], points: Sequence[SparsePoint]
+        self, X: Any, weight: Array, targets: Sequence[Array], solved: Sequence[RowSolved]
     ) -> list[SupportPosterior]:
         """The posterior over supports, from expansions of the loss."""
         rows, plan, units = self.in_memory(X, weight)
@@ -94,7 +94,8 @@ class SurvivalFamily(RowFamily):
         always[plan.order] = np.nan_to_num(plan.model.variance[:p], nan=0.0)
         found = []
         with solver_threads(int(min(X.shape))):
-            for y, point in zip(targets, points, strict=True):
+            for y, each in zip(targets, solved, strict=True):
+                point = each.point
                 mean = point.component.posterior.mean[:p]
                 coef = np.where(point.selected, mean, 0.0) * units.scale
                 sets = rows.sets(y)

@@ -268,6 +268,11 @@ class SurvivalRows:
         return 1
 
     @property
+    def n_columns(self) -> int:
+        """p."""
+        return self.X.shape[1]
+
+    @property
     def grid_rows(self) -> float:
         """At confidence 1 wide data are separated: the path begins above."""
         return self.n

@@ -5,10 +5,9 @@ import pytest
 from scipy.optimize import minimize
 
 from soubayes import SoULogisticRegression
-from soubayes.sparse.multinomial.fitting import ClassRows
-from soubayes.sparse.multinomial.rows import ClassDesign
-from soubayes.sparse.multinomial.softmax import Softmax
-from soubayes.sparse.multinomial.supports import ClassQuadratic
+from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
+from soubayes.sparse.glm.softmax import Softmax
+from soubayes.sparse.glm.supports import ClassQuadratic
 
 N, P, C = 240, 12, 3
 
@@ -27,9 +26,9 @@ def test_the_quadratic_is_that_of_the_loss(intercept):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 3)) + 0.5, rng.integers(0, C, 30)
     weight = rng.uniform(0.5, 2.0, 30)
-    rows = ClassRows(Softmax(C), ClassDesign(X, C - 1, np.arange(3)), weight, weight.sum())
+    problem = RowProblem(Softmax(C), RowsInMemory(X, intercept=False), y, weight)
     eta = 0.3 * rng.normal(size=(30, C - 1))
-    data = ClassQuadratic(rows, X, eta, y, intercept)
+    data = ClassQuadratic(problem, X, eta, intercept)
     terms = Softmax(C).terms(eta, np.zeros_like(eta), y)
 
     def second_order(b, alpha):

@@ -1,16 +1,25 @@
-"""q of the coefficients of several classes, in c - 1 coordinates, and as each class sees it.
+"""q of the coefficients of several classes, as each class sees it and as predictions need it.
 
-``mean`` is (columns, coordinates), the intercept's row last. ``predictors`` gives rows the means
-and roots of the covariances of their coordinates; ``of_class`` is the posterior of one class's
-coefficients, which sum to 0 over the classes.
+In c - 1 coordinates (`softmax.py`) ``mean`` is (columns, coordinates), the intercept's row last.
+``predictors`` gives rows the means and roots of the covariances of their coordinates; ``of_class``
+is the posterior of one class's coefficients, which sum to 0 over the classes. The coordinates'
+basis takes the classes in the order of their frequencies, so their names do not matter: ``rank``
+says where a class stands in it.
 """
 
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import Any
 
-from soubayes.sparse.multinomial.softmax import class_basis, spread_root
-from soubayes.sparse.posterior import LowRankPosterior, Posterior
+import numpy as np
+from scipy.special import logsumexp
+
+from soubayes.sparse.glm.softmax import Softmax, class_basis, spread_root
+from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
 
 Array = np.ndarray
+
+BLOCK = 256  # rows that are predicted at once: each has its predictors at hundreds of nodes
+NEARER = 1e-160  # times a row whose predictors overflow: above 1e308 it is still above 1e148
 
 
 class ClassPosterior:
@@ -138,3 +147,106 @@ class JointClasses(ClassPosterior):
         inside = np.einsum("iajb,a,b->ij", self.covariance, A[k], A[other], optimize=True)
         S[np.ix_(self.active, self.active)] = inside
         return S * self.scale * self.scale[:, None]
+
+
+@dataclass(frozen=True)
+class ClassView:
+    """Whose posterior one class reports, and the place of the class in the basis."""
+
+    whole: ClassPosterior
+    place: int
+
+    @property
+    def posterior(self) -> Posterior:
+        """That of the coefficients of the class."""
+        return self.whole.of_class(self.place)
+
+
+def of_class(mixture: Mixture, place: int) -> Mixture:
+    """A mixture of all classes as one class reports it."""
+    parts = []
+    for part in mixture.components:
+        whole: Any = part.posterior
+        view = ClassView(whole, place)
+        parts.append(replace(part, posterior=view.posterior, view=view))
+    return replace(mixture, components=tuple(parts))
+
+
+@dataclass(frozen=True)
+class ClassMixture:
+    """The mixture of all classes; ``rank`` is where a class stands in the basis."""
+
+    mixture: Mixture
+    rank: Array
+
+    @classmethod
+    def of(cls, reported: list[Mixture]) -> "ClassMixture | None":
+        """From what the classes report; None where every class has a model of its own."""
+        if reported[0].components[0].view is None:
+            return None
+        first = reported[0]
+        parts = [replace(each, posterior=each.view.whole, view=None) for each in first.components]
+        rank = [mixture.components[0].view.place for mixture in reported]
+        return cls(replace(first, components=tuple(parts)), np.array(rank))
+
+    def log_proba(self, rows: Array) -> Array:
+        """(rows, c): recalibrated log probabilities."""
+        return np.concatenate([self._log_proba(part) for part in _blocks(rows)])
+
+    def _log_proba(self, rows: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            said = log_shares(self.mixture, rows)
+            bad = ~np.isfinite(said).all(axis=1)
+            if bad.any():
+                said[bad] = log_shares(self.mixture, NEARER * rows[bad])
+        said = self.mixture.power * said[:, self.rank]
+        shift = said.max(axis=1, keepdims=True)
+        return said - shift - np.log(np.exp(said - shift).sum(axis=1, keepdims=True))
+
+    def sd(self, rows: Array) -> Array:
+        """(rows, c): of the probabilities under the posterior."""
+        return np.concatenate([self._sd(part) for part in _blocks(rows)])
+
+    def _sd(self, rows: Array) -> Array:
+        first = second = np.zeros((len(rows), len(self.rank)))
+        for part in self.mixture.components:
+            q: Any = part.posterior
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean, root = q.predictors(rows)
+                far = ~(
+                    np.isfinite(mean).all(axis=1)
+                    & np.isfinite(root.reshape(len(root), -1)).all(axis=1)
+                )
+                if far.any():
+                    mean[far], root[far] = q.predictors(NEARER * rows[far])
+            mean, sd = Softmax(q.classes).share_sd(mean, root)
+            first = first + part.weight * mean
+            second = second + part.weight * (mean**2 + sd**2)
+        return np.sqrt(np.maximum(second - np.square(first), 0.0))[:, self.rank]
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """(n, c, columns): draws of the classes' coefficients together."""
+        which = rng.choice(len(self.mixture.components), n, p=self.mixture.weights)
+        basis = class_basis(len(self.rank))[self.rank]
+        first: Any = self.mixture.components[0].posterior
+        draws = np.empty((n, len(self.rank), len(first.mean)))
+        for k, part in enumerate(self.mixture.components):
+            mine, q = which == k, part.posterior
+            draws[mine] = np.einsum("nja,ka->nkj", q.sample(int(mine.sum()), rng), basis)
+        return draws
+
+
+def _blocks(rows: Array) -> list[Array]:
+    """A few rows at a time: each has its predictors at hundreds of nodes."""
+    return [rows[begin : begin + BLOCK] for begin in range(0, max(len(rows), 1), BLOCK)]
+
+
+def log_shares(mixture: Mixture, rows: Array) -> Array:
+    """(rows, c): log probabilities averaged over the posterior, before recalibration."""
+    found = []
+    for part in mixture.components:
+        q: Any = part.posterior
+        mean, root = q.predictors(rows)
+        each = Softmax(q.classes).log_mean_shares(mean, np.sqrt(part.inflation) * root)
+        found.append(each)
+    return logsumexp(np.stack(found), b=mixture.weights[:, None, None], axis=0)

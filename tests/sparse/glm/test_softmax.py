@@ -1,7 +1,6 @@
-"""The softmax loss averaged over normal predictors, and the rows, dial and fitting made of it.
+"""The softmax loss averaged over normal predictors, and the rows and the dial made of it.
 
-Covers softmax, rows, dial and fitting of multinomial; its posterior and mixture are in
-test_multinomial.
+Covers softmax and coordinates; classes is covered by test_multinomial.
 """
 
 import numpy as np
@@ -13,16 +12,17 @@ from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.estimators.parameters import intercept_prior
 from soubayes.sparse.estimators.rowwise import row_settings
 from soubayes.sparse.glm.bernoulli import Bernoulli
-from soubayes.sparse.multinomial.dial import class_evidence
-from soubayes.sparse.multinomial.fitting import ClassFamily
-from soubayes.sparse.multinomial.softmax import Softmax, class_basis, normal_nodes, spread_root
+from soubayes.sparse.glm.dial import row_evidence
+from soubayes.sparse.glm.fitting import RowFamily
+from soubayes.sparse.glm.softmax import Softmax, class_basis, normal_nodes, spread_root
 
 
 def normal(c, n=3, seed=0):
-    """Means and roots of n rows in c - 1 coordinates, and classes."""
+    """Means, covariances and their roots of n rows in c - 1 coordinates, and classes."""
     rng = np.random.default_rng(seed)
     root = np.tril(rng.normal(size=(n, c - 1, c - 1))) * 0.5
-    return rng.normal(size=(n, c - 1)), root, rng.integers(c, size=n)
+    mean, V = rng.normal(size=(n, c - 1)), root @ root.transpose(0, 2, 1)
+    return mean, V, spread_root(V), rng.integers(c, size=n)
 
 
 @pytest.mark.parametrize("d", [3, 8, 33, 100])
@@ -42,9 +42,10 @@ def test_the_basis_is_orthonormal_and_sums_to_0(c):
 
 @pytest.mark.parametrize("c", [3, 4, 6])
 def test_terms_are_averages_over_draws(c):
-    mean, root, y = normal(c)
+    mean, V, root, y = normal(c)
     rng, draws = np.random.default_rng(1), 200_000
-    terms, shares = Softmax(c).terms(mean, root, y), Softmax(c).log_mean_shares(mean, root)
+    terms, shares = Softmax(c).terms(mean, V, y), Softmax(c).log_mean_shares(mean, root)
+    np.testing.assert_allclose(Softmax(c).predict(mean, V), np.exp(shares))
     exact = 1.0 if c <= 4 else 4.0  # 128 quasi-random nodes have an error of their own
     for i in range(3):
         u = mean[i] + rng.normal(size=(draws, c - 1)) @ root[i].T
@@ -63,12 +64,12 @@ def test_terms_are_averages_over_draws(c):
 
 @pytest.mark.parametrize("c", [3, 4, 6])
 def test_derivatives_of_the_mean_are_finite_differences(c):
-    mean, root, y = normal(c)
+    mean, V, _, y = normal(c)
     one, h = Softmax(c), 1e-5
-    terms = one.terms(mean, root, y)
+    terms = one.terms(mean, V, y)
     for a in range(c - 1):
         step = h * np.eye(c - 1)[a]
-        up, down = one.terms(mean + step, root, y), one.terms(mean - step, root, y)
+        up, down = one.terms(mean + step, V, y), one.terms(mean - step, V, y)
         np.testing.assert_allclose(-terms.score[:, a], (up.loss - down.loss) / (2 * h), atol=1e-8)
         slope = (down.score - up.score) / (2 * h)
         np.testing.assert_allclose(terms.curvature[:, a], slope, atol=1e-7)
@@ -76,15 +77,15 @@ def test_derivatives_of_the_mean_are_finite_differences(c):
 
 @pytest.mark.parametrize("c", [2, 3, 4])
 def test_the_information_is_twice_the_slope_in_the_covariance(c):
-    mean, root, y = normal(c)
-    V, one, h = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(c - 1), Softmax(c), 1e-5
-    terms = one.terms(mean, spread_root(V), y)
+    mean, V, _, y = normal(c)
+    V, one, h = V + 0.1 * np.eye(c - 1), Softmax(c), 1e-5
+    terms = one.terms(mean, V, y)
     np.testing.assert_allclose(terms.information, terms.curvature, atol=0.03)  # error of the rule
     for a in range(c - 1):
         for b in range(a + 1):
             step = np.zeros((c - 1, c - 1))
             step[a, b] = step[b, a] = h
-            up, down = (one.terms(mean, spread_root(V + s * step), y).loss for s in (1.0, -1.0))
+            up, down = (one.terms(mean, V + s * step, y).loss for s in (1.0, -1.0))
             twice = 1.0 if a == b else 2.0
             np.testing.assert_allclose(
                 twice * terms.information[:, a, b], (up - down) / h, atol=1e-6
@@ -95,7 +96,7 @@ def test_two_classes_are_the_logistic_loss_of_their_contrast():
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(size=20), rng.uniform(0.0, 2.0, size=20)
     y = rng.integers(2, size=20)
-    ours = Softmax(2).terms(mean[:, None], np.sqrt(variance)[:, None], y)
+    ours = Softmax(2).terms(mean[:, None], variance[:, None], y)
     peer = Bernoulli().terms(np.sqrt(2.0) * mean, 2.0 * variance, 1.0 - y)  # the first class is 1
     np.testing.assert_allclose(ours.loss, peer.loss, atol=1e-6)
     np.testing.assert_allclose(ours.score[:, 0], np.sqrt(2.0) * peer.score, atol=1e-6)
@@ -105,7 +106,7 @@ def test_two_classes_are_the_logistic_loss_of_their_contrast():
 def family(p, c, **settings):
     model = SoULogisticRegression(**settings)
     model.n_features_in_ = p
-    return ClassFamily(row_settings(model, intercept_prior(model)), c)
+    return RowFamily(Softmax(c), row_settings(model, intercept_prior(model)))
 
 
 def rows(n, p, c=3, seed=0):
@@ -159,9 +160,9 @@ def test_a_sure_point_is_penalised_multinomial_regression(n, p):
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     intake = family(p, 3).in_memory(X, np.ones(n))
     for held in (0.01, 1.0):
-        fit = intake.shared.fit_at(y, intake.model, DialPoint.sure(held))
+        fit = intake.shared.fit_at(y, intake.plan.model, DialPoint.sure(held))
         # the intercepts' own penalty, as that of a column of another size
-        size = np.append(np.ones(p), np.sqrt(intake.model.variance[-1] / held))
+        size = np.append(np.ones(p), np.sqrt(intake.plan.model.variance[-1] / held))
         Z = np.hstack([X, np.ones((n, 1))]) * size
         peer = LogisticRegression(C=held, tol=1e-9, max_iter=5000, fit_intercept=False).fit(Z, y)
         coef = fit.posterior.mean @ class_basis(3).T
@@ -176,13 +177,13 @@ def test_the_evidence_ends_at_the_best_product(n, p):
     X, y = rows(n, p)
     intake = family(p, 3).in_memory(X, np.ones(n))
     problem, gamma = intake.shared.problem(y), 0.7
-    sparse = intake.model.sparse
-    evidence = class_evidence(problem, gamma, sparse, np.full(2, 0.1))
+    sparse = intake.plan.model.sparse
+    evidence = row_evidence(problem, gamma, sparse, np.full(2, 0.1))
     P, at = np.full(int(sparse.sum()), 0.3), None
     for _ in range(15):
         at = evidence(P, at)
     state = at.state
-    terms = problem.likelihood.terms(state.eta, np.sqrt(state.variance), y)
+    terms = problem.likelihood.terms(state.eta, state.variance, y)
     Z = problem.design.matrix
     w = np.append(np.full(p, 1.0 / 0.3), 0.1 * gamma)
     np.testing.assert_allclose(Z.T @ terms.score, w[:, None] * state.means, atol=5e-3)

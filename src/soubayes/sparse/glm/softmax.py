@@ -13,6 +13,8 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
+from soubayes.sparse.glm.likelihood import PredictorLikelihood, RowTerms
+
 Array = np.ndarray
 
 # nodes for each dimension of the product rules; beyond, the number of quasi-random nodes.
@@ -69,56 +71,52 @@ def normal_nodes(d: int, coarse: bool) -> NormalNodes:
     return NormalNodes(points, np.full(len(points), 1.0 / len(points)))
 
 
-class ClassTerms(NamedTuple):
-    """Expected loss of every row and its derivatives in the c - 1 coordinates."""
+class Softmax(PredictorLikelihood):
+    """y in 0, ..., c - 1, the loss log(sum_k exp(eta_k)) - eta_y; eta = A u of c - 1 coordinates u.
 
-    loss: Array  # (n,)
-    score: Array  # (n, d) minus its slope in the means
-    information: Array  # (n, d, d) twice its slope in the covariance
-    curvature: Array  # (n, d, d) its second derivative in the means; the same for exact averages
+    An average over u is a sum over fixed nodes; a ``rough`` rule has fewer of them.
+    """
 
-
-class Softmax:
-    """y in 0, ..., c - 1, the loss log(sum_k exp(eta_k)) - eta_y."""
-
-    majorises = False
-    nuisance = None
-    confidence = 1.0
-    kl = 0.0
-
-    def __init__(self, classes: int, coarse: bool = False) -> None:
-        self.classes, self.basis = classes, class_basis(classes)
-        self.nodes = normal_nodes(classes - 1, coarse)
+    def __init__(self, classes: int, rough: bool = False) -> None:
+        self.classes, self.basis, self.rough = classes, class_basis(classes), rough
+        self.coordinates = classes - 1
+        self.start_curvature = 1.0 / classes  # that of equal shares
+        self.nodes = normal_nodes(classes - 1, rough)
         self.root_weights = np.sqrt(self.nodes.weights)
         self.farthest = float(np.square(self.nodes.points).sum(axis=1).max())
-        self.consistent = not coarse and classes - 1 in PRODUCT_NODES
+        self.consistent = not rough and classes - 1 in PRODUCT_NODES
 
     @property
-    def size(self) -> int:
-        """Numbers that are made for a row."""
-        return len(self.nodes.weights) * self.classes
+    def coarse(self) -> "Softmax":
+        return Softmax(self.classes, rough=True)
 
-    @property
-    def start_curvature(self) -> float:
-        """That of equal shares."""
-        return 1.0 / self.classes
+    def check(self, y: Array) -> Array:
+        """Numbers of classes, as they are."""
+        return y
 
-    def terms(self, mean: Array, root: Array, y: Array) -> ClassTerms:
-        """At u ~ N(mean, root root'); ``root`` (n, d, d), or (n, d) of a diagonal one.
+    def predict(self, mean: Array, variance: Array) -> Array:
+        """(n, c): E[softmax(eta)]."""
+        return np.exp(self.log_mean_shares(mean, spread_root(variance)))
+
+    def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
+        """At u ~ N(mean, V); V is (n, d, d), or (n, d) of independent coordinates.
 
         >>> found = Softmax(3).terms(np.zeros((1, 2)), np.zeros((1, 2)), np.array([0]))
         >>> found.loss.round(4), found.curvature[0].diagonal().round(4)  # log 3 and I/3
         (array([1.0986]), array([0.3333, 0.3333]))
         """
-        step = max(1, _CACHED // self.size)
-        if len(mean) <= step:
-            return self._terms(mean, root, y)
-        blocks = [slice(begin, begin + step) for begin in range(0, len(mean), step)]
-        parts = [self._terms(mean[rows], root[rows], y[rows]) for rows in blocks]
-        return ClassTerms(*map(np.concatenate, zip(*parts, strict=True)))
+        step = max(1, _CACHED // (len(self.nodes.weights) * self.classes))
+        blocks = [slice(begin, begin + step) for begin in range(0, max(len(mean), 1), step)]
+        parts = [self._terms(mean[rows], variance[rows], y[rows]) for rows in blocks]
+        if len(parts) == 1:
+            return parts[0]
+        whole = RowTerms(*map(np.concatenate, zip(*parts, strict=True)))
+        alike = parts[0].curvature is parts[0].information
+        return whole._replace(information=whole.curvature) if alike else whole
 
-    def _terms(self, mean: Array, root: Array, y: Array) -> ClassTerms:
+    def _terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
         A, c, n = self.basis, self.classes, len(mean)
+        root = spread_root(variance)
         half, whole = self._shares(mean, root)
         first, own = half @ self.root_weights, A[y]
         loss = whole @ self.nodes.weights - np.einsum("na,na->n", mean, own)
@@ -130,7 +128,7 @@ class Softmax:
         information = curvature
         if self.consistent and root.ndim == 3:
             information = self._covariance_slope(half, root, curvature)
-        return ClassTerms(loss, own - first.T @ A, information, curvature)
+        return RowTerms(loss, own - first.T @ A, information, curvature)
 
     def _covariance_slope(self, half: Array, root: Array, curvature: Array) -> Array:
         """Twice the derivative in V = LL' of the sum over the nodes itself.
@@ -212,8 +210,10 @@ class Softmax:
 def spread_root(V: Array) -> Array:
     """(n, d, d): roots of covariances, with a hint of variance where they are singular.
 
-    Only the lower triangles of V are read.
+    Only the lower triangles of V are read. Variances (n, d) have roots of their shape.
     """
+    if V.ndim == 2:
+        return np.sqrt(V)
     d = V.shape[1]
     least = LEAST_VARIANCE * (np.einsum("naa->n", V) + 1e-300)
     V = V + (least + 1e-300)[:, None, None] * np.eye(d)

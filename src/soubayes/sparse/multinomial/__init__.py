@@ -1,1 +1,0 @@
-"""Several classes at once: the softmax likelihood, its path, dial and predictions."""
