@@ -74,7 +74,7 @@ def one_out(Z: Array, B: Array, inside: Array, outside: Array) -> tuple[Array, A
         for b in range(a + 1):
             cross[:, a, :, b] = cross[:, b, :, a] = (X * B[:, a, b][:, None]).T @ out
     own = np.square(out).T @ np.einsum("naa->na", B)
-    return cross.reshape(X.shape[1] * d, -1), own.ravel()
+    return cross.reshape(X.shape[1] * d, out.shape[1] * d), own.ravel()
 
 
 def few_pairs(n: int, k: int, d: int) -> bool:
