@@ -6,6 +6,8 @@ information is d k x d k, and what is read of X is its k columns. One predictor 
 of this file.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 Array = np.ndarray
@@ -13,7 +15,7 @@ Array = np.ndarray
 _NUMBERS = 2**22  # in what is made of a block of rows
 # products of pairs of columns are formed while they are fewer than what they are multiplied with:
 # one large matrix product then replaces d (d + 1)/2 small ones
-_PAIRS = 240
+_PAIRS = 120
 
 
 def columns_of(coordinates: Array, d: int) -> Array:
@@ -28,14 +30,16 @@ def columns_of(coordinates: Array, d: int) -> Array:
 def predictors(Z: Array, mean: Array, root: Array, d: int) -> tuple[Array, Array]:
     """(n, d) means and (n, d, d) covariances of the rows' predictors at q = N(mean, root root').
 
-    Only the lower triangles of the covariances are filled.
+    Only the lower triangles of the covariances are filled where products of pairs serve.
     """
     n, k = Z.shape
     V = np.zeros((n, d, d))
     if few_pairs(n, k, d):
-        a, b = np.tril_indices(d)
+        (i, j, _), (a, b, _) = triangle(k), triangle(d)
         S = (root @ root.T).reshape(k, d, k, d)
-        V[:, a, b] = pairs(Z) @ S[:, a, :, b].reshape(len(a), k * k).T
+        each = S[i[:, None], a, j[:, None], b] + S[j[:, None], a, i[:, None], b]
+        each[i == j] *= 0.5
+        V[:, b, a] = pairs(Z) @ each
         return Z @ mean.reshape(k, d), V
     step = max(1, _NUMBERS // max(d * len(root), 1))
     for rows in (slice(begin, begin + step) for begin in range(0, n, step)):
@@ -47,13 +51,12 @@ def predictors(Z: Array, mean: Array, root: Array, d: int) -> tuple[Array, Array
 def gram(Z: Array, B: Array) -> Array:
     """sum_i B_i x (x_i x_i'), coordinates of a column together, (k d, k d); B is (n, d, d)."""
     (n, k), d = Z.shape, B.shape[1]
-    total = np.empty((k, d, k, d))
     if few_pairs(n, k, d):
-        a, b = np.tril_indices(d)
-        sums = (pairs(Z).T @ B[:, a, b]).T.reshape(len(a), k, k)
-        total[:, a, :, b] = sums
-        total[:, b, :, a] = sums
+        a, b, place = triangle(d)
+        sums = pairs(Z).T @ B[:, a, b]
+        total = sums[triangle(k)[2][:, None, :, None], place[:, None, :]]
         return total.reshape(k * d, k * d)
+    total = np.empty((k, d, k, d))
     for i in range(d):
         for j in range(i + 1):
             total[:, i, :, j] = total[:, j, :, i] = Z.T @ (Z * B[:, i, j][:, None])
@@ -79,9 +82,20 @@ def one_out(Z: Array, B: Array, inside: Array, outside: Array) -> tuple[Array, A
 
 def few_pairs(n: int, k: int, d: int) -> bool:
     """Whether products of all pairs of k columns are worth forming."""
-    return k * k <= min(_PAIRS * d**2, _NUMBERS / max(n, 1))
+    return 0 < k * (k + 1) // 2 <= min(_PAIRS * d**2, _NUMBERS / max(n, 1))
 
 
 def pairs(Z: Array) -> Array:
-    """(n, k k) products of two columns."""
-    return (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
+    """(n, pairs) products of two columns, the first not after the second."""
+    columns = np.ascontiguousarray(Z.T)
+    parts = [columns[i:] * column for i, column in enumerate(columns)]
+    return np.concatenate(parts).T
+
+
+@lru_cache(64)
+def triangle(size: int) -> tuple[Array, Array, Array]:
+    """The pairs i <= j, and a symmetric matrix of their numbers."""
+    i, j = np.triu_indices(size)
+    place = np.empty((size, size), int)
+    place[i, j] = place[j, i] = np.arange(len(i))
+    return i, j, place

@@ -39,7 +39,7 @@ from soubayes.sparse.dial import (
     rises,
 )
 from soubayes.sparse.glm.classes import ProductClasses
-from soubayes.sparse.glm.coordinates import few_pairs, pairs
+from soubayes.sparse.glm.coordinates import few_pairs, pairs, triangle
 from soubayes.sparse.glm.likelihood import Likelihood, weighted_terms
 from soubayes.sparse.glm.rows import RowProblem, RowsInMemory, weighted_gram
 from soubayes.sparse.glm.state import RowModel
@@ -162,7 +162,7 @@ class TallRows:
         else:
             both = zip(self.blocks, self.products, strict=True)
             sums = sum(products.T @ b[rows] for (rows, _), products in both)
-            each = [own.reshape(len(w), len(w)) for own in np.asarray(sums).T]
+            each = [own[triangle(len(w))[2]] for own in np.asarray(sums).T]
         lowers = [cholesky(own, w) for own in each]
         log_det = sum(map(log_determinant, lowers)) - len(lowers) * float(np.log(w).sum())
         return TallFactors(self, w, [invert_triangle(lower) for lower in lowers], log_det)
@@ -190,7 +190,9 @@ class TallFactors(NamedTuple):
     def row_variance(self) -> Array:
         """(n, d): x_i'A_a^-1 x_i."""
         if self.rows.products is not None:
-            whole = np.stack([(own.T @ own).ravel() for own in self.inverses], axis=1)
+            i, j, _ = triangle(len(self.w))
+            whole = np.stack([(own.T @ own)[i, j] for own in self.inverses], axis=1)
+            whole *= np.where(i == j, 1.0, 2.0)[:, None]
             return np.maximum(np.concatenate([p @ whole for p in self.rows.products]), 0.0)
         return np.stack([self._row_variance(own) for own in self.inverses], axis=1)
 
@@ -222,13 +224,18 @@ class WideRows:
 
     def __init__(self, X: StandardColumns) -> None:
         self.X = X
+        self.whole = X.raw if X.mean is None and not X.ones else None  # X as it is
 
     def times(self, v: Array) -> Array:
         """X v of vectors side by side."""
+        if self.whole is not None:
+            return self.whole @ v
         return np.stack([self.X.times(own) for own in v.T], axis=1)
 
     def left(self, u: Array) -> Array:
         """X'u likewise."""
+        if self.whole is not None:
+            return self.whole.T @ u
         return np.stack([self.X.left(own) for own in u.T], axis=1)
 
     def prepared(self, w: Array) -> Array:
