@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import Label, Matrix, Rows, Targets
@@ -23,6 +22,7 @@ from soubayes.data.rows import (
     row_weights,
     walked_again,
 )
+from soubayes.data.unusable import check_labels
 from soubayes.sparse.choice.folds import LARGE, check_groups, enough_rows, refuse_groups
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.designs.standardise import as_dense, row_slices
@@ -243,7 +243,7 @@ class SoULogisticRegression(
         self, X: Any, y: Array, sample_weight: Any, groups: Array | None = None
     ) -> Self:
         """From rows: the sparse point, then the choice among candidates."""
-        check_classification_targets(y)
+        check_labels(y)
         sample_weight = self._with_classes(y, sample_weight)
         groups = None if groups is None else groups[sample_weight > 0]
         X, y, weight = self._weigh(X, y, sample_weight)

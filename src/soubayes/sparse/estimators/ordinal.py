@@ -7,12 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from soubayes._types import Label, Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import shown
 from soubayes.data.rows import RowSource, block_by_block, row_weights
+from soubayes.data.unusable import check_labels
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.glm.ordinal import LEAST, Cuts, Ordinal
@@ -104,7 +104,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         groups: Array | None = None,
         offset: Array | None = None,
     ) -> Self:
-        check_classification_targets(values)
+        check_labels(values)
         weight = row_weights(sample_weight, X.shape[0])
         there = np.unique(values[weight > 0])
         if self._order is None and len(there) > 2 and isinstance(there[0], str):
