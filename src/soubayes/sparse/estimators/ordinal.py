@@ -32,15 +32,16 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     Parameters
     ----------
     levels : sequence of labels, optional
-        The classes in order, for example ``["low", "middle", "high"]``. Left out, the order is that
+        The classes in order, for example ``["low", "middle", "high"]``; a class without rows has
+        the probability that the prior of the cut points gives it. Left out, the order is that
         of an ordered pandas categorical or a polars Enum, or else the sorted order of the labels.
         Three or more text labels are then taken in alphabetical order with a warning. Rows that
         come in blocks need it.
     confidence_cuts : float, default=1.0
         Confidence in the prior of the cut points.
     intercept_variance : float, default=10.0
-        Variance of the normal prior of the first cut point at the mean of X. The logarithms of
-        the gaps between cut points have the prior N(0, 2²).
+        Variance of the normal prior of the first cut point (above a class with rows) at the mean
+        of X. The logarithms of the gaps between cut points have the prior N(0, 2²).
 
     Attributes
     ----------
@@ -129,7 +130,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         return super()._fit_rows(rows)
 
     def _set_classes(self, order: Any, there: Array) -> None:
-        """The classes in order, without those that have no row."""
+        """The classes in order: those of ``levels`` all, others only if they have a row."""
         known = np.asarray(order)
         if len(np.unique(known)) < len(known):
             raise ValueError(f"levels are {shown(order)}, but a level is listed twice.")
@@ -147,9 +148,9 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
                 f"levels are {shown(known.tolist())}, which are numbers out of order: list them "
                 "from the lowest to the highest."
             )
-        self.classes_ = known[np.isin(known, there)]
-        if len(self.classes_) < 2:
-            given = f"the one class {self.classes_[0]}" if len(self.classes_) else "no class"
+        self.classes_ = known[np.isin(known, there)] if self.levels is None else known
+        if len(there) < 2:
+            given = f"the one class {there[0]}" if len(there) else "no class"
             raise ValueError(
                 f"y has {given}, but a classifier needs rows of at least two classes; "
                 "use stratified folds if this is a cross-validation."
