@@ -31,7 +31,7 @@ ROW_ARGUMENTS = {
     "X_val": ("y_val",),
 }
 # a row that counts for less is lost to rounding beside the prior, or beside the other rows
-_LEAST_WEIGHT, _MOST_WEIGHT, _MOST_RATIO = 1e-12, 1e100, 1e12
+_LEAST_WEIGHT, _MOST_WEIGHT, MOST_RATIO = 1e-12, 1e100, 1e12
 
 
 class RowBlock(NamedTuple):
@@ -168,11 +168,11 @@ def check_weights(weight: Array) -> None:
     if not len(some):
         return  # the callers count the rows that are left
     low, high = float(some.min()), float(some.max())
-    if high > _MOST_WEIGHT or low < _LEAST_WEIGHT or high > _MOST_RATIO * low:
+    if high > _MOST_WEIGHT or low < _LEAST_WEIGHT or high > MOST_RATIO * low:
         raise ValueError(
             f"sample_weight has positive entries from {low:.2g} to {high:.2g}, but they must lie "
             f"between {_LEAST_WEIGHT:.0e} and {_MOST_WEIGHT:.0e} and the largest may be at "
-            f"most {_MOST_RATIO:.0e} times the smallest; set the smallest weights to 0."
+            f"most {MOST_RATIO:.0e} times the smallest; set the smallest weights to 0."
         )
 
 

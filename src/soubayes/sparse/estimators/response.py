@@ -18,6 +18,7 @@ from soubayes._docstrings import fill_docstrings
 from soubayes._types import Matrix, Rows, Targets
 from soubayes._warnings import warn
 from soubayes.data.rows import (
+    MOST_RATIO,
     RowSource,
     as_rows,
     block_by_block,
@@ -140,7 +141,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         keep = row_weights(sample_weight, X.shape[0]) > 0
         groups, offset = (None if part is None else part[keep] for part in (groups, offset))
         X, values, weight = self._weigh(X, values, sample_weight)
-        y = self._read(values)
+        y = self._read_fitted(values)
         self._check_likelihood(y, weight)
         y, family = beside(y, offset), self._family()
         if isinstance(family.likelihood, RowLikelihood):
@@ -181,9 +182,22 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         """The targets as the numbers that the likelihood reads."""
         return self._likelihood().check(values)
 
+    def _read_fitted(self, values: Array) -> Array:
+        """The same of rows to fit: what they say about a mean exp(eta) is in proportion to y."""
+        y = self._read(values)
+        typical = float(np.median(y[y > 0.0])) if (y > 0.0).any() else np.inf
+        if self._likelihood().log_link and y.max() / MOST_RATIO > typical:
+            raise ValueError(
+                f"y has the value {y.max():.6g}, which is {y.max() / typical:.2g} times the median "
+                f"of the positive ones; beyond {MOST_RATIO:.0e} the other rows are lost to "
+                "rounding: correct the value or leave its row out, or fit log(y) by "
+                "SoULinearRegression(noise='student')."
+            )
+        return y
+
     def _read_block(self, values: Array) -> Array:
         """The same of one block of many."""
-        return self._read(values)
+        return self._read_fitted(values)
 
     def _check_likelihood(self, y: Array, weight: Array) -> None:
         """A likelihood of the user's own is checked here."""
