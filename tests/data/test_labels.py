@@ -9,7 +9,7 @@ from soubayes import (
     SoUNetEnsemble,
     SoUOrdinalRegression,
 )
-from soubayes.data.unusable import check_labels
+from soubayes.data.rows import check_labels
 
 ROWS = 60
 X = np.random.default_rng(0).normal(size=(ROWS, 3))

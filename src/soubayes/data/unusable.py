@@ -1,19 +1,16 @@
 """Why X or y cannot be read as numbers: columns of text or dates, missing values and the like."""
 
 import datetime
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 Array = np.ndarray
 
 _SHOWN = 5  # columns that a message names
-_FEW_ROWS = 20  # a table of toy size may have a class for every row
 _ENCODER = "put soubayes.TableEncoder, which reads data frames, before the estimator in a pipeline"
 _ADVICE = {
     "text": _ENCODER,
@@ -58,37 +55,6 @@ the estimator in a pipeline."
             rows = _rows_without(y) if what == "missing values (NaN)" else ""
             return f"y holds {what}{rows}: {advice}."
     return None
-
-
-def check_labels(y: Any) -> None:
-    """Refuse numbers that are no labels, and labels of which hardly one comes back.
-
-    A class of one or two rows can be neither learnt nor held out. The bounds are those from which
-    scikit-learn warns that y may be a number.
-
-    >>> check_labels(np.arange(30) / 7.0)
-    Traceback (most recent call last):
-    ValueError: Unknown label type: y holds numbers such as 0.142857, which are no labels of \
-classes: if y is a number, use a regressor such as SoULinearRegression; if not, pass whole numbers \
-or text.
-    """
-    values = np.asarray(y)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        if type_of_target(values, "y") == "continuous":
-            broken = values[values.astype(float) % 1.0 != 0.0]
-            raise ValueError(
-                f"Unknown label type: y holds numbers such as {float(broken[0]):.6g}, which are no "
-                "labels of classes: if y is a number, use a regressor such as SoULinearRegression; "
-                "if not, pass whole numbers or text."
-            )
-        check_classification_targets(values)
-    rows, classes = values.size, len(np.unique(values))
-    if rows > _FEW_ROWS and 2 * classes >= rows:
-        raise ValueError(
-            f"y has {classes} classes in {rows} rows, which is too few rows for a class: if y is a "
-            "number, use a regressor such as SoULinearRegression; if not, join classes."
-        )
 
 
 def _columns(values: Any) -> Iterator[tuple[str, Array]]:

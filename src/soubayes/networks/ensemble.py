@@ -19,8 +19,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
-from soubayes.data.rows import check_masks
-from soubayes.data.unusable import check_labels
+from soubayes.data.rows import check_labels, check_masks
 from soubayes.networks import mixtures
 from soubayes.networks.classifier import SoUNetClassifier, check_classes
 from soubayes.networks.feeding import check_weight, minibatches

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from soubayes.data.rows import check_masks
-from soubayes.data.unusable import check_labels
+from soubayes.data.rows import check_labels, check_masks
 from soubayes.networks.feeding import (
     HELD_OUT_MOST,
     RESIDENT_BYTES,

@@ -18,11 +18,11 @@ from soubayes.data.rows import (
     RowSource,
     as_rows,
     block_by_block,
+    check_labels,
     plain_labels,
     row_weights,
     walked_again,
 )
-from soubayes.data.unusable import check_labels
 from soubayes.sparse.choice.folds import LARGE, check_groups, enough_rows, refuse_groups
 from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.designs.standardise import as_dense, row_slices

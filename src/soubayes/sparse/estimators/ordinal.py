@@ -11,8 +11,7 @@ from sklearn.base import ClassifierMixin
 from soubayes._types import Label, Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import shown
-from soubayes.data.rows import RowSource, block_by_block, row_weights
-from soubayes.data.unusable import check_labels
+from soubayes.data.rows import RowSource, block_by_block, check_labels, row_weights
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.glm.ordinal import LEAST, Cuts, Ordinal

@@ -18,10 +18,10 @@ from soubayes._docstrings import fill_docstrings
 from soubayes._types import Matrix, Rows, Targets
 from soubayes._warnings import warn
 from soubayes.data.rows import (
-    MOST_RATIO,
     RowSource,
     as_rows,
     block_by_block,
+    check_sizes,
     plain_labels,
     row_weights,
     walked_again,
@@ -185,14 +185,9 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     def _read_fitted(self, values: Array) -> Array:
         """The same of rows to fit: what they say about a mean exp(eta) is in proportion to y."""
         y = self._read(values)
-        typical = float(np.median(y[y > 0.0])) if (y > 0.0).any() else np.inf
-        if self._likelihood().log_link and y.max() / MOST_RATIO > typical:
-            raise ValueError(
-                f"y has the value {y.max():.6g}, which is {y.max() / typical:.2g} times the median "
-                f"of the positive ones; beyond {MOST_RATIO:.0e} the other rows are lost to "
-                "rounding: correct the value or leave its row out, or fit log(y) by "
-                "SoULinearRegression(noise='student')."
-            )
+        if self._likelihood().log_link:
+            instead = "fit log(y) by SoULinearRegression(noise='student')"
+            check_sizes(y, f"correct the value or leave its row out, or {instead}")
         return y
 
     def _read_block(self, values: Array) -> Array:
