@@ -297,8 +297,10 @@ def _kinds(X: Any) -> Iterator[str]:
     """NumPy's kind of every column, from dtypes alone."""
     if isinstance(X, pd.DataFrame):
         yield from (getattr(kind, "kind", "O") for kind in X.dtypes)
-    elif isinstance(X, np.ndarray | pd.Series):
-        yield getattr(X.dtype, "kind", "O")
+    elif hasattr(getattr(X, "dtype", None), "kind"):
+        yield X.dtype.kind
+    elif hasattr(X, "dtype") and hasattr(X, "to_numpy"):  # a column of polars
+        yield X[:1].to_numpy().dtype.kind
     elif hasattr(X, "columns") and hasattr(X, "head") and not is_dask(X):  # polars and its like
         first = X.head(1)
         yield from (np.asarray(first[name]).dtype.kind for name in first.columns)
