@@ -5,7 +5,7 @@ from scipy.special import gammaln, pdtr, xlogy
 
 from soubayes.sparse.glm.likelihood import Array, RowLikelihood, RowTerms
 
-MOST = 2.0**53  # larger floats leave out whole numbers
+LARGEST_COUNT = 2.0**53  # larger floats leave out whole numbers
 
 
 class Counts(RowLikelihood):
@@ -33,10 +33,10 @@ class Counts(RowLikelihood):
                 f"y has values such as {broken[0]:.6g}, but counts are whole numbers: pass the "
                 "counts themselves, and what they were divided by as the exposure."
             )
-        if (y > MOST).any():
+        if (y > LARGEST_COUNT).any():
             raise ValueError(
                 f"y has values up to {y.max():.6g}, but float64 tells whole numbers apart up to "
-                f"{MOST:.0e} only: correct them, or fit them as positive numbers by "
+                f"{LARGEST_COUNT:.0e} only: correct them, or fit them as positive numbers by "
                 "SoUGammaRegression."
             )
         return y
