@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export MPLBACKEND := Agg
 
-.PHONY: demo docs lint types test test-all test-lowest coverage wheel sdist bench format clean
+.PHONY: demo docs lint types test test-all test-kernels test-lowest coverage wheel sdist bench format clean
 
 # an environment of its own with the core, the plots and the command line
 demo: .venv-demo/.ready
@@ -31,13 +31,23 @@ types: $(READY)
 
 # two workers on two cores
 PYTEST = -m pytest -n 2 --dist worksteal -q
-test test-all test-lowest coverage sdist: export OMP_NUM_THREADS := 1
+test test-all test-kernels test-lowest coverage sdist: export OMP_NUM_THREADS := 1
 
 test: lint types
 	$(BIN)/python $(PYTEST)
 
 test-all: $(READY)
 	$(BIN)/python $(PYTEST) -m "slow or not slow"
+
+# results must not depend on the processor: numerics and pages under two kernels of OpenBLAS
+NUMERICS = tests/exact tests/sparse tests/test_documents.py tests/test_pinned.py
+test-kernels: $(READY)
+	OPENBLAS_CORETYPE=Haswell $(BIN)/python $(PYTEST) $(NUMERICS)
+	@if grep -qs avx512bw /proc/cpuinfo; then \
+		OPENBLAS_CORETYPE=SkylakeX $(BIN)/python $(PYTEST) $(NUMERICS); \
+	else \
+		echo "The kernel SkylakeX is skipped: this processor lacks AVX-512."; \
+	fi
 
 # which lines the tests reach: a table here, coverage.xml for other programs
 coverage: $(READY)

@@ -34,7 +34,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     except OSError as error:
         if error.filename in (None, str(temporary)) and error.errno is not None:
-            error.filename, error.filename2 = str(target), None
+            raise OSError(error.errno, error.strerror, str(target)) from error
         raise
     finally:
         with suppress(OSError):  # there is none, or what has failed is the error to tell

@@ -443,6 +443,13 @@ def test_codes_with_leading_zeros_stay_text(tmp_path):
     assert read_table(written(tmp_path, plain))["a"].dtype.kind == "f"
 
 
+def test_codes_that_differ_in_every_row_are_no_dates(tmp_path):
+    """pandas reads 01001 as a date."""
+    lines = ["fips,y", *(f"{1000 + 7 * i:05d},{i / 2}" for i in range(60))]
+    with pytest.raises(TableError, match=r"'fips' \(text with 60 different values.*--drop fips"):
+        pose_problem(read_table(written(tmp_path, lines)), "y")
+
+
 @pytest.mark.parametrize("writer", ["pandas", "R", "R without a name", "a spreadsheet"])
 def test_numbers_and_names_of_rows_are_left_out(tmp_path, writer):
     rows = [(i, i % 7 + 0.5, i / 2) for i in range(60)]

@@ -143,7 +143,9 @@ def test_labels_and_targets_that_are_missing(name, y):
 
 @pytest.mark.parametrize("name", REGRESSORS)
 def test_targets_that_are_not_numbers(name):
-    for y in (DAYS, DAYS.to_numpy(), DAYS.astype(object)):
+    polars = pytest.importorskip("polars")
+    index = pd.DatetimeIndex(DAYS)
+    for y in (DAYS, DAYS.to_numpy(), DAYS.astype(object), index, index.array, polars.Series(DAYS)):
         with pytest.raises(ValueError, match=r"y holds dates: .*\.dt\.days"):
             made(name).fit(X, y)
     with pytest.raises(ValueError, match="y holds durations"):

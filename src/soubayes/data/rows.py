@@ -7,6 +7,7 @@ is wrong, and only the user knows which.
 
 import inspect
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -18,6 +19,7 @@ import pandas as pd
 from sklearn.base import is_regressor
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array
+from sklearn.utils.multiclass import check_classification_targets, type_of_target
 
 from soubayes.confidence import shown
 from soubayes.data.unusable import why_unusable
@@ -32,6 +34,7 @@ ROW_ARGUMENTS = {
 }
 # a row that counts for less is lost to rounding beside the prior, or beside the other rows
 _LEAST_WEIGHT, _MOST_WEIGHT, _MOST_RATIO = 1e-12, 1e100, 1e12
+_FEW_ROWS = 20  # a table of toy size may have a class for every row
 
 
 class RowBlock(NamedTuple):
@@ -176,6 +179,47 @@ def check_weights(weight: Array) -> None:
         )
 
 
+def check_sizes(y: Array, advice: str) -> None:
+    """Refuse a y beside which the others are lost, where a row counts in proportion to its y."""
+    some = y[y > 0.0]
+    if len(some) and some.max() / _MOST_RATIO > np.median(some):
+        raise ValueError(
+            f"y has the value {some.max():.6g}, which is more than {_MOST_RATIO:.0e} times the "
+            f"median of the positive ones, {np.median(some):.3g}: {advice}."
+        )
+
+
+def check_labels(y: Any) -> None:
+    """Refuse numbers that are no labels, and labels of which hardly one comes back.
+
+    A class of one or two rows can be neither learnt nor held out. The bounds are those from which
+    scikit-learn warns that y may be a number.
+
+    >>> check_labels(np.arange(30) / 7.0)
+    Traceback (most recent call last):
+    ValueError: Unknown label type: y holds numbers such as 0.142857, which are no labels of \
+classes: if y is a number, use a regressor such as SoULinearRegression; if not, pass whole numbers \
+or text.
+    """
+    values = np.asarray(y)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        if type_of_target(values, "y") == "continuous":
+            broken = values[values.astype(float) % 1.0 != 0.0]
+            raise ValueError(
+                f"Unknown label type: y holds numbers such as {float(broken[0]):.6g}, which are no "
+                "labels of classes: if y is a number, use a regressor such as SoULinearRegression; "
+                "if not, pass whole numbers or text."
+            )
+        check_classification_targets(values)
+    rows, classes = values.size, len(np.unique(values))
+    if rows > _FEW_ROWS and 2 * classes >= rows:
+        raise ValueError(
+            f"y has {classes} classes in {rows} rows, which is too few rows for a class: if y is a "
+            "number, use a regressor such as SoULinearRegression; if not, join classes."
+        )
+
+
 def plain_labels(y: Any) -> Any:
     """Labels of a pandas column of its own types as a NumPy array of the same values.
 
@@ -253,8 +297,10 @@ def _kinds(X: Any) -> Iterator[str]:
     """NumPy's kind of every column, from dtypes alone."""
     if isinstance(X, pd.DataFrame):
         yield from (getattr(kind, "kind", "O") for kind in X.dtypes)
-    elif isinstance(X, np.ndarray | pd.Series):
-        yield getattr(X.dtype, "kind", "O")
+    elif hasattr(getattr(X, "dtype", None), "kind"):
+        yield X.dtype.kind
+    elif hasattr(X, "dtype") and hasattr(X, "to_numpy"):  # a column of polars
+        yield X[:1].to_numpy().dtype.kind
     elif hasattr(X, "columns") and hasattr(X, "head") and not is_dask(X):  # polars and its like
         first = X.head(1)
         yield from (np.asarray(first[name]).dtype.kind for name in first.columns)

@@ -303,7 +303,7 @@ def _why_unusable(column: Any, parse: bool) -> str:
     levels = column.nunique()
     if not _too_many(levels, len(column)):
         return ""
-    if _reads_as_dates(column):
+    if not _are_codes(column) and _reads_as_dates(column):
         return _DATES
     return f"text with {levels} different values in {len(column)} rows, too many for categories"
 
@@ -353,6 +353,11 @@ def _looks_like_dates(column: Any) -> bool:
     """Whether all values are written as days, such as 2026-11-17 or 17.11.2026."""
     shown = column.dropna().map(str).str.strip()
     return bool(shown.str.fullmatch(_DAY).all()) and _reads_as_dates(column)
+
+
+def _are_codes(column: Any) -> bool:
+    """Whether all values are digits, such as 01001, which pandas would read as a date."""
+    return bool(column.dropna().map(str).str.fullmatch(r"\d+").all())
 
 
 def _reads_as_dates(column: Any) -> bool:

@@ -15,12 +15,11 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, check_random_state
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from soubayes._types import Estimator, State
 from soubayes.confidence import check_gamma
-from soubayes.data.rows import check_masks
+from soubayes.data.rows import check_labels, check_masks
 from soubayes.networks import mixtures
 from soubayes.networks.classifier import SoUNetClassifier, check_classes
 from soubayes.networks.feeding import check_weight, minibatches
@@ -164,7 +163,7 @@ class SoUNetEnsemble(SavedModel, MetaEstimatorMixin, BaseEstimator):
         weight = check_weight(sample_weight, X)
         X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
         if self._CLASSES:
-            check_classification_targets(y)
+            check_labels(y)
             self.classes_, y = np.unique(column_or_1d(y), return_inverse=True)
             check_classes(self.classes_)
         if not UNSEEN < self.folds <= len(X) // 2:

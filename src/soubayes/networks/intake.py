@@ -8,10 +8,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d, validate_data
 
-from soubayes.data.rows import check_masks
+from soubayes.data.rows import check_labels, check_masks
 from soubayes.networks.feeding import (
     HELD_OUT_MOST,
     RESIDENT_BYTES,
@@ -51,7 +50,7 @@ class Intake(NetSettings):
             y_numeric=not self._CLASSES,
         )  # fmt: skip
         if self._CLASSES:
-            check_classification_targets(target)
+            check_labels(target)
             target = column_or_1d(target, warn=True)
         streamed = isinstance(X, np.memmap) or checked.size * 4 > RESIDENT_BYTES
         weight = check_weight(sample_weight, checked) * self._class_factors(target)

@@ -425,3 +425,12 @@ def test_a_confidence_that_keeps_too_much_of_wide_data_converges():
     model = SoUCoxRegression(confidence_coef=0.3).fit(X, (rng.random(80) < 0.7, time))
     assert model.converged_
     assert model.selected_.sum() < 56  # events
+
+
+@pytest.mark.parametrize("size", [1e15, 1e207])
+def test_a_time_beside_which_the_others_are_rounding_is_named(size):
+    """Held-out rows are scored by hazard times time."""
+    rng = np.random.default_rng(0)
+    time = np.append(size, rng.exponential(size=39))
+    with pytest.raises(ValueError, match=r"y has the value .* correct the time"):
+        SoUCoxRegression().fit(rng.normal(size=(40, 2)), (np.ones(40), time))

@@ -1,5 +1,6 @@
 """Every family beside the exact engine and at its limits."""
 
+import re
 import warnings
 
 import numpy as np
@@ -165,3 +166,28 @@ def test_one_row_in_wrong_units_does_not_stop_the_fit(outlier):
     y = rng.gamma(2.0, np.exp(X[:, 0]))
     model = SoUGammaRegression().fit(X, np.append(outlier, y[1:]))
     assert np.isfinite(model.predict(X)).all()
+
+
+@pytest.mark.parametrize("model", [SoUPoissonRegression(), SoUNegativeBinomialRegression()])
+def test_counts_that_floats_do_not_tell_apart_are_named(model):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(30, 2)), rng.poisson(3.0, 30) * 2.0**60
+    with pytest.raises(ValueError, match="tells whole numbers apart"):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize("value", [1e15, 1e40, 1e300])
+@pytest.mark.parametrize(
+    "model", [SoUPoissonRegression(), SoUNegativeBinomialRegression(), SoUGammaRegression()]
+)
+def test_a_value_beside_which_the_others_are_rounding_is_named(model, value):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 4)), 1.0 + rng.poisson(3.0, 80)
+    y[7] = value
+    named = re.escape(f"y has the value {value:.6g}")
+    if value > 2.0**53 and not isinstance(model, SoUGammaRegression):
+        named = "tells whole numbers apart"
+    with pytest.raises(ValueError, match=named):
+        model.fit(X, y)
+    with pytest.raises(ValueError, match=named):
+        model.fit([(X[:40], y[:40]), (X[40:], y[40:])])

@@ -345,7 +345,7 @@ def test_wrong_data_is_explained():
         model.fit(X, np.array(["a"] * 10))
     with pytest.raises(ValueError, match="NaN"):
         model.fit(np.where(np.arange(10)[:, None] == 3, np.nan, X), y)
-    with pytest.raises(ValueError, match="infinity"):
+    with pytest.raises(ValueError, match="infinite values"):
         model.fit(X, np.r_[np.inf, y[1:]])
     with pytest.raises(ValueError, match="inconsistent"):
         model.fit(X, y[:-1])

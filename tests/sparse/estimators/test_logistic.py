@@ -388,7 +388,7 @@ def test_separable_constant_and_collinear_columns(options):
     assert model.converged_
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, phases=[Phase.generate])
+@settings(max_examples=15, deadline=None, derandomize=True, phases=[Phase.generate])
 @given(
     n=st.integers(2, 12),
     p=st.integers(1, 14),

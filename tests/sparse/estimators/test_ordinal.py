@@ -116,6 +116,34 @@ def test_blocks_of_rows_need_levels():
     )
 
 
+@pytest.mark.parametrize("choice", ["prediction", "path"])
+@pytest.mark.parametrize("empty", [0, 1, 3])
+def test_a_level_without_rows_has_a_column_of_probabilities(empty, choice):
+    """The others are shared as in the fit that does not know of it."""
+    X, y = ordered()
+    known = [level for level in range(4) if level != empty]
+    found = SoUOrdinalRegression(levels=range(4), choice=choice).fit(X, np.array(known)[y])
+    three = SoUOrdinalRegression(choice=choice).fit(X, y)
+    chance = found.predict_proba(X)
+    assert found.classes_.tolist() == [0, 1, 2, 3]
+    np.testing.assert_allclose(chance.sum(axis=1), 1.0)
+    assert chance[:, empty].mean() < 2.0 / len(y)
+    np.testing.assert_allclose(np.delete(chance, empty, axis=1), three.predict_proba(X), atol=0.05)
+    np.testing.assert_allclose(found.coef_, three.coef_, atol=0.5 * three.coef_sd_.max())
+
+
+@pytest.mark.parametrize("choice", ["prediction", "path"])
+@pytest.mark.parametrize("cuts", [[-0.5, 0.5], [0.0], [-1.0, 0.0, 1.0], [-0.5, 2.0]])
+def test_a_column_that_orders_the_classes_ends_in_numbers(cuts, choice):
+    """The quadratic form of the cuts is flat beyond the rows, so logarithms of gaps ran away."""
+    X = np.random.default_rng(0).normal(size=(80, 4))
+    y = np.digitize(X[:, 0], cuts)
+    model = SoUOrdinalRegression(choice=choice).fit(X, y)
+    assert np.isfinite(model.coef_sd_).all()
+    assert np.isfinite(model.cuts_).all()
+    assert np.mean(model.predict(X) == y) > 0.95
+
+
 @pytest.mark.parametrize(
     ("levels", "y", "message"),
     [

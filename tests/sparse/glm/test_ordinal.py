@@ -17,15 +17,21 @@ THETA = RNG.multivariate_normal(CUTS.mean, CUTS.covariance, 200_000)
 DRAWS = np.cumsum(np.column_stack([THETA[:, 0], np.exp(THETA[:, 1:])]), axis=1)
 
 
+# the same parts, with the gap below the anchor taken off
+ANCHORED = np.column_stack([DRAWS[:, 0] - np.exp(THETA[:, 1]), DRAWS[:, 0]])
+ANCHORED = np.column_stack([ANCHORED, DRAWS[:, 0] + np.exp(THETA[:, 2])])
+
+
 def probability(cut, eta, k):
     ends = np.column_stack([np.full(len(cut), -np.inf), cut, np.full(len(cut), np.inf)])
     return expit(ends[:, k + 1] - eta) - expit(ends[:, k] - eta)
 
 
-def test_moments_of_the_cuts_are_those_of_draws():
-    mean, variance = CUTS.moments()
-    np.testing.assert_allclose(mean, DRAWS.mean(axis=0), atol=0.01)
-    np.testing.assert_allclose(variance, DRAWS.var(axis=0), rtol=0.03)
+@pytest.mark.parametrize(("anchor", "draws"), [(0, DRAWS), (1, ANCHORED)])
+def test_moments_of_the_cuts_are_those_of_draws(anchor, draws):
+    mean, variance = replace(CUTS, anchor=anchor).moments()
+    np.testing.assert_allclose(mean, draws.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(variance, draws.var(axis=0), rtol=0.03)
 
 
 @pytest.mark.parametrize("k", range(4))
@@ -55,7 +61,8 @@ def test_two_classes_are_bernoulli():
         np.testing.assert_allclose(one, other, atol=1e-12)
 
 
-def test_updates_find_the_least_objective():
+@pytest.mark.parametrize("anchor", [0, 1])
+def test_updates_find_the_least_objective(anchor):
     eta = RNG.normal(size=300)
     y = np.digitize(eta + RNG.logistic(size=300), [-1.0, 0.5, 1.0]).astype(float)
     variance = np.full(300, 0.05)
@@ -63,7 +70,8 @@ def test_updates_find_the_least_objective():
     def objective(likelihood):
         return likelihood.terms(eta, variance, y).loss.sum() + 2.0 * likelihood.kl
 
-    best = Ordinal(Cuts.of(np.ones(4), 10.0), 2.0)
+    best = Ordinal(Cuts.of(np.arange(4) >= anchor, 10.0), 2.0)
+    assert best.cuts.anchor == anchor
     values = [objective(best)]
     for _ in range(12):
         totals = tuple(float(part.sum()) for part in best.statistics(eta, variance, y))

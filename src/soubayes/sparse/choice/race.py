@@ -127,7 +127,9 @@ class InMemory(ChoiceTask):
             for each, said, y in zip(mixtures, found, self.targets, strict=True):
                 for k, mixture in each.items():
                     own = centred(block, fits.x_mean, mixture)
-                    said[k].append(held(mixture, own, y[rows[part]]))
+                    # a prediction that overflows is a wrong one: its candidate loses
+                    with np.errstate(over="ignore"):
+                        said[k].append(held(mixture, own, y[rows[part]]))
         return [
             {k: HeldOut(*map(np.concatenate, zip(*said, strict=True))) for k, said in each.items()}
             for each in found

@@ -87,7 +87,7 @@ from soubayes.threads import solver_threads
 
 Array = np.ndarray
 
-FEWEST = 2  # rows, of which the mean leaves one degree of freedom to the noise
+LEAST_ROWS = 2  # rows, of which the mean leaves one degree of freedom to the noise
 LINEAR_LOCAL = 1e-9  # gamma_tau of the path: every tau follows the data
 
 
@@ -264,7 +264,7 @@ class SoULinearRegression(
         if rows is not None:
             refuse_groups(groups)
             return self._fit_rows(rows)
-        X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=FEWEST)
+        X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=LEAST_ROWS)
         self._single = y.ndim == 1
         return self._fit_memory(X, y.reshape(len(y), -1), weight, check_groups(groups, X))
 
@@ -311,7 +311,7 @@ class SoULinearRegression(
         self._moments = new if before is None else before.merge(new)
         if first:
             self._single = y.ndim == 1
-        enough = min(self._moments.rows, self._moments.total().n) >= FEWEST
+        enough = min(self._moments.rows, self._moments.total().n) >= LEAST_ROWS
         return self._fit_moments(self._moments) if enough else self
 
     def _fit_rows(self, rows: RowSource) -> Self:
@@ -566,12 +566,12 @@ def _gather_observations(plan: GatherPlan, intake: LinearIntake, block: RowBlock
 
 def check_rows(rows: int, total: float) -> None:
     """Two rows at least, which weights may count as fewer: one row says nothing about the noise."""
-    if rows < FEWEST:
-        raise ValueError(f"there are {rows} rows of positive weight, but {FEWEST} are needed.")
-    if total < FEWEST:
+    if rows < LEAST_ROWS:
+        raise ValueError(f"there are {rows} rows of positive weight, but {LEAST_ROWS} are needed.")
+    if total < LEAST_ROWS:
         raise ValueError(
             f"sample_weight sums to {total:.2g}, but a weight is a number of rows, of which at "
-            f"least {FEWEST} are needed; multiply the weights so that they sum to that number."
+            f"least {LEAST_ROWS} are needed; multiply the weights so that they sum to that number."
         )
 
 

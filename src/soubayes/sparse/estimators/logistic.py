@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassifierMixin
 from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from soubayes._types import Label, Matrix, Rows, Targets
@@ -18,6 +17,7 @@ from soubayes.data.rows import (
     RowSource,
     as_rows,
     block_by_block,
+    check_labels,
     plain_labels,
     row_weights,
     walked_again,
@@ -240,7 +240,7 @@ class SoULogisticRegression(
         self, X: Any, y: Array, sample_weight: Any, groups: Array | None = None
     ) -> Self:
         """From rows: the sparse point, then the choice among candidates."""
-        check_classification_targets(y)
+        check_labels(y)
         sample_weight = self._with_classes(y, sample_weight)
         groups = None if groups is None else groups[sample_weight > 0]
         X, y, weight = self._weigh(X, y, sample_weight)

@@ -7,12 +7,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from soubayes._types import Label, Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import shown
-from soubayes.data.rows import RowSource, block_by_block, row_weights
+from soubayes.data.rows import RowSource, block_by_block, check_labels, row_weights
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.glm.ordinal import LEAST, Cuts, Ordinal
@@ -32,15 +31,16 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     Parameters
     ----------
     levels : sequence of labels, optional
-        The classes in order, for example ``["low", "middle", "high"]``. Left out, the order is that
+        The classes in order, for example ``["low", "middle", "high"]``; a class without rows has
+        the probability that the prior of the cut points gives it. Left out, the order is that
         of an ordered pandas categorical or a polars Enum, or else the sorted order of the labels.
         Three or more text labels are then taken in alphabetical order with a warning. Rows that
         come in blocks need it.
     confidence_cuts : float, default=1.0
         Confidence in the prior of the cut points.
     intercept_variance : float, default=10.0
-        Variance of the normal prior of the first cut point at the mean of X. The logarithms of
-        the gaps between cut points have the prior N(0, 2²).
+        Variance of the normal prior of the first cut point (above a class with rows) at the mean
+        of X. The logarithms of the gaps between cut points have the prior N(0, 2²).
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         groups: Array | None = None,
         offset: Array | None = None,
     ) -> Self:
-        check_classification_targets(values)
+        check_labels(values)
         weight = row_weights(sample_weight, X.shape[0])
         there = np.unique(values[weight > 0])
         if self._order is None and len(there) > 2 and isinstance(there[0], str):
@@ -129,7 +129,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         return super()._fit_rows(rows)
 
     def _set_classes(self, order: Any, there: Array) -> None:
-        """The classes in order, without those that have no row."""
+        """The classes in order: those of ``levels`` all, others only if they have a row."""
         known = np.asarray(order)
         if len(np.unique(known)) < len(known):
             raise ValueError(f"levels are {shown(order)}, but a level is listed twice.")
@@ -147,9 +147,9 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
                 f"levels are {shown(known.tolist())}, which are numbers out of order: list them "
                 "from the lowest to the highest."
             )
-        self.classes_ = known[np.isin(known, there)]
-        if len(self.classes_) < 2:
-            given = f"the one class {self.classes_[0]}" if len(self.classes_) else "no class"
+        self.classes_ = known[np.isin(known, there)] if self.levels is None else known
+        if len(there) < 2:
+            given = f"the one class {there[0]}" if len(there) else "no class"
             raise ValueError(
                 f"y has {given}, but a classifier needs rows of at least two classes; "
                 "use stratified folds if this is a cross-validation."

@@ -21,6 +21,7 @@ from soubayes.data.rows import (
     RowSource,
     as_rows,
     block_by_block,
+    check_sizes,
     plain_labels,
     row_weights,
     walked_again,
@@ -140,7 +141,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         keep = row_weights(sample_weight, X.shape[0]) > 0
         groups, offset = (None if part is None else part[keep] for part in (groups, offset))
         X, values, weight = self._weigh(X, values, sample_weight)
-        y = self._read(values)
+        y = self._read_fitted(values)
         self._check_likelihood(y, weight)
         y, family = beside(y, offset), self._family()
         if isinstance(family.likelihood, RowLikelihood):
@@ -181,9 +182,17 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         """The targets as the numbers that the likelihood reads."""
         return self._likelihood().check(values)
 
+    def _read_fitted(self, values: Array) -> Array:
+        """The same of rows to fit: what they say about a mean exp(eta) is in proportion to y."""
+        y = self._read(values)
+        if self._likelihood().log_link:
+            instead = "fit log(y) by SoULinearRegression(noise='student')"
+            check_sizes(y, f"correct the value or leave its row out, or {instead}")
+        return y
+
     def _read_block(self, values: Array) -> Array:
         """The same of one block of many."""
-        return self._read(values)
+        return self._read_fitted(values)
 
     def _check_likelihood(self, y: Array, weight: Array) -> None:
         """A likelihood of the user's own is checked here."""

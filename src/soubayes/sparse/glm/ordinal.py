@@ -18,22 +18,32 @@ LEAST = 1e-12  # of a class's probability, where the moments of two cuts disagre
 
 @dataclass(frozen=True)
 class Cuts:
-    """q(theta) = N(mean, covariance): the first cut, then the logarithms of the gaps.
+    """q(theta) = N(mean, covariance): the cut ``anchor``, then the logarithms of the gaps.
 
-    The prior is N(0, variance) for the first cut and N(0, 2^2) for every log gap.
+    The prior is N(0, variance) for this cut and N(0, 2^2) for every log gap. The anchor is the cut
+    above the lowest class with rows: were it one below, of which little is known, the others would
+    be sums of two wide parts, and a normal q does not know that these make up for each other.
     """
 
     mean: Array  # (cuts,)
     covariance: Array  # (cuts, cuts)
-    variance: float  # of the prior of the first cut
+    variance: float  # of the prior of the anchor
+    anchor: int = 0
 
     @classmethod
     def of(cls, shares: Array, variance: float) -> Self:
         """About the cuts that give these shares of the classes."""
         share = (shares + 0.5) / np.sum(shares + 0.5)
-        cut = logit(np.cumsum(share)[:-1])
-        mean = np.append(cut[0], np.log(np.diff(cut)))
-        return cls(mean, 0.01 * np.eye(len(mean)), variance)
+        cut, anchor = logit(np.cumsum(share)[:-1]), int(np.flatnonzero(shares)[0])
+        mean = np.append(cut[anchor], np.log(np.diff(cut)))
+        return cls(mean, 0.01 * np.eye(len(mean)), variance, anchor)
+
+    @property
+    def sums(self) -> Array:
+        """(cuts, theta): which parts, the anchor and the gaps, a cut is the sum of."""
+        cut, gap = np.arange(len(self.mean))[:, None], np.arange(1, len(self.mean))
+        above, below = (self.anchor < gap) & (gap <= cut), (cut < gap) & (gap <= self.anchor)
+        return np.hstack([np.ones((len(cut), 1)), above * 1.0 - below])
 
     @property
     def prior_precision(self) -> Array:
@@ -56,7 +66,8 @@ class Cuts:
         square = np.expm1(self.covariance)
         square[0, :], square[:, 0] = self.covariance[0, :], self.covariance[:, 0]
         square = square * unit * unit[:, None]
-        return np.cumsum(step), np.diag(np.cumsum(np.cumsum(square, axis=0), axis=1)).copy()
+        sums = self.sums
+        return sums @ step, np.einsum("kj,ji,ki->k", sums, square, sums)
 
     def gaps(self) -> Array:
         """E[-log(1 - exp(-gap))] of every gap."""
@@ -73,10 +84,12 @@ class Cuts:
         at, q, precision = self.moments()[0], self, self.prior_precision
         for _ in range(STEPS):
             gradient, hessian = _expected(q, at, slope, bend, counts)
-            total = hessian + confidence * np.diag(precision)
-            values, vectors = np.linalg.eigh(total)
-            total = (vectors * np.maximum(values, 1e-8 * values[-1])) @ vectors.T
-            factor = cho_factor(total)
+            # in units of the prior; where the form is concave, q is at most as wide as the prior
+            unit = np.sqrt(confidence * precision)
+            values, vectors = np.linalg.eigh(hessian / np.outer(unit, unit))
+            scaled = vectors * np.sqrt(1.0 + np.maximum(values, 0.0))
+            root = unit[:, None] * scaled
+            factor = cho_factor(root @ root.T)
             move = -cho_solve(factor, gradient + confidence * precision * q.mean)
             move *= min(1.0, 2.0 / max(float(np.abs(move).max()), 1e-300))
             new = confidence * cho_solve(factor, np.eye(len(move)))
@@ -217,13 +230,12 @@ def _expected(q: Cuts, at: Array, slope: Array, bend: Array, counts: Array) -> t
     root = np.linalg.cholesky(q.covariance + 1e-14 * np.eye(d)) * np.sqrt(d)
     points = q.mean + np.vstack([root.T, -root.T])
     step = np.hstack([np.ones((2 * d, 1)), np.exp(points[:, 1:])])
-    cut = np.cumsum(np.hstack([points[:, :1], step[:, 1:]]), axis=1)
-    pull = slope + bend * (cut - at)
-    above = np.cumsum(pull[:, ::-1], axis=1)[:, ::-1]  # sum over the cuts from this one on
+    cut = np.hstack([points[:, :1], step[:, 1:]]) @ q.sums.T
+    above = (slope + bend * (cut - at)) @ q.sums  # over the cuts that hold this part
     _, first, second = _gap(points[:, 1:])
     gradient = (step * above).mean(axis=0)
     gradient[1:] += counts * first.mean(axis=0)
-    jacobian = np.tril(np.ones((d, d))) * step[:, None, :]
+    jacobian = q.sums * step[:, None, :]
     hessian = np.einsum("mji,j,mjk->ik", jacobian, bend, jacobian) / len(points)
     own = (step[:, 1:] * above[:, 1:]).mean(axis=0) + counts * second.mean(axis=0)
     hessian[np.arange(1, d), np.arange(1, d)] += own

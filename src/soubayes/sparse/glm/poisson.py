@@ -5,6 +5,8 @@ from scipy.special import gammaln, pdtr, xlogy
 
 from soubayes.sparse.glm.likelihood import Array, RowLikelihood, RowTerms
 
+LARGEST_COUNT = 2.0**53  # larger floats leave out whole numbers
+
 
 class Counts(RowLikelihood):
     """What the likelihoods of counts with mean exp(eta) share."""
@@ -30,6 +32,12 @@ class Counts(RowLikelihood):
             raise ValueError(
                 f"y has values such as {broken[0]:.6g}, but counts are whole numbers: pass the "
                 "counts themselves, and what they were divided by as the exposure."
+            )
+        if (y > LARGEST_COUNT).any():
+            raise ValueError(
+                f"y has values up to {y.max():.6g}, but float64 tells whole numbers apart up to "
+                f"{LARGEST_COUNT:.0e} only: correct them, or fit them as positive numbers by "
+                "SoUGammaRegression."
             )
         return y
 

@@ -304,7 +304,7 @@ def settle_tails(
 
 
 def updated(tail: Tail, sums: Sums, n: float, prior: StudentPrior, floor: float) -> Tail:
-    """A Newton step of every log sigma^2, at least the floor's, and q of the degrees of freedom."""
+    """A Newton step of every log sigma^2, not below the floor, and q of the degrees of freedom."""
     nodes = prior.nodes
     step = np.clip((sums.fitted - n) / np.maximum(sums.slope, 1e-3 * n), -1.5, 1.5)
     loss = n * (log_constant(nodes) + 0.5 * tail.log_scale) + 0.5 * (nodes + 1.0) * sums.logs

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from soubayes.confidence import shown
+from soubayes.data.rows import check_sizes
 from soubayes.sparse.survival.risk_sets import subjects
 
 Array = np.ndarray
@@ -59,13 +60,14 @@ def read_survival(y: Any) -> Array:
 
 
 def read_training(y: Any) -> Array:
-    """The same, with at least one event."""
+    """The same, with at least one event, and no time beside which the others are rounding."""
     found = read_survival(y)
     if not found["event"].any():
         raise ValueError(
             "all rows of y are censored: without an event nothing is known about the hazards. "
             "Check that the event column is 1 (or True) where the event happened."
         )
+    check_sizes(found["stop"], "correct the time or leave its row out")
     return found
 
 
