@@ -5,8 +5,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from soubayes import SoULinearRegression, SoULogisticRegression, threads
 from soubayes.datasets import experiment1
-from soubayes.sparse.glm import fitting as rows_fitting
 from soubayes.sparse.least_squares import candidates, fitting
+from soubayes.sparse.rows import fitting as rows_fitting
 
 
 def _blas_threads():

@@ -11,7 +11,7 @@ import soubayes
 from soubayes import SoUGeneralizedRegression, SoULinearRegression, select_confidence
 from soubayes.data.rows import check_row_labels, row_arguments
 from soubayes.networks.feeding import BatchSource
-from soubayes.sparse.glm.bernoulli import Bernoulli
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 
 ROWS = 24
 RNG = np.random.default_rng(0)

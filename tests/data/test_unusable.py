@@ -11,7 +11,7 @@ import soubayes
 from soubayes import SoUGeneralizedRegression, SoULinearRegression, TableEncoder
 from soubayes.data.names import TableError
 from soubayes.data.unusable import why_unusable
-from soubayes.sparse.glm.bernoulli import Bernoulli
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 
 ROWS = 40
 RNG = np.random.default_rng(0)

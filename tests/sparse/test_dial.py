@@ -10,13 +10,13 @@ from sklearn.linear_model import LogisticRegression
 
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.dial import DialPoint, Prior, minimise
-from soubayes.sparse.glm.bernoulli import Bernoulli
-from soubayes.sparse.glm.dial import fit_rows_at, row_evidence
-from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
-from soubayes.sparse.glm.state import RowModel
 from soubayes.sparse.least_squares.designs import Gram, Wide
 from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial, least_squares_evidence
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
+from soubayes.sparse.rows.dial import fit_rows_at, row_evidence
+from soubayes.sparse.rows.passes import RowProblem, RowsInMemory
+from soubayes.sparse.rows.state import RowModel
 from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.base import Scale
 from soubayes.sparse.scales.priors import make_prior

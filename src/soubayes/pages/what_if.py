@@ -22,15 +22,15 @@ from soubayes.pages import number
 from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.estimators.cox import SoUCoxRegression
 from soubayes.sparse.estimators.linear import SoULinearRegression
-from soubayes.sparse.glm.bernoulli import PROBIT_SCALES, PROBIT_WEIGHTS
-from soubayes.sparse.glm.classes import JointClasses, ProductClasses
-from soubayes.sparse.glm.gamma import Gamma
-from soubayes.sparse.glm.likelihood import HERMITE_NODES, HERMITE_WEIGHTS
-from soubayes.sparse.glm.negative_binomial import NegativeBinomial
-from soubayes.sparse.glm.ordinal import Ordinal
-from soubayes.sparse.glm.poisson import Poisson
-from soubayes.sparse.glm.softmax import class_basis, normal_nodes
+from soubayes.sparse.likelihoods.base import HERMITE_NODES, HERMITE_WEIGHTS
+from soubayes.sparse.likelihoods.bernoulli import PROBIT_SCALES, PROBIT_WEIGHTS
+from soubayes.sparse.likelihoods.gamma import Gamma
+from soubayes.sparse.likelihoods.negative_binomial import NegativeBinomial
+from soubayes.sparse.likelihoods.ordinal import Ordinal
+from soubayes.sparse.likelihoods.poisson import Poisson
+from soubayes.sparse.likelihoods.softmax import class_basis, normal_nodes
 from soubayes.sparse.posterior import Mixture, centred
+from soubayes.sparse.rows.classes import JointClasses, ProductClasses
 from soubayes.sparse.survival.curves import DRAWS
 
 Array = np.ndarray

@@ -11,8 +11,8 @@ from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.datasets import wide_design
 from soubayes.sparse.designs import columns as module
 from soubayes.sparse.designs.columns import StandardColumns, standard_columns, weighted_moments
-from soubayes.sparse.glm import dropped
 from soubayes.sparse.least_squares import designs
+from soubayes.sparse.rows import dropped
 
 N, P = 15, 40
 
@@ -107,7 +107,7 @@ def test_chunked_dense_wide_data_give_the_same_fit(monkeypatch):
     ]
     monkeypatch.setattr(module, "HELD_BYTES", 0)
     monkeypatch.setattr(module, "CHUNK_BYTES", 8 * 60 * 7)
-    monkeypatch.setattr("soubayes.sparse.glm.dropped._BYTES", 8 * 60 * 7)
+    monkeypatch.setattr("soubayes.sparse.rows.dropped._BYTES", 8 * 60 * 7)
     fits.append(
         (
             SoULinearRegression(choice="path").fit(X, data.y),
@@ -176,9 +176,9 @@ def test_of_copies_the_first_is_kept_and_the_fit_is_that_of_distinct_columns(mon
     X, label = np.repeat(base, copies, axis=1), score + 0.1 * rng.logistic(size=n) > 0
     model = SoULogisticRegression(confidence_coef=1.0, tol=1e-10, bound="jaakkola")
     distinct = clone(model).fit(base, label)
-    monkeypatch.setattr("soubayes.sparse.glm.path._FEW", 0)
+    monkeypatch.setattr("soubayes.sparse.rows.path._FEW", 0)
     for most in (2_000, 1):
-        monkeypatch.setattr("soubayes.sparse.glm.wide.MOST_ACTIVE", most)
+        monkeypatch.setattr("soubayes.sparse.rows.wide.MOST_ACTIVE", most)
         found = clone(model).fit(X, label)
         np.testing.assert_array_equal(
             np.flatnonzero(found.selected_), copies * np.flatnonzero(distinct.selected_)

@@ -9,8 +9,8 @@ import pytest
 
 from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.datasets import wide_design
-from soubayes.sparse.glm import dropped, newton
 from soubayes.sparse.least_squares import descent, path
+from soubayes.sparse.rows import dropped, newton
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3])

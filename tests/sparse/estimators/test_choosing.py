@@ -20,9 +20,9 @@ from soubayes import (
 from soubayes.datasets import correlated_design, experiment1
 from soubayes.sparse.choice import folds, scoring
 from soubayes.sparse.choice.race import PATH
-from soubayes.sparse.glm.fitting import RowCandidates
 from soubayes.sparse.least_squares import candidates, designs
 from soubayes.sparse.least_squares.candidates import LinearCandidates
+from soubayes.sparse.rows.fitting import RowCandidates
 
 rng = np.random.default_rng(0)
 DENSE = rng.normal(size=(60, 6)) @ rng.normal(size=(6, 30)) + 0.5 * rng.normal(size=(60, 30))

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
-from soubayes.sparse.glm.likelihood import RowLikelihood
+from soubayes.sparse.likelihoods.base import RowLikelihood
 
 NEW = 1000  # rows on which predictions are compared
 

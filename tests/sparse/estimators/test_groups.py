@@ -7,11 +7,11 @@ from scipy import stats
 
 from soubayes import SoUGeneralizedRegression, SoULinearRegression, SoULogisticRegression
 from soubayes.sparse.blocks import parse_groups
-from soubayes.sparse.glm.bernoulli import Bernoulli
 from soubayes.sparse.inclusion.field import Field, GramQuadratic
 from soubayes.sparse.inclusion.grouped import look_at_groups
 from soubayes.sparse.inclusion.priors import Slab
 from soubayes.sparse.least_squares.criterion import search_degrees
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 from soubayes.sparse.scales.balance import Groups, stationary_precision
 from soubayes.sparse.scales.priors import Exponential
 

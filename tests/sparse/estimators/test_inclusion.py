@@ -11,7 +11,7 @@ from soubayes import (
     SoULogisticRegression,
     plot_credible_sets,
 )
-from soubayes.sparse.glm.bernoulli import Bernoulli
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(150, 12))

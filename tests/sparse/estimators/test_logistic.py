@@ -28,11 +28,12 @@ from sklearn.utils.estimator_checks import (
 
 import soubayes
 from soubayes import SoULogisticRegression
-from soubayes.sparse.glm import bernoulli, newton
-from soubayes.sparse.glm.bernoulli import Bernoulli, JaakkolaBernoulli
-from soubayes.sparse.glm.path import share_rows
-from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
-from soubayes.sparse.glm.state import make_state
+from soubayes.sparse.likelihoods import bernoulli
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli, JaakkolaBernoulli
+from soubayes.sparse.rows import newton
+from soubayes.sparse.rows.passes import RowProblem, RowsInMemory
+from soubayes.sparse.rows.path import share_rows
+from soubayes.sparse.rows.state import make_state
 
 
 @pytest.mark.filterwarnings("ignore:No features were selected")
@@ -186,7 +187,7 @@ def test_wide_data_reach_the_minimum_of_the_dense_solver(monkeypatch):
     X, y = data(40, 330)
     options = {"confidence_local": 1.0, "tol": 1e-10}
     wide = SoULogisticRegression(**({"confidence_coef": 1.0} | options)).fit(X, y)
-    monkeypatch.setattr("soubayes.sparse.glm.path._FEW", 1000)
+    monkeypatch.setattr("soubayes.sparse.rows.path._FEW", 1000)
     dense = SoULogisticRegression(**({"confidence_coef": 1.0} | options)).fit(X, y)
     assert wide.objective_[-1] == pytest.approx(dense.objective_[-1], rel=1e-6)
     np.testing.assert_allclose(wide.coef_, dense.coef_, atol=2e-3 * np.abs(dense.coef_).max())
@@ -206,9 +207,9 @@ def test_wide_selection_ends_where_the_dense_solver_cannot_improve():
     precision = np.append(1.0 / (model.local_scale_[0] * model.global_scale_[0]) ** 2, 0.1)
     q = model.mixtures_[0].components[0].posterior
     mean = q.mean * np.append(X.std(0), 1.0)
-    shared = share_rows(JaakkolaBernoulli(), design, weight, "coordinate")
+    shared = share_rows(JaakkolaBernoulli(), design, [y.astype(float)], weight, "coordinate")[0]
     start = make_state(inner, np.arange(501), mean, shared.gram / 4.0, precision, np.zeros(501))
-    again = newton.solve(shared.problem(y.astype(float)), inner, start, max_iter=30)
+    again = newton.solve(shared.problem(), inner, start, max_iter=30)
     assert again.history[-1] == pytest.approx(model.objective_[-1], rel=1e-5)
 
 

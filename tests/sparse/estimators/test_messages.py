@@ -10,7 +10,7 @@ from soubayes import (
     SoULogisticRegression,
     SoUNormalMeans,
 )
-from soubayes.sparse.glm.bernoulli import Bernoulli
+from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(80, 4))

@@ -19,7 +19,7 @@ from soubayes import (
     load_model,
     save_model,
 )
-from soubayes.sparse.glm.poisson import Poisson
+from soubayes.sparse.likelihoods.poisson import Poisson
 
 
 def counts(n=200, p=8, seed=0):

@@ -5,10 +5,10 @@ import pytest
 from test_product import quadratic, standard
 
 from enumeration import exact_inclusion
-from soubayes.sparse.glm.supports import averaged
 from soubayes.sparse.inclusion import priors
 from soubayes.sparse.inclusion.priors import SizePrior
 from soubayes.sparse.inclusion.product import _Sweeper, fit_product
+from soubayes.sparse.rows.supports import averaged
 
 
 def dense(seed, n=60, p=7):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from enumeration import exact_inclusion
-from soubayes.sparse.glm.supports import averaged
 from soubayes.sparse.inclusion import priors
 from soubayes.sparse.inclusion.field import GramQuadratic
 from soubayes.sparse.inclusion.priors import SizePrior
 from soubayes.sparse.inclusion.product import fit_product
+from soubayes.sparse.rows.supports import averaged
 
 
 def standard(X, y):

@@ -4,7 +4,7 @@ import numpy as np
 
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseRegression
-from soubayes.sparse.glm.gamma import Gamma
+from soubayes.sparse.likelihoods.gamma import Gamma
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray

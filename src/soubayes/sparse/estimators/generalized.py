@@ -7,13 +7,13 @@ import numpy as np
 from soubayes._warnings import warn
 from soubayes.sparse.estimators.parameters import estimator
 from soubayes.sparse.estimators.response import ResponseRegression
-from soubayes.sparse.glm.checking import check_derivatives
-from soubayes.sparse.glm.likelihood import (
+from soubayes.sparse.likelihoods.base import (
     CoupledLikelihood,
     Likelihood,
     RowLikelihood,
     weighted_terms,
 )
+from soubayes.sparse.likelihoods.checking import check_derivatives
 
 Array = np.ndarray
 

@@ -32,19 +32,19 @@ from soubayes.sparse.estimators.parameters import (
     intercept_prior,
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
-from soubayes.sparse.glm.bernoulli import (
+from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.likelihoods.bernoulli import (
     Bernoulli,
     JaakkolaBernoulli,
     log_mean_probability,
     mean_probability,
     probability_sd,
 )
-from soubayes.sparse.glm.classes import NEARER, ClassMixture
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, SoftmaxCandidates
-from soubayes.sparse.glm.likelihood import RowLikelihood
-from soubayes.sparse.glm.softmax import Softmax
-from soubayes.sparse.glm.streams import StreamedTarget, survey, weigh_block
+from soubayes.sparse.likelihoods.softmax import Softmax
 from soubayes.sparse.posterior import Mixture, centred
+from soubayes.sparse.rows.classes import NEARER, ClassMixture
+from soubayes.sparse.rows.fitting import RowCandidates, RowFamily, SoftmaxCandidates
+from soubayes.sparse.rows.streams import StreamedTarget, survey, weigh_block
 
 Array = np.ndarray
 

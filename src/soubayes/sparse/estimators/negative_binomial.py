@@ -4,7 +4,7 @@ import numpy as np
 
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseRegression
-from soubayes.sparse.glm.negative_binomial import NegativeBinomial
+from soubayes.sparse.likelihoods.negative_binomial import NegativeBinomial
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray

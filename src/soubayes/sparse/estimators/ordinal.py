@@ -14,7 +14,7 @@ from soubayes.confidence import shown
 from soubayes.data.rows import RowSource, block_by_block, check_labels, row_weights
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
-from soubayes.sparse.glm.ordinal import LEAST, Cuts, Ordinal
+from soubayes.sparse.likelihoods.ordinal import LEAST, Cuts, Ordinal
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray

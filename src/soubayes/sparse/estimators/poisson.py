@@ -4,8 +4,8 @@ import numpy as np
 
 from soubayes.sparse.estimators.parameters import estimator
 from soubayes.sparse.estimators.response import ResponseRegression
-from soubayes.sparse.glm.fitting import CountCandidates
-from soubayes.sparse.glm.poisson import Poisson
+from soubayes.sparse.likelihoods.poisson import Poisson
+from soubayes.sparse.rows.fitting import CountCandidates
 
 Array = np.ndarray
 

@@ -40,10 +40,9 @@ from soubayes.sparse.estimators.parameters import (
     intercept_prior,
 )
 from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily
-from soubayes.sparse.glm.likelihood import CoupledLikelihood, Likelihood, RowLikelihood
-from soubayes.sparse.glm.predictive import Predictive
-from soubayes.sparse.glm.shifted import (
+from soubayes.sparse.likelihoods.base import CoupledLikelihood, Likelihood, RowLikelihood
+from soubayes.sparse.likelihoods.predictive import Predictive
+from soubayes.sparse.likelihoods.shifted import (
     about,
     beside,
     offset_apart,
@@ -52,8 +51,9 @@ from soubayes.sparse.glm.shifted import (
     shifted,
     with_exposure,
 )
-from soubayes.sparse.glm.streams import StreamedTarget, weigh_block
 from soubayes.sparse.posterior import Mixture, SparsePoint
+from soubayes.sparse.rows.fitting import RowCandidates, RowFamily
+from soubayes.sparse.rows.streams import StreamedTarget, weigh_block
 
 Array = np.ndarray
 

@@ -21,9 +21,9 @@ from soubayes.sparse.estimators.parameters import (
     check_shared,
     shared_settings,
 )
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowSettings
-from soubayes.sparse.glm.many_rows import choose_ends
 from soubayes.sparse.posterior import Mixture
+from soubayes.sparse.rows.fitting import RowCandidates, RowFamily, RowSettings
+from soubayes.sparse.rows.many_rows import choose_ends
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -67,9 +67,9 @@ class RowwiseEstimator(ColumnParameters, SparseEstimator):
     ) -> Self:
         """From rows: the sparse point, the supports, then the choice among candidates."""
         family, jobs = candidates.family, effective_n_jobs(self.n_jobs)
-        intake = family.in_memory(X, weight)
+        intake = family.in_memory(X, weight, targets)
         names = ["all classes"] if family.several else self._target_names()
-        solved = family.solve(intake, targets, names, jobs)
+        solved = family.solve(intake, names, jobs)
         candidates.solved = solved
         points = candidates.in_order([point for each in solved for point in each.points])
         supports, choices = None, None
@@ -78,9 +78,9 @@ class RowwiseEstimator(ColumnParameters, SparseEstimator):
         some = bool(intake.plan.model.sparse.any())  # normal priors leave nothing to choose
         if some and self._chooses() and enough_rows(len(weight), type(self).__name__):
             many = len(weight) >= max(LARGE, FAR_MORE * X.shape[1])
-            single = not family.several and not intake.shared.products
+            single = not family.several and not intake.rows[0].products
             if many and single and self.cv == "auto" and groups is None:
-                choices = choose_ends(intake, targets, solved)
+                choices = choose_ends(intake, solved)
             else:
                 choices = self._choose_rows(candidates, X, labels, targets, weight, groups)
                 choices = choices and candidates.reported(choices)
@@ -119,11 +119,11 @@ class RowwiseEstimator(ColumnParameters, SparseEstimator):
             raise ValueError(
                 "inclusion=True needs the rows in memory: pass arrays, or select columns first."
             )
-        intake = family.streamed(rows, found, weigh)
-        solved = family.solve(intake, targets, self._target_names())
+        intake = family.streamed(rows, found, weigh, targets)
+        solved = family.solve(intake, self._target_names())
         choices = None
         if self._chooses() and self.cv == "auto":
-            choices = choose_ends(intake, targets, solved)
+            choices = choose_ends(intake, solved)
         elif self._chooses():
             what = f"cv is {shown(self.cv)}, but streamed rows cannot be held out"
             say_path(type(self).__name__, what)

@@ -21,11 +21,11 @@ from soubayes.sparse.designs.standardise import (
     standardise_block,
 )
 from soubayes.sparse.dial import DialPoint
-from soubayes.sparse.glm.fitting import RowCandidates, RowFamily, RowIntake, RowSolved
-from soubayes.sparse.glm.supports import settle
 from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.posterior import Component, Mixture
+from soubayes.sparse.rows.fitting import RowCandidates, RowFamily, RowIntake, RowSolved
+from soubayes.sparse.rows.supports import settle
 from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
@@ -42,7 +42,7 @@ class SurvivalFamily(RowFamily):
     ties: str = "efron"
     prior: BaselinePrior = field(default_factory=BaselinePrior)
 
-    def in_memory(self, X: Any, weight: Array) -> RowIntake:
+    def in_memory(self, X: Any, weight: Array, targets: Sequence[Array]) -> RowIntake:
         """Subjects in memory, their columns standardised."""
         X, unit = in_range(X)
         units, plan = column_units(X, weight, True), self.settings.plan(X.shape[1])
@@ -55,20 +55,18 @@ class SurvivalFamily(RowFamily):
             )
         units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
         check_units(units.scale)
-        return RowIntake(SurvivalRows(rows, weight, self.ties, self.prior), plan, units)
+        sets = [RiskSets.of(y, weight, self.ties, self.prior) for y in targets]
+        return RowIntake([SurvivalRows(rows, each) for each in sets], plan, units)
 
-    def solve(
-        self, intake: RowIntake, targets: Sequence[Any], names: Sequence[Any], jobs: int = 1
-    ) -> list[RowSolved]:
+    def solve(self, intake: RowIntake, names: Sequence[Any], jobs: int = 1) -> list[RowSolved]:
         """With what the baseline hazard cost, at the mean of q."""
-        found = super().solve(intake, targets, names, jobs)
+        found = super().solve(intake, names, jobs)
         if self.prior.mass == 0.0:
             return found
-        rows = intake.shared
-        assert isinstance(rows, SurvivalRows)
         each = []
-        for y, solved in zip(targets, found, strict=True):
-            nats = baseline_kl(PartialLoss.at(rows.sets(y), rows.eta(solved.outcome.fit)))
+        for rows, solved in zip(intake.rows, found, strict=True):
+            assert isinstance(rows, SurvivalRows)
+            nats = baseline_kl(PartialLoss.at(rows.sets, rows.eta(solved.outcome.fit)))
             kl = {**solved.point.kl, "baseline": nats}
             each.append(solved._replace(points=[replace(solved.point, kl=kl)]))
         return each
@@ -86,25 +84,24 @@ class SurvivalFamily(RowFamily):
         self, X: Any, weight: Array, targets: Sequence[Array], solved: Sequence[RowSolved]
     ) -> list[SupportPosterior]:
         """The posterior over supports, from expansions of the loss."""
-        rows, plan, units = self.in_memory(X, weight)
-        assert isinstance(rows, SurvivalRows)
-        back, p = plan.back, X.shape[1]
-        rows = replace(rows, X=np.ascontiguousarray(rows.X[:, back]))
+        each_rows, plan, units = self.in_memory(X, weight, targets)
+        p = X.shape[1]
         always = np.zeros(p)
         always[plan.order] = np.nan_to_num(plan.model.variance[:p], nan=0.0)
         found = []
         with solver_threads(int(min(X.shape))):
-            for y, each in zip(targets, solved, strict=True):
+            for given, each in zip(each_rows, solved, strict=True):
+                assert isinstance(given, SurvivalRows)
+                rows = replace(given, X=np.ascontiguousarray(given.X[:, plan.back]))
                 point = each.point
                 mean = point.component.posterior.mean[:p]
                 coef = np.where(point.selected, mean, 0.0) * units.scale
-                sets = rows.sets(y)
 
-                def at(mean: Array, sets: Any = sets) -> tuple[ColumnQuadratic, Any]:
-                    expanded = rows.expand(sets, mean)
+                def at(mean: Array, rows: SurvivalRows = rows) -> tuple[ColumnQuadratic, Any]:
+                    expanded = rows.expand(mean)
                     matrix = expanded.matrix
                     columns = StandardColumns(matrix, None, None, np.ones(len(matrix)))
-                    return ColumnQuadratic(columns, expanded.y, rows.n), lambda mean: mean
+                    return ColumnQuadratic(columns, expanded.rows.y, rows.n), lambda mean: mean
 
                 start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
                 own = rows.X.__matmul__
@@ -173,14 +170,14 @@ class SurvivalCandidates(RowCandidates):
         sizes: dict[str, float],
     ) -> None:
         """The candidate that lets the columns of the sparse point go beside the dense others."""
-        shared, plan, units = self.family.in_memory(X, weight)
+        each_rows, plan, units = self.family.in_memory(X, weight, [y])
         kept = (parts[PATH.name][0].posterior.mean[plan.order] != 0.0) & plan.model.sparse
         fits = []
         for own, held in product(_SELECTED, _OTHERS):
             # a point of the dial has confidence 1
             variance = np.where(kept, own * plan.model.confidence, plan.model.variance)
             model = replace(plan.model, variance=variance)
-            fits.append(shared.fit_at(y, model, _dense("", held)))
+            fits.append(each_rows[0].fit_at(model, _dense("", held)))
         moved = [fit.posterior.moved(plan.back, 1.0 / units.scale) for fit in fits]
         parts[BESIDE.name] = tuple(Component(q, weight=1.0 / len(fits)) for q in moved)
         sizes[BESIDE.name] = float(np.mean([fit.effective for fit in fits])) + int(kept.sum())

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from soubayes.sparse.glm.likelihood import RowLikelihood
+from soubayes.sparse.likelihoods.base import RowLikelihood
 
 Array = np.ndarray
 

@@ -10,8 +10,8 @@ with X'MX = LL'. So every solver of row-wise models serves it as it is, with the
 J, scales, covariance and draws.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -20,14 +20,14 @@ from soubayes.sparse.designs.columns import first_in_columns
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.standardise import first_in_gram
 from soubayes.sparse.dial import DialPoint
-from soubayes.sparse.glm.dial import RowFitAt, fit_rows_at
-from soubayes.sparse.glm.likelihood import RowLikelihood, RowTerms
-from soubayes.sparse.glm.path import Limits, SharedRows, solve_from
-from soubayes.sparse.glm.rows import RowProblem, RowsInMemory
-from soubayes.sparse.glm.state import RowFit, RowModel
+from soubayes.sparse.likelihoods.base import RowLikelihood, RowTerms
 from soubayes.sparse.posterior import LowRankPosterior, Posterior
+from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
+from soubayes.sparse.rows.passes import RowProblem, RowsInMemory
+from soubayes.sparse.rows.path import Limits, SharedRows, solve_from
+from soubayes.sparse.rows.state import RowFit, RowModel
 from soubayes.sparse.survival.partial import PartialLoss
-from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
+from soubayes.sparse.survival.risk_sets import RiskSets
 
 Array = np.ndarray
 
@@ -66,7 +66,6 @@ class Expansion(NamedTuple):
     """The quadratic form of the loss about some coefficients."""
 
     rows: SharedRows
-    y: Array
     loss: float  # V there
     constant: float  # V minus the squared loss there
     root: Array | None = None  # L of M = LL', if X~ = L'X
@@ -80,7 +79,7 @@ class Expansion(NamedTuple):
 
     def squares(self, fit: RowFit) -> float:
         """The squared loss at the mean of a fit."""
-        off = self.y - self.matrix[:, fit.state.active] @ fit.state.mean
+        off = self.rows.y - self.matrix[:, fit.state.active] @ fit.state.mean
         return 0.5 * float(off @ off)
 
     def value(self, fit: RowFit) -> float:
@@ -93,55 +92,46 @@ class Expansion(NamedTuple):
     @property
     def problem(self) -> RowProblem:
         """For the solvers."""
-        return self.rows.problem(self.y)
+        return self.rows.problem()
 
 
 @dataclass
 class SurvivalRows:
-    """Standardised columns of subjects, for a path (`PathRows`); y are records of `SUBJECT`."""
+    """Standardised columns of subjects with their risk sets, for a path (`PathRows`)."""
 
     X: Array
-    weight: Array
-    ties: str
-    prior: BaselinePrior
-    n: float = 0.0  # events, once y is known: these inform the coefficients
-    _known: tuple[Any, RiskSets | None] = field(default=(None, None), repr=False)
+    sets: RiskSets
+
+    @property
+    def n(self) -> float:
+        """The events: these inform the coefficients."""
+        return float(self.sets.weight @ self.sets.y["event"])
 
     @property
     def design(self) -> RowsInMemory:
         """The columns."""
         return RowsInMemory(self.X, intercept=False)
 
-    def sets(self, y: Array) -> RiskSets:
-        """The risk sets, sorted once."""
-        if self._known[0] is not y:
-            self._known = y, RiskSets.of(y, self.weight, self.ties, self.prior)
-            self.n = float(self.weight @ y["event"])
-        found = self._known[1]
-        assert found is not None
-        return found
-
-    def first_copies(self, y: Any) -> Array:
+    def first_copies(self) -> Array:
         """From X'X, or from the columns of wide data."""
-        self.sets(y)
         wide = self.design.by_columns()
         if self._wide and wide is not None:
             return first_in_columns(wide)
         return first_in_gram(self.X.T @ self.X)
 
-    def loss(self, y: Array, fit: RowFit) -> float:
+    def loss(self, fit: RowFit) -> float:
         """V at the posterior mean."""
-        return PartialLoss.at(self.sets(y), self.eta(fit)).loss
+        return PartialLoss.at(self.sets, self.eta(fit)).loss
 
     def minimise(
-        self, y: Array, model: RowModel, warm: RowFit | None, limits: Limits, readmit: bool = True
+        self, model: RowModel, warm: RowFit | None, limits: Limits, readmit: bool = True
     ) -> RowFit:
         """Expand, solve, and expand again at the solution until the quadratic form tells J.
 
         J is compared before and after a step with the curvature of the expansion in both.
         """
-        sets, here, place = self.sets(y), warm, self._mean(warm)
-        at, before, damping = self.expand(sets, place), np.inf, 1.0
+        sets, here, place = self.sets, warm, self._mean(warm)
+        at, before, damping = self.expand(place), np.inf, 1.0
         tight = limits.tol < _LOOSE
         best: RowFit | None = None
         falls: list[float] = []
@@ -159,7 +149,7 @@ class SurvivalRows:
                 if damping > _DAMPED and best is not None:
                     break
                 if damping > _DAMPED and warm is not None:  # it is where the data are separated
-                    return self.minimise(y, model, None, limits, readmit)
+                    return self.minimise(model, None, limits, readmit)
             else:
                 fall = before - new
                 error = abs(fit.history[-1] + at.constant - new)
@@ -169,7 +159,7 @@ class SurvivalRows:
                     settled = True
                     break
                 place, damping = self._mean(fit), max(0.25 * damping, 1.0)
-            at = self.expand(sets, place, damping)
+            at = self.expand(place, damping)
             before = np.inf if here is None else at.value(here)
         assert best is not None
         history = value + np.append(np.cumsum(falls[:0:-1])[::-1], 0.0)
@@ -177,13 +167,13 @@ class SurvivalRows:
             history=history.tolist(), converged=best.converged and (settled or not tight)
         )
 
-    def fit_at(self, y: Array, model: RowModel, point: DialPoint) -> RowFitAt:
+    def fit_at(self, model: RowModel, point: DialPoint) -> RowFitAt:
         """The fit at a point of the dial, its quadratic form that of the mean but for ``_NEAR``."""
-        sets, last = self.sets(y), np.zeros(len(y))
+        last = np.zeros(len(self.X))
         if point.held is not None:
             held = point.held / max(int(model.sparse.sum()), 1)
             prior = np.where(model.sparse, held, model.variance / model.confidence)
-            about = self.expand(sets, self._mode(sets, prior))
+            about = self.expand(self._mode(prior))
             fit = fit_rows_at(about.problem, model, point._replace(held=held))
             return fit._replace(posterior=self._shared(fit.posterior, about.root))
 
@@ -193,9 +183,9 @@ class SurvivalRows:
             moved, last = float(np.std(eta - last)), eta
             if moved < _NEAR or not np.std(eta) < WILD:
                 return None
-            return self.expand(sets, mean).problem
+            return self.expand(mean).problem
 
-        start = self.expand(sets, np.zeros(self.X.shape[1])).problem
+        start = self.expand(np.zeros(self.X.shape[1])).problem
         return fit_rows_at(start, model, point, renew)
 
     def _shared(self, q: Posterior, root: Array | None) -> Posterior:
@@ -205,11 +195,12 @@ class SurvivalRows:
         T = q.T @ root.T
         return LowRankPosterior(q.mean, q.diagonal, self.X, q.d, T, q.inverse, q.scale, q.variance)
 
-    def _mode(self, sets: RiskSets, prior: Array) -> Array:
+    def _mode(self, prior: Array) -> Array:
         """The minimum of V(Xb) + sum_j b_j^2/(2 prior_j), by Newton steps that lower it.
 
         Of wide data in the space of the rows, b = prior X'a.
         """
+        sets = self.sets
         X = (self.X * prior) @ self.X.T if self._wide else self.X * np.sqrt(prior)
         a = np.zeros(X.shape[1])
         at = PartialLoss.at(sets, X @ a)
@@ -239,11 +230,11 @@ class SurvivalRows:
         """The prior's part of the objective of `_mode`."""
         return 0.5 * float(a @ (X @ a if self._wide else a))
 
-    def expand(self, sets: RiskSets, mean: Array, damping: float = 1.0) -> Expansion:
+    def expand(self, mean: Array, damping: float = 1.0) -> Expansion:
         """About these coefficients; ``damping`` multiplies the curvature, for shorter steps."""
         X, used = self.X, np.flatnonzero(mean)
         eta = X[:, used] @ mean[used]
-        at = PartialLoss.at(sets, eta)
+        at = PartialLoss.at(self.sets, eta)
         score = at.score
         gram = None
         if self._wide:
@@ -258,9 +249,10 @@ class SurvivalRows:
             off = solve_triangular(lower, X.T @ score, lower=True)
             y = lower.T @ mean + off
         ones = np.ones(len(rows))
-        shared = SharedRows(UnitNormal(), RowsInMemory(rows, intercept=False), ones, gram, self.n)
+        design = RowsInMemory(rows, intercept=False)
+        shared = SharedRows(UnitNormal(), design, y, ones, gram, self.n)
         constant = at.loss - 0.5 * float(off @ off)
-        return Expansion(shared, y, at.loss, constant, lower if self._wide else None)
+        return Expansion(shared, at.loss, constant, lower if self._wide else None)
 
     @property
     def coordinates(self) -> int:

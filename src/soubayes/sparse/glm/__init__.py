@@ -1,1 +1,0 @@
-"""Any other likelihood: read row by row, or all rows at once."""

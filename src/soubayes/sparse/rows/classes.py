@@ -1,0 +1,252 @@
+"""q of the coefficients of several classes, as each class sees it and as predictions need it.
+
+In c - 1 coordinates (`softmax.py`) ``mean`` is (columns, coordinates), the intercept's row last.
+``predictors`` gives rows the means and roots of the covariances of their coordinates; ``of_class``
+is the posterior of one class's coefficients, which sum to 0 over the classes. The coordinates'
+basis takes the classes in the order of their frequencies, so their names do not matter: ``rank``
+says where a class stands in it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from soubayes.sparse.likelihoods.softmax import Softmax, class_basis, spread_root
+from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
+
+Array = np.ndarray
+
+BLOCK = 256  # rows that are predicted at once: each has its predictors at hundreds of nodes
+NEARER = 1e-160  # times a row whose predictors overflow: above 1e308 it is still above 1e148
+
+
+class ClassPosterior:
+    """Normal coefficients of all coordinates."""
+
+    mean: Array  # (columns, d)
+
+    @property
+    def classes(self) -> int:
+        """c."""
+        return self.mean.shape[1] + 1
+
+    def predictors(self, X: Array) -> tuple[Array, Array]:
+        """(rows, d) means, and (rows, d, d) or (rows, d) roots of covariances."""
+        raise NotImplementedError
+
+    def of_class(self, k: int) -> Posterior:
+        """The coefficients of a class."""
+        raise NotImplementedError
+
+    def moved(self, order: Array, scale: Array) -> "ClassPosterior":
+        """Of the same coefficients in another order of columns, each times its scale."""
+        raise NotImplementedError
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws of shape (n, columns, d)."""
+        raise NotImplementedError
+
+    def between(self, k: int, other: int) -> Array:
+        """The covariance between the coefficients of two classes."""
+        raise NotImplementedError
+
+
+class ProductClasses(ClassPosterior):
+    """A product over the coordinates."""
+
+    def __init__(self, parts: tuple[Posterior, ...]) -> None:
+        self.parts = parts
+        self.mean = np.stack([part.mean for part in parts], axis=1)
+
+    def predictors(self, X: Array) -> tuple[Array, Array]:
+        return X @ self.mean, np.sqrt(np.stack([part.spread(X) for part in self.parts], axis=1))
+
+    def moved(self, order: Array, scale: Array) -> "ProductClasses":
+        return ProductClasses(tuple(part.moved(order, scale) for part in self.parts))
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        return np.stack([part.sample(n, rng) for part in self.parts], axis=2)
+
+    def of_class(self, k: int) -> Posterior:
+        own = class_basis(self.classes)[k]
+        mean, square = self.mean @ own, own**2
+        first = self.parts[0]
+        variance = sum(s * part.variance for s, part in zip(square, self.parts, strict=True))
+        if isinstance(first, LowRankPosterior):
+            parts: list[LowRankPosterior] = list(self.parts)  # type: ignore[arg-type]
+            diagonal = sum(s * part.diagonal for s, part in zip(square, parts, strict=True))
+            half = np.vstack([a * part.half for a, part in zip(own, parts, strict=True)])
+            none = np.zeros((0, 0))  # draws are of all classes together
+            factor = half, np.ones(half.shape[1]), None, none
+            known = first.scale, np.asarray(variance)
+            return LowRankPosterior(mean, np.asarray(diagonal), *factor, *known)
+        S = sum(s * part.covariance for s, part in zip(square, self.parts, strict=True))
+        return Posterior(mean, np.asarray(variance), first.active, np.asarray(S), first.scale)
+
+    def between(self, k: int, other: int) -> Array:
+        share = class_basis(self.classes)[k] * class_basis(self.classes)[other]
+        return np.asarray(sum(s * p.full() for s, p in zip(share, self.parts, strict=True)))
+
+
+class JointClasses(ClassPosterior):
+    """All covariances of the coordinates of the columns in play, the others independent.
+
+    ``variance`` and ``covariance`` are in units of ``scale`` squared, as in `Posterior`.
+    """
+
+    def __init__(
+        self, mean: Array, variance: Array, active: Array, covariance: Array, scale: Array
+    ) -> None:
+        # contiguous, as a file gives them back: products round alike
+        self.mean, self.variance = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
+        self.covariance = np.ascontiguousarray(covariance)  # (k, d, k, d)
+        self.active, self.scale = active, scale
+
+    def predictors(self, X: Array) -> tuple[Array, Array]:
+        rows = X * self.scale
+        inside = rows[:, self.active]
+        V = np.einsum("ni,iajb,nj->nab", inside, self.covariance, inside, optimize=True)
+        own = np.square(np.delete(rows, self.active, axis=1))
+        extra = own @ np.delete(self.variance, self.active, axis=0)
+        V[:, range(V.shape[1]), range(V.shape[1])] += extra
+        return X @ self.mean, spread_root(V)
+
+    def moved(self, order: Array, scale: Array) -> "JointClasses":
+        place = np.argsort(order)[self.active]
+        inside = np.argsort(place)
+        return JointClasses(
+            self.mean[order] * scale[:, None],
+            self.variance[order],
+            place[inside],
+            self.covariance[inside][:, :, inside],
+            self.scale[order] * scale,
+        )
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        k, d = len(self.active), self.classes - 1
+        draws = rng.standard_normal((n, *self.mean.shape))
+        square = self.covariance.reshape(k * d, k * d)
+        root = np.linalg.cholesky(square + 1e-14 * np.diag(np.diag(square)))
+        inside = (draws[:, self.active].reshape(n, k * d) @ root.T).reshape(n, k, d)
+        draws *= np.sqrt(self.variance)
+        draws[:, self.active] = inside
+        return self.mean + draws * self.scale[:, None]
+
+    def of_class(self, k: int) -> Posterior:
+        own = class_basis(self.classes)[k]
+        S = np.einsum("iajb,a,b->ij", self.covariance, own, own, optimize=True)
+        variance = self.variance @ own**2
+        variance[self.active] = np.diag(S)
+        return Posterior(self.mean @ own, variance, self.active, S, self.scale)
+
+    def between(self, k: int, other: int) -> Array:
+        A = class_basis(self.classes)
+        S = np.diag(self.variance @ (A[k] * A[other]))
+        inside = np.einsum("iajb,a,b->ij", self.covariance, A[k], A[other], optimize=True)
+        S[np.ix_(self.active, self.active)] = inside
+        return S * self.scale * self.scale[:, None]
+
+
+@dataclass(frozen=True)
+class ClassView:
+    """Whose posterior one class reports, and the place of the class in the basis."""
+
+    whole: ClassPosterior
+    place: int
+
+    @property
+    def posterior(self) -> Posterior:
+        """That of the coefficients of the class."""
+        return self.whole.of_class(self.place)
+
+
+def of_class(mixture: Mixture, place: int) -> Mixture:
+    """A mixture of all classes as one class reports it."""
+    parts = []
+    for part in mixture.components:
+        whole: Any = part.posterior
+        view = ClassView(whole, place)
+        parts.append(replace(part, posterior=view.posterior, view=view))
+    return replace(mixture, components=tuple(parts))
+
+
+@dataclass(frozen=True)
+class ClassMixture:
+    """The mixture of all classes; ``rank`` is where a class stands in the basis."""
+
+    mixture: Mixture
+    rank: Array
+
+    @classmethod
+    def of(cls, reported: list[Mixture]) -> "ClassMixture | None":
+        """From what the classes report; None where every class has a model of its own."""
+        if reported[0].components[0].view is None:
+            return None
+        first = reported[0]
+        parts = [replace(each, posterior=each.view.whole, view=None) for each in first.components]
+        rank = [mixture.components[0].view.place for mixture in reported]
+        return cls(replace(first, components=tuple(parts)), np.array(rank))
+
+    def log_proba(self, rows: Array) -> Array:
+        """(rows, c): recalibrated log probabilities."""
+        return np.concatenate([self._log_proba(part) for part in _blocks(rows)])
+
+    def _log_proba(self, rows: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            said = log_shares(self.mixture, rows)
+            bad = ~np.isfinite(said).all(axis=1)
+            if bad.any():
+                said[bad] = log_shares(self.mixture, NEARER * rows[bad])
+        said = self.mixture.power * said[:, self.rank]
+        shift = said.max(axis=1, keepdims=True)
+        return said - shift - np.log(np.exp(said - shift).sum(axis=1, keepdims=True))
+
+    def sd(self, rows: Array) -> Array:
+        """(rows, c): of the probabilities under the posterior."""
+        return np.concatenate([self._sd(part) for part in _blocks(rows)])
+
+    def _sd(self, rows: Array) -> Array:
+        first = second = np.zeros((len(rows), len(self.rank)))
+        for part in self.mixture.components:
+            q: Any = part.posterior
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean, root = q.predictors(rows)
+                far = ~(
+                    np.isfinite(mean).all(axis=1)
+                    & np.isfinite(root.reshape(len(root), -1)).all(axis=1)
+                )
+                if far.any():
+                    mean[far], root[far] = q.predictors(NEARER * rows[far])
+            mean, sd = Softmax(q.classes).share_sd(mean, root)
+            first = first + part.weight * mean
+            second = second + part.weight * (mean**2 + sd**2)
+        return np.sqrt(np.maximum(second - np.square(first), 0.0))[:, self.rank]
+
+    def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """(n, c, columns): draws of the classes' coefficients together."""
+        which = rng.choice(len(self.mixture.components), n, p=self.mixture.weights)
+        basis = class_basis(len(self.rank))[self.rank]
+        first: Any = self.mixture.components[0].posterior
+        draws = np.empty((n, len(self.rank), len(first.mean)))
+        for k, part in enumerate(self.mixture.components):
+            mine, q = which == k, part.posterior
+            draws[mine] = np.einsum("nja,ka->nkj", q.sample(int(mine.sum()), rng), basis)
+        return draws
+
+
+def _blocks(rows: Array) -> list[Array]:
+    """A few rows at a time: each has its predictors at hundreds of nodes."""
+    return [rows[begin : begin + BLOCK] for begin in range(0, max(len(rows), 1), BLOCK)]
+
+
+def log_shares(mixture: Mixture, rows: Array) -> Array:
+    """(rows, c): log probabilities averaged over the posterior, before recalibration."""
+    found = []
+    for part in mixture.components:
+        q: Any = part.posterior
+        mean, root = q.predictors(rows)
+        each = Softmax(q.classes).log_mean_shares(mean, np.sqrt(part.inflation) * root)
+        found.append(each)
+    return logsumexp(np.stack(found), b=mixture.weights[:, None, None], axis=0)

@@ -1,0 +1,579 @@
+"""One row-wise problem: from a start, along the confidence path, to a solution.
+
+Where the row-wise solvers start: ridge regression at the prior's own scale.
+
+J is not convex, so the start decides which minimum is found. On MNIST's digits the ridge fit with
+d = rate_local * rate_global (tau^2 and nu^2 at their prior means) led to a lower J than weaker
+and stronger ridges and than a cold start.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.optimize import minimize
+
+from soubayes.sparse.designs.columns import EQUAL, first_in_columns
+from soubayes.sparse.designs.linalg import cholesky
+from soubayes.sparse.designs.standardise import first_in_gram
+from soubayes.sparse.dial import DialPoint, confidence_grid, rises
+from soubayes.sparse.likelihoods.base import Likelihood
+from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
+from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
+from soubayes.sparse.rows.dropped import weakest, without
+from soubayes.sparse.rows.newton import solve
+from soubayes.sparse.rows.passes import RowDesign, RowProblem, gram_of
+from soubayes.sparse.rows.products import fit_held_by_products, screened_start
+from soubayes.sparse.rows.state import RowFit, RowModel, RowState, copies_out, make_state
+from soubayes.sparse.rows.wide import predictors, solve_wide
+
+Array = np.ndarray
+
+StepReport = Callable[[int, float, int], None]
+_FEW = 150  # columns at which n x n systems hand over to Newton steps
+_ROUNDS = 5  # updates of nuisance parameters at a point on the way
+# how much the score must be expected to fall for fewer columns to be tried; nuisance parameters,
+# which follow, lower it further than is expected
+_GAIN, _NUISANCE_GAIN = 1.0, -30.0
+_LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
+_PRECISE = 1e-6  # tolerance of J from which on averages over the predictors have all digits
+ROOM = 240  # coordinates with which a path of several classes begins
+LATE_ROWS = 0.5  # a path of more coordinates than these begins where half as many rows would
+
+
+class PathRows(Protocol):
+    """What a path asks of the rows of a fit, whatever reads them."""
+
+    @property
+    def design(self) -> RowDesign:
+        """The columns."""
+
+    @property
+    def n_columns(self) -> int:
+        """The columns of a problem, all coordinates of each."""
+
+    @property
+    def n(self) -> float:
+        """How many rows inform the coefficients."""
+
+    @property
+    def grid_rows(self) -> float:
+        """The same, for where the path begins; infinite: at confidence 1, however wide."""
+
+    @property
+    def products(self) -> bool:
+        """Whether all columns are read by products with a sparse X alone."""
+
+    @property
+    def coordinates(self) -> int:
+        """How many columns of the problem, which are neighbours, are one column of X."""
+
+    def minimise(
+        self, model: RowModel, warm: RowFit | None, limits: "Limits", readmit: bool = True
+    ) -> RowFit:
+        """The minimum of J, from the state of another confidence or from a start."""
+
+    def loss(self, fit: RowFit) -> float:
+        """The loss of the rows at the posterior mean."""
+
+    def first_copies(self) -> Array:
+        """For every column the first that it is a copy of."""
+
+    def fit_at(self, model: RowModel, point: DialPoint) -> RowFitAt:
+        """The fit at a point of the dial."""
+
+
+class SharedRows(NamedTuple):
+    """The rows of a target that a likelihood reads; but for y, targets of a fit share them."""
+
+    likelihood: Any  # `PredictorLikelihood` or `CoupledLikelihood`
+    design: RowDesign
+    y: Any  # (n,), or what the design takes for y
+    weight: Any  # (n,); None: known to the design
+    gram: Array | None  # X'X; None: never formed
+    n: float  # sum of the weights
+    products: bool = False  # whether all columns are read by products with a sparse X alone
+
+    @property
+    def coordinates(self) -> int:
+        """The predictors of a row."""
+        return self.likelihood.coordinates
+
+    @property
+    def _several(self) -> bool:
+        return self.likelihood.several
+
+    @property
+    def n_columns(self) -> int:
+        """The columns of a problem."""
+        return self.design.n_columns * self.coordinates
+
+    @property
+    def grid_rows(self) -> float:
+        """Expected losses keep separated data finite; a path of many columns begins later.
+
+        A large sparse X begins at about 8, where a handful of a thousand null columns pass, fewer
+        than such a path ends with. Several classes of wide data begin where half as many rows
+        would: at confidence 1 they keep more coordinates than ever stay.
+        """
+        if self.products:
+            return 0.1 * self.design.n_columns
+        if not self._several or self.n_columns <= max(ROOM, self.design.n_rows):
+            return np.inf
+        return LATE_ROWS * min(self.design.n_rows * self.coordinates, self.n_columns)
+
+    def problem(self, fit: RowFit | None = None) -> RowProblem:
+        """With one target, and the nuisance parameters of a fit."""
+        follows = fit is not None and self.likelihood.nuisance is not None
+        likelihood = (fit.likelihood if fit and follows else None) or self.likelihood
+        return RowProblem(likelihood, self.design, self.y, self.weight)
+
+    def minimise(
+        self, model: RowModel, warm: RowFit | None, limits: "Limits", readmit: bool = True
+    ) -> RowFit:
+        """Coefficients and nuisance parameters in turn."""
+        rough = limits.tol > _PRECISE  # a point on the way needs few digits
+        shared = self._replace(likelihood=self.likelihood.coarse) if rough else self
+        return _minimise(shared, model, warm, limits, readmit)
+
+    def fit_at(self, model: RowModel, point: DialPoint) -> RowFitAt:
+        """The fit at a point of the dial."""
+        if self.products:
+            return fit_held_by_products(self.problem(), model, point)
+        return fit_rows_at(self.problem(), model, point)
+
+    def loss(self, fit: RowFit) -> float:
+        """One pass."""
+        return float(self.problem(fit).take(fit.state.active).plug_in(fit.state.mean)[0])
+
+    def first_copies(self) -> Array:
+        """From X'X, or from the columns of wide data; of several coordinates, none are barred.
+
+        These share a tau, and columns that share a tau stay together.
+        """
+        if self._several:
+            return np.arange(self.n_columns)
+        if self.gram is not None:
+            return first_in_rows(self.design, self.gram, self.y, self.weight)
+        X = self.design.by_products() or self.design.by_columns()
+        assert X is not None
+        return first_in_columns(X)
+
+
+class Limits(NamedTuple):
+    """When a solver stops, and whom it tells."""
+
+    max_iter: int
+    tol: float
+    report: StepReport = lambda *_: None
+    stride: int = 1  # every how many-th point of a path that chooses is visited
+    refine: bool = False  # whether then those beside the best
+    loose: float = _LOOSE  # relative change of J at which a point on the way counts as reached
+    settle: bool = True  # whether columns that a refit leaves out are brought up to date
+
+    def solver(self) -> dict[str, Any]:
+        """What a solver of one point is told."""
+        return {"max_iter": self.max_iter, "tol": self.tol, "report": self.report}
+
+
+class RowPoint(NamedTuple):
+    """One point of the path."""
+
+    gamma: float
+    active: Array  # columns, the intercept too
+    mean: Array  # (p,) exactly 0 where dropped
+    # (columns of X, d, d) covariances of the d coordinates of a column under q; NaN where it is
+    # dropped or they are not known (wide data with nothing dropped)
+    spread: Array
+    value: float  # J
+    score: float  # what `solve_rows` minimises along the path; NaN where not asked for
+    refit: Array  # (p,) the mean of the support refitted at confidence 1; NaN likewise
+    converged: bool
+
+
+class RowOutcome(NamedTuple):
+    """Where a problem ended: the fit at the reported confidence, and the way there."""
+
+    model: RowModel
+    fit: RowFit
+    history: Array
+    n_iter: int
+    points: list[RowPoint]
+    gamma: float  # confidence in the coefficients of the reported point
+    first: RowFit | None = None  # where a path that chooses began, at confidence 1
+
+
+class _Visit(NamedTuple):
+    """A point of a path that chooses: the fit there, and the refit of its support."""
+
+    point: RowPoint
+    fit: RowFit
+    refit: RowFit
+
+
+def share_rows(
+    likelihood: Likelihood, design: RowDesign, targets: Sequence[Array], weight: Array, solver: str
+) -> list[SharedRows]:
+    """Decide whether k x k or n x n matrices are formed, and form what all targets share."""
+    several = likelihood.several
+    wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
+    rowwise = not likelihood.coupled and solver == "newton"
+    products = rowwise and not several and design.by_products() is not None
+    gram = None if wide or products or several else gram_of(design, weight)
+    shared = weight, gram, float(weight.sum()), products
+    return [SharedRows(likelihood, design, y, *shared) for y in targets]
+
+
+def solve_rows(
+    shared: PathRows,
+    model: RowModel,
+    free: Array,
+    confidence: float | None,
+    solver: str,
+    limits: Limits,
+) -> RowOutcome:
+    """Minimise J at this confidence in the ``free`` coefficients, or choose it (None).
+
+    The path raises the confidence gamma_b, the threshold of z_j^2, from 1. A number is reached
+    by it and reported there. None goes to the end of the path and reports the point of least
+
+        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e),
+
+    the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
+    is one column), with k the support and the loss at its refit at confidence 1; that refit is what
+    is reported. A lower price does not do: wide data can be separated by a few wrong columns. The
+    refit has weaker columns than the price allows where the point of the path has a low threshold;
+    it is reported without them if that lowers the score.
+    """
+    selects = bool(np.any(free & model.selects))
+    auto = confidence is None and selects and solver == "newton"
+    asked = 1.0 if confidence is None else confidence
+    if solver == "coordinate":
+        assert isinstance(shared, SharedRows)
+        return _sweeps(shared, model.at(asked, free), free, asked, limits)
+    model = model.barring(shared.first_copies())
+    counted = model.searched_among(free)
+    grid: Any = [asked]
+    if selects:
+        goal = None if auto else asked
+        grid = confidence_grid(int(counted.sum()), goal, shared.grid_rows)
+    loose = limits._replace(tol=max(limits.loose, limits.tol))
+    if auto:
+        return _choose(shared, model, free, np.asarray(grid), limits, loose)
+    points: list[RowPoint] = []
+    way: RowFit | None = None
+    for gamma in map(float, grid):
+        way = shared.minimise(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
+        points.append(_point(shared, way, gamma, free, None))
+    assert way is not None
+    return _outcome(model.at(gamma, free), way, points, gamma)
+
+
+def _choose(
+    shared: PathRows,
+    model: RowModel,
+    free: Array,
+    grid: Array,
+    limits: Limits,
+    loose: Limits,
+) -> RowOutcome:
+    """Along the path, to the refit of the support of least score."""
+    one, counted = model.at(1.0, free), _places(model, free)
+    rough = loose._replace(settle=False)  # only its loss is asked for
+
+    def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
+        visits: list[_Visit] = []
+        for gamma in map(float, gammas):
+            start = before and before.fit
+            fit = shared.minimise(model.at(gamma, free), start, loose)
+            same = before and np.array_equal(before.refit.state.active, fit.state.active)
+            if before and same:
+                refit = before.refit
+            else:
+                refit = shared.minimise(one, fit, rough, readmit=False)
+            known = before.point.score if before and same else None
+            before = _Visit(_point(shared, fit, gamma, counted, refit, known), fit, refit)
+            visits.append(before)
+            if not free[fit.state.active].any():
+                break
+        return visits
+
+    def best(visits: list[_Visit]) -> int:
+        return int(np.argmin([visit.point.score for visit in visits]))
+
+    visits = walk(grid[:: limits.stride], None)
+    first = visits[0].fit
+    if limits.refine:
+        at = best(visits) * limits.stride
+        inside = np.arange(max(at - limits.stride, 0) + 1, min(at + limits.stride, len(grid)))
+        inside = inside[inside % limits.stride > 0]
+        below = visits[max(best(visits) - 1, 0)]
+        visits = sorted(visits + walk(grid[inside], below), key=lambda visit: visit.point.gamma)
+    visits = _trim(shared, one, counted, visits, rough)
+    chosen, points = visits[best(visits)], [visit.point for visit in visits]
+    fit = shared.minimise(one, chosen.refit, limits, readmit=False)
+    fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
+    return _outcome(one, fit, points, chosen.point.gamma)._replace(first=first)
+
+
+def _trim(
+    shared: PathRows, one: RowModel, places: Array, visits: list[_Visit], rough: Limits
+) -> list[_Visit]:
+    """Visits, some with a refit of fewer columns of lower score.
+
+    Those from which most is expected come first. A refit is made if it should be the best so far.
+    """
+
+    def expect(number: int) -> tuple[float, int, Array]:
+        refit, score = visits[number].refit, visits[number].point.score
+        if refit.rows is not None or not np.isfinite(score):
+            return np.inf, number, np.zeros(0, int)
+        gain, gone = weakest(refit.state, places, price)
+        return score - gain, number, gone
+
+    price = partial(_price, shared.n, _count(places))
+    visits, tried = list(visits), set()
+    new = [visits[0], *(v for u, v in pairwise(visits) if u.refit is not v.refit)]
+    open_ = [expect(visits.index(v)) for v in new]
+    while open_:
+        score, number, gone = min(open_, key=lambda each: each[0])
+        open_ = [each for each in open_ if each[1] != number]
+        visit, least = visits[number], min(visit.point.score for visit in visits)
+        likelihood = visit.refit.likelihood
+        follows = likelihood is not None and likelihood.nuisance is not None
+        if not score < least - (_NUISANCE_GAIN if follows else _GAIN):
+            break
+        stay = np.delete(visit.refit.state.active, gone).tobytes()
+        if stay in tried:
+            continue
+        tried.add(stay)
+        refit = shared.minimise(one, without(one, visit.refit, gone), rough, readmit=False)
+        point = _refitted(shared, visit.point, refit, places)
+        if point.score < visit.point.score:
+            visits[number] = visit._replace(point=point, refit=refit)
+            open_.append(expect(number))
+    return visits
+
+
+def _sweeps(
+    shared: SharedRows, model: RowModel, free: Array, gamma: float, limits: Limits
+) -> RowOutcome:
+    """Algorithm 1 at one confidence."""
+    assert shared.gram is not None
+    typical = shared.likelihood.start_curvature * shared.gram
+    start = prior_start(model, typical, start_precision(model))
+    fit = solve_sweeps(shared.problem(), model, start, **limits.solver())
+    return _outcome(model, fit, [_point(shared, fit, gamma, free, None)], gamma)
+
+
+def _minimise(
+    shared: SharedRows,
+    model: RowModel,
+    warm: RowFit | None,
+    limits: Limits,
+    readmit: bool,
+) -> RowFit:
+    """From the state of another confidence, or from the start; nuisance parameters in turn."""
+    fit = solve_from(shared, shared.problem(warm), model, warm, limits, readmit)
+    if shared.likelihood.nuisance is None:
+        return fit
+    for _ in range(limits.max_iter if limits.tol < _LOOSE else _ROUNDS):
+        problem = _updated(shared.problem(fit), model, fit)
+        again = solve_from(shared, problem, model, fit, limits, readmit)
+        fall = fit.history[-1] - again.history[-1]
+        if not rises(again.history[-1], fit.history[-1]):
+            # a start from new would make the history rise
+            history = again.history if fit.rows is None else again.history[-1:]
+            fit = again._replace(history=fit.history + history, likelihood=problem.likelihood)
+        if fall <= limits.tol * abs(fit.history[-1]):
+            return fit
+    return fit._replace(converged=fit.converged and limits.tol >= _LOOSE)
+
+
+def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
+    """With the best q of the nuisance parameters at the end of a fit."""
+    if fit.rows is None:
+        return (
+            problem.take(fit.state.active)
+            .updated(fit.state.mean, fit.state.root)
+            ._replace(design=problem.design)
+        )
+    X = problem.design.by_columns()
+    assert X is not None
+    return problem.updated_at(*predictors(X, model, fit))
+
+
+@np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
+def solve_from(
+    shared: SharedRows,
+    problem: RowProblem,
+    model: RowModel,
+    warm: RowFit | None,
+    limits: Limits,
+    readmit: bool,
+) -> RowFit:
+    """At fixed nuisance parameters."""
+    before: list[float] = []
+    if warm is not None and warm.rows is None:
+        old = warm.state
+        near = old.local, old.top
+        start = make_state(
+            model, old.active, old.mean, warm.data.information, old.precision, old.rest, near
+        )
+    elif shared.gram is not None:
+        typical = shared.likelihood.start_curvature * shared.gram
+        start = ridge_start(problem, model, start_precision(model), typical)
+    elif shared.likelihood.several:
+        start = screened_start(problem, model, start_precision(model), ROOM)
+    elif shared.products and model.selects.any():
+        start = screened_start(problem, model, start_precision(model), _FEW)
+    else:
+        X = problem.design.by_columns()
+        assert X is not None
+        few = _FEW if model.selects.any() else 0
+        precision = start_precision(model) if warm is None else warm.state.precision
+        fit = solve_wide(X, problem, model, precision, few=few, **limits.solver())
+        if fit.rows is not None:
+            return fit._replace(likelihood=problem.likelihood)
+        before, start = fit.history, fit.state
+    slow = warm is not None and warm.slow
+    same = warm is not None and warm.rows is None and warm.likelihood is problem.likelihood
+    known = warm.data if warm is not None and same else None
+    tell = limits.solver()
+    fit = solve(
+        problem, model, start, readmit=readmit, slow=slow, known=known, settle=limits.settle, **tell
+    )
+    if before:
+        # the dropped columns' shares of J, brought up to date since
+        shift = fit.history[0] - before[-1]
+        fit = fit._replace(history=[past + shift for past in before[:-1]] + fit.history)
+    return fit._replace(likelihood=problem.likelihood)
+
+
+def _point(
+    shared: PathRows,
+    fit: RowFit,
+    gamma: float,
+    places: Array,  # see `_places`
+    refit: RowFit | None,
+    known: float | None = None,  # the score, if another point has this support
+) -> RowPoint:
+    p, active = shared.n_columns, fit.state.active
+    mean, again = np.zeros(p), np.full(p, np.nan)
+    mean[active] = fit.state.mean
+    d = shared.coordinates
+    spread = np.full((p // d, d, d), np.nan)
+    if fit.rows is None:
+        k = len(active)
+        root = fit.state.root.reshape(k // d, d, k)
+        spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
+    value = fit.history[-1]
+    point = RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
+    return point if refit is None else _refitted(shared, point, refit, places, known)
+
+
+def _refitted(
+    shared: PathRows,
+    point: RowPoint,
+    refit: RowFit,
+    places: Array,
+    known: float | None = None,
+) -> RowPoint:
+    """A point with its refit and score."""
+    again = np.zeros(len(point.refit))
+    again[refit.state.active] = refit.state.mean
+    score = _score(shared, refit, places) if known is None else known
+    return point._replace(refit=again, score=score)
+
+
+def _places(model: RowModel, free: Array) -> Array:
+    """The number of the tau of every column that is searched, -1 of the others.
+
+    Columns that share a tau are one place for a signal.
+    """
+    found = np.full(len(free), -1)
+    found[model.sparse] = model.groups.number
+    return np.where(model.searched_among(free), found, -1)
+
+
+def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
+    """What `solve_rows` minimises along the path."""
+    active = refit.state.active
+    price = _price(shared.n, _count(places), len(active), _count(places[active]))
+    return 2.0 * shared.loss(refit) + price
+
+
+def _count(places: Array) -> int:
+    """How many different places there are."""
+    return len(np.unique(places[places >= 0]))
+
+
+def _price(n: float, searched: int, k: int, kept: int) -> float:
+    """The share of the score that counts k columns, in ``kept`` of the places searched."""
+    # 2 k log(p/e), the price of the search (`solve_rows`)
+    price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
+    return price + (2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf)
+
+
+def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
+    history = np.minimum.accumulate(fit.history)  # equal up to the rounding of an update
+    return RowOutcome(model, fit, history, len(fit.history) - 1, points, gamma)
+
+
+def start_precision(model: RowModel) -> Array:
+    """The prior precision with tau^2 and nu^2 at typical values under their priors."""
+    return model.precisions(model.local_prior.start_precision * model.global_prior.start_precision)
+
+
+def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Array) -> RowState:
+    """Ridge regression with these prior precisions by a few L-BFGS steps.
+
+    ``gram`` is X'X times a typical curvature of the loss; its Cholesky factor with the prior makes
+    the steps well scaled, and one serves every class.
+    """
+    active = model.distinct
+    precision, rest = copies_out(model, precision, np.diag(gram))
+    problem, gram = problem.take(active), gram[np.ix_(active, active)]
+    pull = (model.confidence * precision)[active]
+    factor = cholesky(gram, pull)
+
+    def loss(scaled: Array) -> tuple[float, Array]:
+        mean = solve_triangular(factor, scaled, lower=True, trans=1)
+        value, slope = problem.plug_in(mean)
+        value += 0.5 * mean @ (pull * mean)
+        return float(value), solve_triangular(factor, slope + pull * mean, lower=True)
+
+    limits = {"maxiter": 25, "ftol": 2e-9}
+    if problem.design.dtype == np.float32:  # or rounding sends line searches after noise
+        limits |= {"ftol": 1e-7, "maxls": 4}
+    found = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
+    mean = solve_triangular(factor, found.x, lower=True, trans=1)
+    return make_state(model, active, mean, gram, precision, rest)
+
+
+def first_in_rows(design: RowDesign, gram: Array, y: Any, weight: Any) -> Array:
+    """The same from X'X and rows, which tell equal columns where X'X was summed in float32."""
+    if design.dtype == np.float64:
+        return first_in_gram(gram)
+    first = first_in_gram(gram, 1e-5)
+    copies = np.flatnonzero(first != np.arange(len(first)))
+    if not len(copies):
+        return first
+    both = np.union1d(copies, first[copies])
+    one, two = np.searchsorted(both, first[copies]), np.searchsorted(both, copies)
+    sign = np.sign(gram[first[copies], copies])
+    work = partial(_differences, one=one, two=two, sign=sign)
+    apart = design.take(both).total(work, y, weight)[0]
+    first[copies] = np.where(apart <= EQUAL * design.n_rows, first[copies], copies)
+    return first
+
+
+def _differences(
+    Z: Array, y: Array, weight: Array, one: Array, two: Array, sign: Array
+) -> tuple[Array]:
+    """Squared distances of pairs of columns."""
+    Z = Z.astype(float, copy=False)
+    return (np.square(Z[:, one] - sign * Z[:, two]).sum(axis=0),)

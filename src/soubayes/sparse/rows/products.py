@@ -1,0 +1,132 @@
+"""Penalised fits by products with X, and where a path of many columns begins from them.
+
+Of a large scipy-sparse X a dense copy, or X'X over all columns, would take longer than everything
+else; of several classes the information of all coordinates would. A product with X takes as long as
+it has nonzeros, so means are found by L-BFGS, and the path begins with the few columns that explain
+most; the others are dropped and tested as all dropped columns are.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.optimize import minimize
+
+from soubayes.sparse.designs.columns import StandardColumns
+from soubayes.sparse.dial import DialPoint, at_point
+from soubayes.sparse.likelihoods.base import Likelihood, RowTerms, times_rows, weighted_terms
+from soubayes.sparse.posterior import Posterior
+from soubayes.sparse.rows.dial import NUISANCE_ROUNDS, RowFitAt
+from soubayes.sparse.rows.dropped import own_precision
+from soubayes.sparse.rows.passes import RowProblem, RowsInMemory, gram_of
+from soubayes.sparse.rows.state import (
+    RowModel,
+    RowState,
+    dropped_terms,
+    make_state,
+    tau_precision,
+)
+
+Array = np.ndarray
+
+PRODUCTS_TOL = 1e-9  # relative fall of the penalised loss at which L-BFGS stops
+PRODUCTS_STEPS = 300
+
+
+class Penalised(NamedTuple):
+    """The minimum of the loss plus w_j mean_j^2/2."""
+
+    mean: Array
+    terms: RowTerms  # of the rows there, weighted
+    converged: bool
+    n_iter: int
+
+
+def penalised(problem: RowProblem, X: StandardColumns, w: Array) -> Penalised:
+    """By L-BFGS in coordinates scaled by the diagonal of the Hessian at 0."""
+    likelihood, y, weight = problem.likelihood, problem.y, problem.weight
+    typical = likelihood.start_curvature * X.norms(weight)
+    unit = 1.0 / np.sqrt(w + np.repeat(typical, likelihood.coordinates))
+
+    def value(scaled: Array) -> tuple[float, Array]:
+        mean = unit * scaled
+        with np.errstate(over="ignore"):
+            loss, slope = likelihood.plug_in(_times(X, mean, likelihood), y)
+        total = float(weight @ loss) + 0.5 * float(mean @ (w * mean))
+        return total, unit * (_left(X, times_rows(weight, slope)) + w * mean)
+
+    options: Any = {"maxiter": PRODUCTS_STEPS, "ftol": PRODUCTS_TOL, "gtol": 0.0, "maxcor": 20}
+    found = minimize(value, np.zeros(len(w)), jac=True, method="L-BFGS-B", options=options)
+    mean = unit * found.x
+    eta = _times(X, mean, likelihood)
+    terms = weighted_terms(likelihood, eta, np.zeros_like(eta), y, weight)
+    return Penalised(mean, terms, bool(found.success), int(found.nit))
+
+
+def fit_held_by_products(problem: RowProblem, model: RowModel, point: DialPoint) -> RowFitAt:
+    """A point with held scales; its covariance is that of each column alone."""
+    assert point.held is not None
+    X, sparse = _columns(problem), model.sparse
+    plain = at_point(model, point).variance[~sparse]
+    w = np.empty(len(sparse))
+    w[sparse], w[~sparse] = 1.0 / point.held, point.coef / plain
+    nuisance = problem.likelihood.nuisance is not None
+    for turn in range(NUISANCE_ROUNDS if nuisance else 1):
+        found = penalised(problem, X, w)
+        if nuisance and turn < NUISANCE_ROUNDS - 1:
+            eta = X.times(found.mean)
+            problem = problem.updated_at(eta, np.zeros(len(eta)))
+    # diagonal of the Hessian: off-diagonal terms would need X'BX, which is never formed
+    s = X.norms(np.maximum(found.terms.information, 0.0))
+    none = np.zeros(0, int)
+    posterior = Posterior(found.mean, 1.0 / (s + w), none, np.zeros((0, 0)))
+    effective = float(np.sum((s / (s + w))[sparse]))
+    likelihood = problem.likelihood if nuisance else None
+    return RowFitAt(posterior, effective, found.n_iter, found.converged, likelihood, point.coef)
+
+
+def screened_start(problem: RowProblem, model: RowModel, precision: Array, room: int) -> RowState:
+    """From ridge regression: at most ``room`` columns by their z^2 alone, whole groups of them."""
+    X = _columns(problem)
+    found = penalised(problem, X, model.confidence * precision)
+    information = found.terms.information
+    if information.ndim == 1:
+        information = np.maximum(information, 0.0)
+        s = X.norms(information)
+    else:
+        own = np.einsum("naa->na", information)
+        s = np.stack([X.norms(each) for each in own.T], axis=1).ravel()
+    stay, sparse = ~model.selects, model.sparse
+    # z_j^2 = s_j mean_j^2 of a column alone ranks the columns; the path tests them properly
+    gain = model.groups.sum((s * found.mean**2)[sparse])
+    if model.copies is not None:
+        gain = np.where(model.copies[sparse], 0.0, gain)
+    stay[sparse] |= model.groups.largest(gain, room)
+    j, precision, rest = np.flatnonzero(~stay), precision.copy(), np.zeros(len(s))
+    local, top = model.scales.split(tau_precision(model, precision))
+    precision[j] = own_precision(model, local, top, j, s[j], 0.0 * s[j])
+    rest[j] = dropped_terms(model, j, s[j], 0.0 * s[j], precision[j])
+    active = np.flatnonzero(stay)
+    H = gram_of(problem.take(active).design, information)
+    return make_state(model, active, found.mean[active], H, precision, rest)
+
+
+def _columns(problem: RowProblem) -> StandardColumns:
+    design = problem.design
+    X = design.by_products() or (design.standard() if isinstance(design, RowsInMemory) else None)
+    assert X is not None
+    return X
+
+
+def _times(X: StandardColumns, mean: Array, likelihood: Likelihood) -> Array:
+    """The predictors of the rows: (n,), or (n, d) of several coordinates."""
+    if not likelihood.several:
+        return X.times(mean)
+    each = mean.reshape(-1, likelihood.coordinates).T
+    return np.stack([X.times(own) for own in each], axis=1)
+
+
+def _left(X: StandardColumns, values: Array) -> Array:
+    """X' values, coordinates of a column together."""
+    if values.ndim == 1:
+        return X.left(values)
+    return np.stack([X.left(own) for own in values.T], axis=1).ravel()

@@ -1,0 +1,252 @@
+"""From the end of a row-wise fit to what is reported, in the user's column order and units."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from soubayes.sparse import ordered
+from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert
+from soubayes.sparse.designs.standardise import ColumnUnits
+from soubayes.sparse.likelihoods.base import Likelihood
+from soubayes.sparse.likelihoods.softmax import class_basis
+from soubayes.sparse.model import coefficient_kl, log_prior_variance, source_costs
+from soubayes.sparse.posterior import (
+    Component,
+    LowRankPosterior,
+    PathPoints,
+    Posterior,
+    SparsePoint,
+    chosen_row,
+)
+from soubayes.sparse.rows.classes import ClassView, JointClasses
+from soubayes.sparse.rows.coordinates import columns_of
+from soubayes.sparse.rows.passes import RowDesign
+from soubayes.sparse.rows.path import RowOutcome
+from soubayes.sparse.rows.state import RowModel
+from soubayes.sparse.rows.wide import source_spread
+
+Array = np.ndarray
+
+
+class _Spread(NamedTuple):
+    """The covariance of all columns, the intercept last."""
+
+    variance: Array  # (p,)
+    log_variance: Array  # (p,) summed over a source: log|S| of it given the earlier sources
+    posterior: Posterior  # standardised, internal order, without the intercept
+
+
+def row_sparse_point(
+    design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: Array, solver: str
+) -> SparsePoint:
+    """The end of a fit in the user's units; ``back`` undoes the solver's order of columns."""
+    model, state, p = outcome.model, outcome.fit.state, len(back)
+    mean = np.zeros(p + model.intercept)
+    mean[state.active] = state.mean
+    spread = (
+        dense_spread(outcome, p)
+        if outcome.fit.rows is None
+        else _wide(outcome.fit.design or design, outcome)
+    )
+    selected = np.zeros(p, bool)
+    selected[state.active[state.active < p]] = True
+    selected &= _selectable(model, units, back)
+    shrinkage = np.minimum(state.precision * spread.variance, 1.0)
+    q = spread.posterior.moved(back, 1.0 / units.scale)
+    if model.intercept:
+        q = q.joined(float(mean[p]) + _shift(outcome), float(spread.variance[p]))
+    return SparsePoint(
+        component=Component(q, likelihood=fitted_nuisance(outcome.fit.likelihood)),
+        units=1.0 / units.scale,
+        selected=selected[back],
+        shrinkage=np.where(selected, shrinkage[:p], 1.0)[back],
+        local_scale=np.sqrt(model.each_tau(state.local.ratio))[:p][back],
+        global_scale=float(np.sqrt(state.top.ratio)),
+        kl=source_nats(outcome, mean, spread),
+        confidence=outcome.gamma,
+        objective=outcome.history,
+        n_iter=outcome.n_iter,
+        converged=outcome.fit.converged,
+        solver=solver,
+        path=_path(outcome, units, back),
+    )
+
+
+def joint_posterior(outcome: RowOutcome, to_user: tuple[Array, Array], d: int) -> JointClasses:
+    """q of d coefficients for each column in the user's order and units."""
+    state = outcome.fit.state
+    p = len(state.precision) // d
+    columns, mean = columns_of(state.active, d), np.zeros((p, d))
+    mean[columns] = state.mean.reshape(-1, d)
+    square = (state.root @ state.root.T).reshape(len(columns), d, len(columns), d)
+    variance = (1.0 / state.precision).reshape(p, d)
+    variance[columns] = np.einsum("iaia->ia", square)
+    return JointClasses(mean, variance, columns, square, np.ones(p)).moved(*to_user)
+
+
+def class_points(
+    outcome: RowOutcome, component: Component, units: ColumnUnits, back: Array, d: int
+) -> list[SparsePoint]:
+    """What every class reports, in the order of the basis: columns are selected for all of them."""
+    model, state, p = outcome.model, outcome.fit.state, len(back)
+    whole = np.zeros(len(state.precision))
+    whole[state.active] = state.mean
+    spread = dense_spread(outcome, len(whole))
+    selected, columns = np.zeros(p, bool), columns_of(state.active, d)
+    selected[columns[columns < p]] = True
+    selected &= ~(units.constant[np.argsort(back)] & model.sparse[::d][:p])
+    kappa = np.minimum(state.precision * spread.variance, 1.0).reshape(-1, d).mean(axis=1)[:p]
+    joint: Any = component.posterior
+    views = [ClassView(joint, k) for k in range(d + 1)]
+    return [
+        SparsePoint(
+            component=Component(view.posterior, view=view),
+            units=1.0 / units.scale,
+            selected=selected[back],
+            shrinkage=np.where(selected, kappa, 1.0)[back],
+            local_scale=np.sqrt(model.each_tau(state.local.ratio))[::d][:p][back],
+            global_scale=float(np.sqrt(state.top.ratio)),
+            kl=source_nats(outcome, whole, spread),
+            confidence=outcome.gamma,
+            objective=outcome.history,
+            n_iter=outcome.n_iter,
+            converged=outcome.fit.converged,
+            solver="newton",
+            path=_class_path(outcome, units, back, class_basis(d + 1)[view.place]),
+        )
+        for view in views
+    ]
+
+
+def _class_path(outcome: RowOutcome, units: ColumnUnits, back: Array, own: Array) -> PathPoints:
+    """The path of a class, whose coefficients are the coordinates times ``own``."""
+    d, p = len(own), len(back)
+
+    def coefficients(means: list[Array]) -> tuple[Array, Array]:
+        each = np.array(means).reshape(len(means), -1, d) @ own
+        coef = each[:, :p][:, back] / units.scale
+        alpha = each[:, p] if each.shape[1] > p else np.zeros(len(each))
+        return coef, alpha - coef @ units.mean
+
+    kept = [columns_of(point.active, d) for point in outcome.points]
+    spread = np.array([point.spread[:p] for point in outcome.points])
+    sd = np.sqrt(np.einsum("kjab,a,b->kj", spread, own, own, optimize=True))[:, back]
+    count = [int(np.sum(columns < p)) for columns in kept]
+    return path_points(outcome, coefficients, count, sd / units.scale)
+
+
+def _selectable(model: RowModel, units: ColumnUnits, back: Array) -> Array:
+    """Not the constant columns that may be dropped: in the solver nothing tells them to leave."""
+    return ~(units.constant[np.argsort(back)] & model.sparse[: len(back)])
+
+
+def _shift(outcome: RowOutcome) -> float:
+    """What the solver's predictors leave out of the intercept, see `shifted.py`."""
+    return 0.0 if outcome.fit.likelihood is None else outcome.fit.likelihood.shift
+
+
+def fitted_nuisance(likelihood: Likelihood | None) -> Likelihood | None:
+    """The likelihood if it has nuisance parameters; without, the estimator's own serves."""
+    return None if likelihood is None or likelihood.nuisance is None else likelihood
+
+
+def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
+    """The path in the user's units and column order."""
+    p, shift = len(back), _shift(outcome)
+
+    def coefficients(means: list[Array]) -> tuple[Array, Array]:
+        coef = np.array(means)[:, :p][:, back] / units.scale
+        alpha = np.array([mean[p] + shift if len(mean) > p else 0.0 for mean in means])
+        return coef, alpha - coef @ units.mean
+
+    may = _selectable(outcome.model, units, back)
+    kept = [int(may[point.active[point.active < p]].sum()) for point in outcome.points]
+    each = np.sqrt([point.spread[:p, 0, 0] for point in outcome.points])
+    sd = np.where(may, each, np.nan)[:, back] / units.scale
+    return path_points(outcome, coefficients, kept, sd)
+
+
+def path_points(
+    outcome: RowOutcome,
+    coefficients: Callable[[list[Array]], tuple[Array, Array]],
+    n_selected: list[int],
+    coef_sd: Array,
+) -> PathPoints:
+    """The table of a path; ``coefficients`` gives those of some means and the intercepts."""
+    points = outcome.points
+    coef, intercept = coefficients([point.mean for point in points])
+    columns: dict[str, Any] = {
+        "gamma": [point.gamma for point in points],
+        "chosen": chosen_row([point.gamma for point in points], outcome.gamma),
+        "n_selected": n_selected,
+        "value": [point.value for point in points],
+        "score": [point.score for point in points],
+        "intercept": intercept,
+    }
+    refit = None
+    if np.isfinite(columns["score"]).any():
+        refit, columns["refit_intercept"] = coefficients([point.refit for point in points])
+    return PathPoints(columns, coef, coef_sd, refit)
+
+
+def dense_spread(outcome: RowOutcome, p: int) -> _Spread:
+    state, model = outcome.fit.state, outcome.model
+    # a dropped column: gamma/(s + w), where s < w/1000
+    variance, log_variance = 1.0 / state.precision, -np.log(state.precision)
+    covariance = state.root @ state.root.T
+    variance[state.active] = np.diag(covariance)
+    log_variance[state.active] = 2.0 * np.log(np.diag(state.root))
+    k = len(state.active) - model.intercept
+    mean = np.zeros(p)
+    mean[state.active[:k]] = state.mean[:k]
+    inside = Posterior(mean, variance[:p], state.active[:k], covariance[:k, :k])
+    return _Spread(variance, log_variance, inside)
+
+
+def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
+    state, model, information = outcome.fit.state, outcome.model, outcome.fit.rows
+    columns, p = design.by_columns(), model.coefficients
+    assert information is not None
+    assert columns is not None
+    X, here = columns.take(np.arange(p)), model.take(np.arange(p))
+    gamma, w = here.confidence, here.confidence * state.precision[:p]
+    variance, _, log_variance = source_spread(here, X, w, information)
+    if np.ptp(gamma) == 0.0:
+        kernel = Woodbury.of(X, w, information)
+        factor = X.dense(), np.sqrt(gamma) / w, kernel.half, kernel.inverse
+        inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, *factor)
+    else:
+        # a p x p matrix: ordered sources have no low-rank form
+        dense = X.dense()
+        square = dense.T @ (information[:, None] * dense)
+        S = ordered.covariance(here, lambda own: _inverse(square[np.ix_(own, own)], w[own]))
+        inside = Posterior(state.mean[:p], variance, np.arange(p), S)
+    if model.intercept:
+        gamma_alpha = model.confidence[-1]
+        own = gamma_alpha / (information.sum() + gamma_alpha * state.precision[-1])
+        variance, log_variance = np.append(variance, own), np.append(log_variance, np.log(own))
+    return _Spread(variance, log_variance, inside)
+
+
+def _inverse(square: Array, w: Array) -> Array:
+    return invert(cholesky(square, w))
+
+
+def source_nats(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float]:
+    """KL of every source in nats; J is the expected loss plus gamma times each."""
+    model, state = outcome.model, outcome.fit.state
+    scales = model.scales.costs(state.local, state.top)
+    log_prior = log_prior_variance(model, scales)
+    second = spread.variance + mean**2
+    nats = coefficient_kl(state.precision, second, log_prior, spread.log_variance)
+    costs = source_costs(model, nats)
+    costs = {name: costs[name] for name, own in model.sources if len(own)}
+    if model.sparse.any():
+        costs |= {"local": float(scales.local.sum()), "global": scales.top}
+    if model.intercept:
+        costs["intercept"] = float(nats[-1])
+    likelihood = outcome.fit.likelihood
+    if likelihood is not None and likelihood.nuisance is not None:
+        costs[likelihood.nuisance] = likelihood.kl
+    return costs
