@@ -30,7 +30,7 @@ from soubayes.sparse.glm.ordinal import Ordinal
 from soubayes.sparse.glm.poisson import Poisson
 from soubayes.sparse.multinomial.posterior import JointClasses, ProductClasses
 from soubayes.sparse.multinomial.softmax import class_basis, normal_nodes
-from soubayes.sparse.posterior import Mixture, centred
+from soubayes.sparse.posterior import Mixture, centred, scale_share
 from soubayes.sparse.survival.curves import DRAWS
 
 Array = np.ndarray
@@ -181,7 +181,8 @@ def _target(estimator: Any, mixture: Mixture, columns: Array, rows: Array) -> di
                 "weight": part.weight,
                 "noise": part.noise,
                 "inflation": part.inflation,
-                "degrees": number(part.noise_degrees),
+                "share": float(scale_share(np.asarray(part.noise_degrees))),
+                "degrees": number(part.predictive_degrees),
                 "coef": packed(edits @ part.posterior.mean),
                 "mean": packed(bases @ part.posterior.mean),
                 **_nuisance(estimator, part.likelihood),
