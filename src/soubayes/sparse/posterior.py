@@ -84,6 +84,12 @@ class Posterior:
             np.append(self.scale, 1.0),
         )
 
+    def widened(self, factor: float) -> "Posterior":
+        """With variances times a factor."""
+        wide = copy(self)
+        wide.scale = self.scale * np.sqrt(factor)
+        return wide
+
     def at(self, mean: Array) -> "Posterior":
         """The same covariance about another mean."""
         moved = copy(self)
@@ -217,6 +223,7 @@ class Component:
     candidate: str = ""  # its label, if confidences were chosen by prediction
     likelihood: Any = None  # with its nuisance parameters as fitted; None: it has none
     noise_degrees: float = np.inf  # of freedom of a row about its predictor; infinite: normal
+    dispersion: float = 1.0  # of the residuals; the posterior's variances are multiplied with it
 
     @property
     def predictive_degrees(self) -> float:

@@ -262,7 +262,13 @@ class RowCandidates(Candidates):
                     q = fit.posterior.moved(order, scale)
                     if plan.model.intercept:
                         q.mean[-1] += self.family.likelihood.shift
-                    part = Component(q, inflation=fit.inflation, likelihood=fit.likelihood)
+                    wide = self.points[t].component.dispersion if known else 1.0
+                    part = Component(
+                        q.widened(wide),
+                        inflation=fit.inflation,
+                        likelihood=fit.likelihood,
+                        dispersion=wide,
+                    )
                     parts[at.name] = (part,)
                     sizes[at.name] = fit.effective
             found.components.append(parts)

@@ -125,6 +125,8 @@ class Likelihood(ABC):
     confidence = 1.0
     log_link = False  # whether E[y | eta] is proportional to exp(eta): rows may have exposures
     shift = 0.0  # added to every predictor inside the solvers, see `shifted.py`
+    # variance of (y - mean)^2/Var[y], both fitted; infinite: residuals are not compared with it
+    residual_variance = np.inf
 
     @abstractmethod
     def predict(self, mean: Array, variance: Array) -> Array:

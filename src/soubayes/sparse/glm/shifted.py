@@ -28,6 +28,7 @@ class Shifted(RowLikelihood):
         self.base, self.shift, self.start_curvature = base, shift, start_curvature
         self.majorises, self.intercept = base.majorises, base.intercept
         self.nuisance, self.confidence = base.nuisance, base.confidence
+        self.residual_variance = base.residual_variance
 
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
         """Those of ``base`` at the shifted predictors."""
