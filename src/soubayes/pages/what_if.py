@@ -29,7 +29,7 @@ from soubayes.sparse.likelihoods.negative_binomial import NegativeBinomial
 from soubayes.sparse.likelihoods.ordinal import Ordinal
 from soubayes.sparse.likelihoods.poisson import Poisson
 from soubayes.sparse.likelihoods.softmax import class_basis, normal_nodes
-from soubayes.sparse.posterior import Mixture, centred
+from soubayes.sparse.posterior import Mixture, centred, scale_share
 from soubayes.sparse.rows.classes import JointClasses, ProductClasses
 from soubayes.sparse.survival.curves import DRAWS
 
@@ -181,7 +181,8 @@ def _target(estimator: Any, mixture: Mixture, columns: Array, rows: Array) -> di
                 "weight": part.weight,
                 "noise": part.noise,
                 "inflation": part.inflation,
-                "degrees": number(part.noise_degrees),
+                "share": float(scale_share(np.asarray(part.noise_degrees))),
+                "degrees": number(part.predictive_degrees),
                 "coef": packed(edits @ part.posterior.mean),
                 "mean": packed(bases @ part.posterior.mean),
                 **_nuisance(estimator, part.likelihood),

@@ -84,6 +84,12 @@ class Posterior:
             np.append(self.scale, 1.0),
         )
 
+    def widened(self, factor: float) -> "Posterior":
+        """With variances times a factor."""
+        wide = copy(self)
+        wide.scale = self.scale * np.sqrt(factor)
+        return wide
+
     def at(self, mean: Array) -> "Posterior":
         """The same covariance about another mean."""
         moved = copy(self)
@@ -218,6 +224,16 @@ class Component:
     likelihood: Any = None  # with its nuisance parameters as fitted; None: it has none
     noise_degrees: float = np.inf  # of freedom of a row about its predictor; infinite: normal
     view: Any = None  # the `ClassView` that ``posterior`` is, of several classes in one model
+    dispersion: float = 1.0  # of the residuals; the posterior's variances are multiplied with it
+
+    @property
+    def predictive_degrees(self) -> float:
+        """Degrees of freedom of a new row, the estimate of the noise included.
+
+        Exact for normal noise. For Student's t reciprocals add up, as excess kurtoses do.
+        """
+        inverse = 1.0 / self.noise_degrees + 0.5 / self.noise_shape
+        return 1.0 / inverse if inverse else np.inf
 
 
 @dataclass(frozen=True)
@@ -317,12 +333,13 @@ class Mixture:
         """(rows, levels) quantiles of the predictive mixture of normals or Student's t.
 
         A t component has the variance of its predictor and noise together, and the degrees of
-        freedom of the noise.
+        freedom of the noise. Those of the estimate of its variance come in as in any t-interval.
         """
         means, variances = self.predict_each(rows)
         degrees = np.array([[part.noise_degrees] for part in self.components])
         sds = np.sqrt(variances * scale_share(degrees))
-        return _quantiles(levels, means, sds, self.weights, degrees).T
+        own = np.array([[part.predictive_degrees] for part in self.components])
+        return _quantiles(levels, means, sds, self.weights, own).T
 
     def predictor_quantiles(self, rows: Array, levels: Array) -> Array:
         """(rows, levels) quantiles of linear combinations of the coefficients, without noise."""

@@ -112,7 +112,10 @@ def test_many_degrees_of_freedom_are_normal_noise():
     np.testing.assert_allclose(student.coef_, normal.coef_, rtol=1e-3, atol=1e-5)
     levels = [0.05, 0.5, 0.95]
     np.testing.assert_allclose(
-        student.predict(X, quantiles=levels), normal.predict(X, quantiles=levels), rtol=1e-3
+        student.predict(X, quantiles=levels),
+        normal.predict(X, quantiles=levels),
+        rtol=1e-3,
+        atol=1e-5,
     )
 
 

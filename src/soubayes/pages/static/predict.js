@@ -65,8 +65,7 @@ const makePredictor = (data, level) => {
     const found = moments(parts, (p) => p.mean[0], variance);
     const below = (y) =>
       sum(parts, (p) => {
-        const share = p.degrees === null ? 1 : 1 - 2 / p.degrees; // the squared scale of Student's t by its variance
-        const z = (y - p.mean[0]) / Math.sqrt(variance(p) * share);
+        const z = (y - p.mean[0]) / Math.sqrt(variance(p) * p.share);
         return p.weight * (p.degrees === null ? Special.normal(z) : Special.student(z, p.degrees));
       });
     const sd = Math.sqrt(found.variance), [lower, upper] = tails.map((q) => Special.quantile(below, q, found.mean, sd));

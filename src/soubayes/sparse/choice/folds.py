@@ -27,6 +27,9 @@ Splits = list[tuple[Array, Array]]
 LARGE = 10_000  # rows from which moments, or losses and degrees of freedom, take the place of rows
 ONE_PART = 2_000  # rows from which a classifier holds out one fold only
 FEWEST_ROWS = 20  # rows below which folds would say nothing
+# the same for normal noise: a fold's mean leaves three degrees of freedom, with which predictions
+# have a variance, and scores in units of it say how much the fit to all rows promises
+FEWEST_NUMBERS = 6
 DENSE_BYTES = 2**28  # of a dense X up to which dense candidates are fitted
 FOLDS = 5
 MORE_FOLDS = ((100, 20), (200, 10))  # with fewer rows than this, but not fewer than columns
@@ -43,11 +46,11 @@ def say_path(owner: str, what: str) -> None:
     warn(f"{owner}: {what}; falling back to choice='path'.", ChoiceWarning)
 
 
-def enough_rows(rows: int, owner: str) -> bool:
+def enough_rows(rows: int, owner: str, fewest: int = FEWEST_ROWS) -> bool:
     """Whether there are enough rows to choose by prediction; if not, it is said."""
-    if rows < FEWEST_ROWS:
+    if rows < fewest:
         say_path(owner, f"{rows} rows are too few to choose the confidences by prediction")
-    return rows >= FEWEST_ROWS
+    return rows >= fewest
 
 
 def auto_folds(n: int, p: int, stratified: bool = False) -> int:

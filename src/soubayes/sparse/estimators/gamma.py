@@ -66,6 +66,7 @@ class SoUGammaRegression(ResponseRegression):
     shape: float | str = "auto"
     confidence_shape: float = 1.0
     _positive = True
+    _instead = "SoULinearRegression on log(y)"
 
     def _likelihood(self) -> Gamma:
         known = None if self.shape == "auto" else float(self.shape)

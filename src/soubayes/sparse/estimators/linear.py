@@ -25,7 +25,7 @@ from soubayes.data.rows import (
 )
 from soubayes.sparse.blocks import parse_blocks, parse_groups
 from soubayes.sparse.choice.folds import (
-    FEWEST_ROWS,
+    FEWEST_NUMBERS,
     LARGE,
     STREAM_FOLDS,
     check_groups,
@@ -358,7 +358,7 @@ class SoULinearRegression(
         if intake.moments is None:  # folds of wide data ask for its units alone: free its columns
             intake = intake._replace(designs=[])
         choices = None
-        if self._chooses() and enough_rows(len(Y), type(self).__name__):
+        if self._chooses() and enough_rows(len(Y), type(self).__name__, FEWEST_NUMBERS):
             candidates = LinearCandidates(settings, points, intake.units.students)
             if moments is not None and by_moments:
                 choices = self._choose_moments(candidates, moments, intake.units.students)
@@ -391,7 +391,7 @@ class SoULinearRegression(
         intake = intake or moments_intake(moments.total(), self.fit_intercept)
         points, supports = self._fit_points(intake, settings)
         choices, students = None, intake.units.students
-        if self._chooses() and moments.rows >= max(FEWEST_ROWS, len(moments.folds)):
+        if self._chooses() and moments.rows >= max(FEWEST_NUMBERS, len(moments.folds)):
             candidates = LinearCandidates(settings, points, students)
             choices = self._choose_moments(candidates, moments, students)
         return self._finish(points, intake.units.x_mean, choices, supports)
@@ -472,6 +472,12 @@ class SoULinearRegression(
             The predictive mean; with ``quantiles`` an array whose last axis has length m.
         sd : ndarray of the same shape
             Only with ``return_std=True``.
+
+        Notes
+        -----
+        The noise is estimated, so quantiles are those of Student's t with the degrees of freedom of
+        that estimate: with few rows they lie farther out than normal ones. ``sd`` is the scale of
+        that distribution, the noise taken at its estimate.
         """
         check_is_fitted(self)
         check_predict_arguments(return_std, quantiles)

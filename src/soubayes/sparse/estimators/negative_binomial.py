@@ -65,6 +65,7 @@ class SoUNegativeBinomialRegression(ResponseRegression):
 
     dispersion: float | str = "auto"
     confidence_dispersion: float = 1.0
+    _instead = "SoULinearRegression on log(1 + y)"
     _positive = True
 
     def _likelihood(self) -> NegativeBinomial:

@@ -63,5 +63,7 @@ class SoUPoissonRegression(ResponseRegression):
     _candidates = CountCandidates
     _positive = True
 
+    _instead = "SoUNegativeBinomialRegression"
+
     def _likelihood(self) -> Poisson:
         return Poisson()

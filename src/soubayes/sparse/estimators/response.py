@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from sklearn.base import RegressorMixin
@@ -26,6 +27,7 @@ from soubayes.data.rows import (
     row_weights,
     walked_again,
 )
+from soubayes.results import LEVEL
 from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
 from soubayes.sparse.designs.moments import GatherPlan, gather
 from soubayes.sparse.estimators.base import (
@@ -75,8 +77,12 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         multiplied with its root, so quantiles move away from the median (towards it below 1), and
         densities or probabilities of classes follow. Means are not recalibrated. Coefficients and
         their intervals do not include it.
+    dispersion_factor_ : float
+        By which factor the posterior variances of the coefficients were multiplied because the
+        residuals vary more than the family says; 1 where they agree with it.
     """
 
+    _instead = ""  # the estimator to take where the data contradict the family
     _candidates: type[RowCandidates] = RowCandidates
 
     @abstractmethod
@@ -126,6 +132,17 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         )
         offset = row_offsets(offset, X.shape[0])
         return self._fit_memory(X, values, sample_weight, check_groups(groups, X), offset)
+
+    def summary(self, level: float = LEVEL) -> pd.DataFrame:
+        table = super().summary(level)
+        if self.dispersion_factor_ > 1.0:
+            table.columns.name += (
+                f"; the residuals contradict the family (variances x {self.dispersion_factor_:.2g})"
+                f": try {self._instead}"
+            )
+        return table
+
+    summary.__doc__ = RowwiseEstimator.summary.__doc__
 
     def _look_at(self, X: Any, y: Any) -> None:
         """What must be read of y before it becomes an array."""
@@ -221,6 +238,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
         self.inflation_ = mixtures[0].widen
+        self.dispersion_factor_ = max(part.dispersion for part in mixtures[0].components)
 
     def _report_points(self, points: list[SparsePoint]) -> None:
         super()._report_points(points)

@@ -28,14 +28,14 @@ def choose_support(
     for having searched p columns::
 
         (n - k) log(pi RSS) - 2 log Gamma((n - k)/2) + log|X_S'X_S + D| - 2 sum_j log f(b_j)
-            + 3/2 log C(p, k)
+            + 3/2 log C(p, k) + few rows
 
     RSS and b are least squares on S. f is the density of the signals: log|b_j| ~ N(m, v) with the
     mean of the support's own coefficients and their variance, or 1 if that is less. Where all
     signals are large a column at the threshold is almost surely a null; where their sizes run
     down to zero it is not. D_j = sigma^2/b_j^2 matters only where columns are collinear. Units of
     y add the same to every score. Columns with a plain prior are in every support; f is flat
-    there. A b_j counts as no smaller than its standard error.
+    there. A b_j counts as no smaller than its standard error. The last term is `few_rows`.
 
     ``free`` says how much each column counts in k, and ``places`` is p: their sum, or less where
     almost equal columns are one place to search.
@@ -45,9 +45,12 @@ def choose_support(
         if support.tobytes() not in known:
             known[support.tobytes()] = _score(design, support, sparse, free, intercept, places)
     scores = [known[support.tobytes()] for support in supports]
-    best = int(np.argmin([score.value for score in scores]))
-    if not np.isfinite(scores[best].value):
-        best = len(scores) - 1
+    left = [design.n - intercept - len(support) for support in supports]
+    each = zip(scores, left, strict=True)
+    values = [score.value + few_rows(design.n, degrees) for score, degrees in each]
+    best = int(np.argmin(values))
+    if not np.isfinite(values[best]):
+        best = int(np.argmin([len(support) for support in supports]))
     k, p = _counts(free, supports[best], places)
     return best, _threshold(scores[best], PRICE * np.log(max(p - k, 1) / (k + 1.0)))
 
@@ -80,6 +83,22 @@ def search_degrees(threshold: float, n_nulls: float, size: float = 1.0) -> float
     """
     passed = chdtrc(size + 2.0, size * threshold) - chdtrc(size, size * threshold)
     return n_nulls * size * float(passed)
+
+
+def few_rows(n: float, left: float) -> float:
+    """What `choose_support` adds where ``left`` of n degrees of freedom are left to the noise.
+
+    A marginal likelihood says how probable these rows are. The fit that is reported also has to
+    predict, with the noise estimated by what is left, and there log RSS promises too much: by this
+    difference of the corrected Akaike criterion to the plain one [Hurvich and Tsai 1989]. With
+    two degrees of freedom or fewer a prediction has no finite variance, and with many the term
+    vanishes.
+
+    >>> [round(few_rows(n, n - 2.0), 2) for n in (5.0, 8.0, 20.0, 100.0)]
+    [24.0, 6.0, 1.5, 0.25]
+    """
+    used = n - left
+    return 2.0 * (used + 1.0) * (used + 2.0) / (left - 2.0) if left > 2.0 else np.inf
 
 
 class _Score(NamedTuple):

@@ -161,7 +161,7 @@ def common_variance(design: LeastSquares) -> float | None:
 def fit_of(design: LeastSquares, model: LeastSquaresModel, found: Variances) -> LeastSquaresFit:
     """What a prediction needs, with every column in."""
     ridge, w = found.evidence.ridge, found.evidence.w
-    degrees = model.noise_degrees(design.n, float(np.sum(1.0 - w * ridge.variance)))
+    degrees = model.noise_degrees(design.n, 0.0)  # of y'K^-1 y, which the noise is estimated by
     noise = Noise(model.noise.shape + 0.5 * degrees, found.evidence.noise)
     selected, triangle = np.ones(len(w), bool), ridge.triangle
     return LeastSquaresFit(w, ridge.mean, ridge.variance, selected, noise, model, triangle=triangle)

@@ -12,6 +12,7 @@ path makes its z^2 exceed gamma_b again.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -172,21 +173,40 @@ def _follow(
         if free[point.state.active].sum() > design.n / 3.0:
             break
         points.insert(0, point)
-    points = _with_values(design, model, free, points)
-    for point in points:
-        report(_line(point))
     if confidence is None:
-        supports = [point.state.active for point in points]
         intercept = model.intercept_variance is not None
         each = free / model.group_size  # a group is one place for a signal
         places = float(each[counted].sum())
-        chosen, threshold = choose_support(design, supports, model.sparse, each, intercept, places)
+        choose = partial(
+            choose_support,
+            design,
+            sparse=model.sparse,
+            free=each,
+            intercept=intercept,
+            places=places,
+        )
+        supports = [point.state.active for point in points]
+        none = supports[-1][~free[supports[-1]]]
+        empty = choose([*supports, none])[0] == len(points)
+        while empty and free[state.active].any():  # on to where no column is left
+            gamma = 2.0 * points[-1].gamma
+            here = _at(model, free, design.n, gamma)
+            points.append(_reach(design, here, gamma, state, np.inf, max_iter, tol, values))
+            state, spent = points[-1].state, spent + points[-1].n_iter
+            supports.append(state.active)
+        chosen, threshold = choose(supports)
+    points = _with_values(design, model, free, points)
+    for point in points:
+        report(_line(point))
+    if chosen is not None:
         state = points[chosen].state
         left_out = counted.copy()
         left_out[state.active] = False
         if model.copies is not None:  # each stands for the first one: the number is what counts
             left_out[np.flatnonzero(left_out)[: model.copies[state.active].sum()]] = False
-        searched = _search_degrees(model, left_out, threshold)
+        # where no column is left RSS is that of all rows: the search has taken nothing from it
+        found = free[state.active].any()
+        searched = _search_degrees(model, left_out, threshold) if found else 0.0
         here = replace(model.at(1.0, free), searched=searched)
         # w = gamma_b u: the prior precisions u stay, the confidence becomes 1
         w = np.where(free, state.w / points[chosen].gamma, state.w)

@@ -149,6 +149,11 @@ class Likelihood(ABC):
         """
 
     @property
+    def residual_variance(self) -> float:
+        """Variance of (y - mean)^2/Var[y], both fitted; infinite: it is not compared with data."""
+        return np.inf
+
+    @property
     def coarse(self) -> Self:
         """The same likelihood by a faster rule with fewer digits, for points on the way."""
         return self

@@ -3,7 +3,7 @@
 from typing import Self
 
 import numpy as np
-from scipy.special import gammainc, gammaln, logsumexp
+from scipy.special import gammainc, gammaln, logsumexp, polygamma
 
 from soubayes.sparse.likelihoods.base import Array, RowLikelihood, RowTerms
 from soubayes.sparse.likelihoods.lognormal import LogNormal
@@ -65,6 +65,13 @@ class Gamma(RowLikelihood):
     def noise(self, eta: Array) -> Array:
         """exp(2 eta) E[1/k]."""
         return np.exp(2.0 * eta) * self.shape.moment(-1.0)
+
+    @property
+    def residual_variance(self) -> float:
+        """2 + 6/k - 4/k (see `Poisson`), less what follows the shape if it is fitted too."""
+        k = float(np.exp(self.shape.mean))
+        own = 1.0 / (k * k * (float(polygamma(1, k)) - 1.0 / k)) if self.nuisance else 0.0
+        return 2.0 + 2.0 / k - own
 
     def cdf(self, y: Array, eta: Array) -> Array:
         """P(Y <= y), averaged over the shape."""

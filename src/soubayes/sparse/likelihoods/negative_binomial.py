@@ -89,6 +89,11 @@ class NegativeBinomial(Counts):
         """mu + E[a] mu^2."""
         return np.exp(eta) + self.dispersion.moment(1.0) * np.exp(2.0 * eta)
 
+    @property
+    def residual_variance(self) -> float:
+        """2 + 6 a - 4 a, as of a known dispersion; less where it is fitted."""
+        return 2.0 + 2.0 * float(np.exp(self.dispersion.mean))
+
     def cdf(self, y: Array, eta: Array) -> Array:
         """P(Y <= y), averaged over the dispersion."""
         log_a, weights = self.dispersion.nodes

@@ -49,6 +49,11 @@ class Counts(RowLikelihood):
 class Poisson(Counts):
     """y is Poisson with mean exp(eta); E[exp(eta)] = exp(m + v/2) for eta ~ N(m, v)."""
 
+    @property
+    def residual_variance(self) -> float:
+        """2 + the excess kurtosis 1/mu - the squared skewness 1/mu, because the mean is fitted."""
+        return 2.0
+
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
         """exp(eta) - y eta + log y!, exp(eta) - y, exp(eta)."""
         rate = np.exp(eta)

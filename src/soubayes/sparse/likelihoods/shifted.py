@@ -44,6 +44,10 @@ class Shifted(RowLikelihood):
         return self.base.predict(mean, variance)
 
     @property
+    def residual_variance(self) -> float:
+        return self.base.residual_variance
+
+    @property
     def kl(self) -> float:
         return self.base.kl
 

@@ -378,7 +378,13 @@ class RowCandidates(Candidates):
                     q = fit.posterior.moved(order, scale)
                     if plan.ones:
                         q.mean[-1] += self.family.likelihood.shift
-                    part = Component(q, inflation=fit.inflation, likelihood=fit.likelihood)
+                    wide = self.solved[t].component.dispersion if known else 1.0
+                    part = Component(
+                        q if wide == 1.0 else q.widened(wide),
+                        inflation=fit.inflation,
+                        likelihood=fit.likelihood,
+                        dispersion=wide,
+                    )
                     parts[at.name] = (part,)
                     sizes[at.name] = fit.effective
             found.components.append(parts)

@@ -25,7 +25,7 @@ from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.rows.dropped import weakest, without
 from soubayes.sparse.rows.newton import solve
-from soubayes.sparse.rows.passes import RowDesign, RowProblem, gram_of
+from soubayes.sparse.rows.passes import RowDesign, RowProblem, dispersion, gram_of
 from soubayes.sparse.rows.products import fit_held_by_products, screened_start
 from soubayes.sparse.rows.state import RowFit, RowModel, RowState, copies_out, make_state
 from soubayes.sparse.rows.wide import predictors, solve_wide
@@ -96,6 +96,7 @@ class SharedRows(NamedTuple):
     gram: Array | None  # X'X; None: never formed
     n: float  # sum of the weights
     products: bool = False  # whether all columns are read by products with a sparse X alone
+    dispersion: float = 1.0  # what multiplies the price of a column
 
     @property
     def coordinates(self) -> int:
@@ -204,6 +205,7 @@ class RowOutcome(NamedTuple):
     points: list[RowPoint]
     gamma: float  # confidence in the coefficients of the reported point
     first: RowFit | None = None  # where a path that chooses began, at confidence 1
+    dispersion: float = 1.0  # of the residuals at the reported fit
 
 
 class _Visit(NamedTuple):
@@ -246,14 +248,18 @@ def solve_rows(
     is one column), with k the support and the loss at its refit at confidence 1; that refit is what
     is reported. A lower price does not do: wide data can be separated by a few wrong columns. The
     refit has weaker columns than the price allows where the point of the path has a low threshold;
-    it is reported without them if that lowers the score.
+    it is reported without them if that lowers the score. Where the residuals contradict the family
+    the loss is divided by their dispersion, as in a quasi-likelihood: the same as multiplying the
+    rest with it. The dispersion is that of the fit it leads to, found from the sparse end, because
+    columns that are taken in for outliers hide them.
     """
     selects = bool(np.any(free & model.selects))
     auto = confidence is None and selects and solver == "newton"
     asked = 1.0 if confidence is None else confidence
     if solver == "coordinate":
         assert isinstance(shared, SharedRows)
-        return _sweeps(shared, model.at(asked, free), free, asked, limits)
+        swept = _sweeps(shared, model.at(asked, free), free, asked, limits)
+        return swept._replace(dispersion=_dispersion(shared, swept.fit))
     model = model.barring(shared.first_copies())
     counted = model.searched_among(free)
     grid: Any = [asked]
@@ -269,7 +275,8 @@ def solve_rows(
         way = shared.minimise(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
         points.append(_point(shared, way, gamma, free, None))
     assert way is not None
-    return _outcome(model.at(gamma, free), way, points, gamma)
+    found = _outcome(model.at(gamma, free), way, points, gamma)
+    return found._replace(dispersion=_dispersion(shared, way))
 
 
 def _choose(
@@ -312,11 +319,42 @@ def _choose(
         inside = inside[inside % limits.stride > 0]
         below = visits[max(best(visits) - 1, 0)]
         visits = sorted(visits + walk(grid[inside], below), key=lambda visit: visit.point.gamma)
+    shared, visits = _settle_dispersion(shared, visits, counted)
     visits = _trim(shared, one, counted, visits, rough)
     chosen, points = visits[best(visits)], [visit.point for visit in visits]
     fit = shared.minimise(one, chosen.refit, limits, readmit=False)
     fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
-    return _outcome(one, fit, points, chosen.point.gamma)._replace(first=first)
+    phi = shared.dispersion if isinstance(shared, SharedRows) else 1.0
+    found = _outcome(one, fit, points, chosen.point.gamma)
+    return found._replace(first=first, dispersion=phi)
+
+
+def _settle_dispersion(
+    shared: PathRows, visits: list[_Visit], places: Array
+) -> tuple[PathRows, list[_Visit]]:
+    """Rows and visits with the dispersion of the best visit, from that of the sparsest on."""
+    if not isinstance(shared, SharedRows):
+        return shared, visits
+    phi = _dispersion(shared, visits[-1].refit)
+    while phi != shared.dispersion:
+        new = shared._replace(dispersion=phi)
+        visits, shared = _priced(visits, places, shared, new), new
+        best = min(visits, key=lambda visit: visit.point.score)
+        phi = min(phi, _dispersion(shared, best.refit))
+    return shared, visits
+
+
+def _priced(visits: list[_Visit], places: Array, old: PathRows, new: PathRows) -> list[_Visit]:
+    """Visits whose columns are priced by another dispersion."""
+    before, after, found = _pricing(old, places), _pricing(new, places), []
+    for visit in visits:
+        active = visit.refit.state.active
+        size = len(active), _count(places[active])
+        if np.isfinite(visit.point.score):
+            score = visit.point.score + after(*size) - before(*size)
+            visit = visit._replace(point=visit.point._replace(score=score))
+        found.append(visit)
+    return found
 
 
 def _trim(
@@ -334,7 +372,7 @@ def _trim(
         gain, gone = weakest(refit.state, places, price)
         return score - gain, number, gone
 
-    price = partial(_price, shared.n, _count(places))
+    price = _pricing(shared, places)
     visits, tried = list(visits), set()
     new = [visits[0], *(v for u, v in pairwise(visits) if u.refit is not v.refit)]
     open_ = [expect(visits.index(v)) for v in new]
@@ -502,8 +540,23 @@ def _places(model: RowModel, free: Array) -> Array:
 def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
     """What `solve_rows` minimises along the path."""
     active = refit.state.active
-    price = _price(shared.n, _count(places), len(active), _count(places[active]))
+    price = _pricing(shared, places)(len(active), _count(places[active]))
     return 2.0 * shared.loss(refit) + price
+
+
+def _pricing(shared: PathRows, places: Array) -> Callable[[int, int], float]:
+    """`_price` of these rows, times the dispersion."""
+    phi = shared.dispersion if isinstance(shared, SharedRows) else 1.0
+    return lambda k, kept: phi * _price(shared.n, _count(places), k, kept)
+
+
+def _dispersion(shared: PathRows, fit: RowFit) -> float:
+    """`dispersion` at a fit, where the rows are read by a likelihood of rows."""
+    compared = isinstance(shared, SharedRows) and np.isfinite(shared.likelihood.residual_variance)
+    if not compared or fit.rows is not None:
+        return 1.0
+    assert isinstance(shared, SharedRows)
+    return dispersion(shared.problem(fit).take(fit.state.active), fit.state.mean)
 
 
 def _count(places: Array) -> int:

@@ -57,7 +57,11 @@ def row_sparse_point(
     if model.intercept:
         q = q.joined(float(mean[p]) + _shift(outcome), float(spread.variance[p]))
     return SparsePoint(
-        component=Component(q, likelihood=fitted_nuisance(outcome.fit.likelihood)),
+        component=Component(
+            q.widened(outcome.dispersion),
+            likelihood=fitted_nuisance(outcome.fit.likelihood),
+            dispersion=outcome.dispersion,
+        ),
         units=1.0 / units.scale,
         selected=selected[back],
         shrinkage=np.where(selected, shrinkage[:p], 1.0)[back],
