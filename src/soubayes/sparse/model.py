@@ -129,6 +129,16 @@ class ColumnModel:
             self.global_confidence,
         )
 
+    @property
+    def tau_numbers(self) -> Array | None:
+        """Which tau a column shares with others, -1 where it is alone; None: all columns are."""
+        if self.groups.alone:
+            return None
+        found = np.full(len(self.confidence), -1)
+        number = self.groups.number
+        found[self.sparse] = np.where(np.bincount(number)[number] > 1, number, -1)
+        return found
+
     def each_tau(self, values: Array) -> Array:
         """Values of the scales tau_g as values of all columns, NaN where not sparse."""
         found = np.full(len(self.confidence), np.nan)

@@ -209,7 +209,9 @@ def sparse_lead(
         model, free = settings.model(len(point.selected), float(intake.units.y_scale[t]))
         support, intercept = np.flatnonzero(point.selected), model.intercept_variance is not None
         places = free / model.group_size
-        sparse = support_evidence(design, support, model.sparse, places, intercept)
+        sparse = support_evidence(
+            design, support, model.sparse, places, intercept, model.tau_numbers
+        )
         found.append(sparse - LeastSquaresDial(design, model).evidence())
     return float(min(found))
 

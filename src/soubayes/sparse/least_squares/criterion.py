@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import chdtrc, gammaln
 
 from soubayes.sparse.least_squares.designs import LeastSquares
+from soubayes.sparse.least_squares.group_evidence import group_evidence
 
 Array = np.ndarray
 
@@ -21,6 +22,7 @@ def choose_support(
     free: Array,
     intercept: bool,
     places: float | None = None,
+    groups: Array | None = None,
 ) -> tuple[int, float]:
     """The point whose support has the least score, and the z^2 a further column would need.
 
@@ -38,16 +40,17 @@ def choose_support(
     there. A b_j counts as no smaller than its standard error. The last term is `few_rows`.
 
     ``free`` says how much each column counts in k, and ``places`` is p: their sum, or less where
-    almost equal columns are one place to search.
+    almost equal columns are one place to search. ``groups`` number the columns that share a scale,
+    -1 for a column of its own. A group is one place, and takes no degree of freedom but its
+    effective ones in the last term (`group_evidence`).
     """
     known: dict[bytes, _Score] = {}
     for support in supports:
         if support.tobytes() not in known:
-            known[support.tobytes()] = _score(design, support, sparse, free, intercept, places)
+            rest = intercept, places, groups
+            known[support.tobytes()] = _score(design, support, sparse, free, *rest)
     scores = [known[support.tobytes()] for support in supports]
-    left = [design.n - intercept - len(support) for support in supports]
-    each = zip(scores, left, strict=True)
-    values = [score.value + few_rows(design.n, degrees) for score, degrees in each]
+    values = [score.value + few_rows(design.n, score.left) for score in scores]
     best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         best = int(np.argmin([len(support) for support in supports]))
@@ -56,10 +59,15 @@ def choose_support(
 
 
 def support_evidence(
-    design: LeastSquares, support: Array, sparse: Array, free: Array, intercept: bool
+    design: LeastSquares,
+    support: Array,
+    sparse: Array,
+    free: Array,
+    intercept: bool,
+    groups: Array | None = None,
 ) -> float:
     """The log marginal likelihood of a support, less the price of the search (`choose_support`)."""
-    return -0.5 * _score(design, support, sparse, free, intercept).value
+    return -0.5 * _score(design, support, sparse, free, intercept, groups=groups).value
 
 
 def dense_evidence(n: float, quadratic: float, log_det: float) -> float:
@@ -103,8 +111,9 @@ def few_rows(n: float, left: float) -> float:
 
 class _Score(NamedTuple):
     value: float  # infinite if k leaves no degrees of freedom
-    square: Array  # b^2 of the sparse columns
+    square: Array  # b^2 of the sparse columns, tau^2 of groups
     spread: float  # variance of the estimate of one column, the median
+    left: float  # degrees of freedom of the noise
 
 
 def _counts(free: Array, support: Array, places: float | None) -> tuple[float, float]:
@@ -120,28 +129,62 @@ def _score(
     free: Array,
     intercept: bool,
     places: float | None = None,
+    groups: Array | None = None,
 ) -> _Score:
     n, (k, p) = design.n, _counts(free, support, places)
-    left = n - intercept - len(support)
+    group = np.full(len(support), -1) if groups is None else groups[support]
+    left = n - intercept - float((group < 0).sum())
     if left <= 2:
-        return _Score(np.inf, np.zeros(0), 1.0)
-    rss, log_det, log_slab = design.yy, 0.0, 0.0
-    square, information = np.zeros(0), float(np.median(design.norms))
-    if len(support):
-        part, kept, own = design.take(support), sparse[support], np.full(len(support), 1e-10 * n)
-        fit = part.ridge(own)  # as good as least squares, and collinear columns are allowed
-        rss, information = (
-            max(fit.rss, 1e-12 * design.yy, _TINY),
-            float(np.median(1.0 / fit.variance)),
-        )
-        square = np.maximum(np.maximum(fit.mean**2, fit.variance * rss / left), _TINY)[kept]
-        log_slab = _log_slab(square)
-        own[kept] = rss / left / square
-        log_det = part.log_det(own)
+        return _Score(np.inf, np.zeros(0), 1.0, left)
+    if not len(support):
+        part = _Part(design.yy, 0.0, 0.0, np.zeros(0), float(np.median(design.norms)), 0.0)
+    elif (group < 0).all():
+        part = _alone(design.take(support), sparse[support], 1e-10 * n, left, design.yy)
+    else:
+        part = _with_groups(design.take(support), sparse[support], 1e-10 * n, left, group)
     # sigma^2 integrated out under 1/sigma^2: Gamma(m/2) (pi RSS)^(-m/2) with m = n - k
-    value = left * np.log(np.pi * max(rss, _TINY)) - 2.0 * gammaln(left / 2.0) + log_det
-    value += PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * log_slab
-    return _Score(float(value), square, max(rss / left / max(information, _TINY), _TINY))
+    value = left * np.log(np.pi * max(part.rss, _TINY)) - 2.0 * gammaln(left / 2.0) + part.log_det
+    value += PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * part.log_slab
+    spread = max(part.rss / left / max(part.information, _TINY), _TINY)
+    return _Score(float(value), part.square, spread, left - part.used)
+
+
+class _Part(NamedTuple):
+    """What the columns of a support say in its score."""
+
+    rss: float
+    log_det: float  # of X'X + D, less that of the priors of groups
+    log_slab: float
+    square: Array  # b^2 of the sparse columns, tau^2 of groups
+    information: float  # about one column, the median
+    used: float  # degrees of freedom of groups
+
+
+def _alone(part: LeastSquares, kept: Array, own: float, left: float, yy: float) -> _Part:
+    """Of columns that are alone."""
+    w = np.full(len(kept), own)
+    fit = part.ridge(w)  # as good as least squares, and collinear columns are allowed
+    rss = max(fit.rss, 1e-12 * yy, _TINY)
+    square = np.maximum(np.maximum(fit.mean**2, fit.variance * rss / left), _TINY)[kept]
+    w[kept] = rss / left / square
+    information = float(np.median(1.0 / fit.variance))
+    return _Part(rss, part.log_det(w), _log_slab(square), square, information, 0.0)
+
+
+def _with_groups(part: LeastSquares, kept: Array, own: float, left: float, group: Array) -> _Part:
+    """Of columns some of which share a scale; one slab has the sizes of columns and groups."""
+    kept = kept & (group < 0)
+    found = group_evidence(part, group, kept, own, left, LEAST_SPREAD)
+    square, alone = np.exp(2.0 * found.log_size), int(kept.sum())
+    every, w = found.log_size, found.w.copy()
+    w[kept] = found.rss / left / square[:alone]
+    off = float(((every[:alone] - every.mean()) ** 2).sum())
+    v = max(float(every.var()), LEAST_SPREAD)
+    log_slab = found.log_integral - 0.5 * off / v - float(every[:alone].sum())
+    log_slab -= alone * (math.log(2.0) + 0.5 * math.log(2.0 * math.pi * v))
+    log_det = part.log_det(w) - float(np.log(w[group >= 0]).sum())
+    information = float(np.median(1.0 / found.variance))
+    return _Part(found.rss, log_det, log_slab, square, information, found.used)
 
 
 def _log_slab(square: Array) -> float:

@@ -184,6 +184,7 @@ def _follow(
             free=each,
             intercept=intercept,
             places=places,
+            groups=model.tau_numbers,
         )
         supports = [point.state.active for point in points]
         none = supports[-1][~free[supports[-1]]]
