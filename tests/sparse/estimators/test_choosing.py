@@ -149,8 +149,8 @@ def test_splitters():
 
 
 def test_too_few_rows_are_said_aloud():
-    with pytest.warns(UserWarning, match="12 rows are too few"):
-        model = SoULinearRegression().fit(DENSE[:12], TARGET[:12])
+    with pytest.warns(UserWarning, match="5 rows are too few"):
+        model = SoULinearRegression().fit(DENSE[:5], TARGET[:5])
     assert not hasattr(model, "candidates_")
     rare = np.array(["a"] * 30 + ["b"] * 29 + ["c"])
     with pytest.warns(UserWarning, match="one row"):
