@@ -222,19 +222,47 @@ def _admit(
 HOPELESS = 30.0  # by which a score may rise while weaker columns leave, before it may fall again
 
 
+class Counted(NamedTuple):
+    """The places of a support, and the degrees of freedom that it takes."""
+
+    place: Array  # (k,) of every active column, -1 where it was not searched
+    numbers: Array  # the places
+    sizes: Array  # their degrees of freedom
+
+    @classmethod
+    def of(cls, state: RowState, places: Array) -> "Counted":
+        """A column alone takes one. One tau of m columns takes its effective ones and its own.
+
+        At most m of them: with m = 1 it is the column.
+        """
+        place = places[state.active]
+        kept = place >= 0
+        numbers, index = np.unique(place[kept], return_inverse=True)
+        variance = np.einsum("ij,ij->i", state.root, state.root)
+        explained = 1.0 - np.minimum(state.precision[state.active] * variance, 1.0)
+        effective = np.bincount(index, explained[kept], len(numbers))
+        return cls(place, numbers, np.minimum(np.bincount(index), effective + 1.0))
+
+    @property
+    def total(self) -> float:
+        """Of all columns."""
+        return float((self.place < 0).sum() + self.sizes.sum())
+
+
 def weakest(
-    state: RowState, places: Array, price: Callable[[int, int], float]
+    state: RowState, places: Array, price: Callable[[float, int], float]
 ) -> tuple[float, Array]:
     """By how much the score of a fit would fall without its weakest columns, and where they are.
 
-    The score is twice the loss plus ``price(k, kept)`` of k columns in so many ``places``, of which
-    -1 are never left out. One place leaves at a time, the one that raises the loss least. The loss
-    rises by half of m_g' (S_gg)^-1 m_g, and by 1/2 because the mean is shrunk (1 - 1/z^2).
+    The score is twice the loss plus ``price(k, kept)`` of k degrees of freedom (`Counted`) in so
+    many ``places``, of which -1 are never left out. One place leaves at a time, the one that raises
+    the loss least: by half of m_g' (S_gg)^-1 m_g, and by 1/2 because the mean is shrunk
+    (1 - 1/z^2).
     """
-    S, m, place = state.root @ state.root.T, state.mean.copy(), places[state.active]
-    numbers, counts = np.unique(place[place >= 0], return_counts=True)
-    sets = [np.flatnonzero(place == number) for number in numbers]
-    k, kept = len(place), len(sets)
+    S, m, counted = state.root @ state.root.T, state.mean.copy(), Counted.of(state, places)
+    sets = [np.flatnonzero(counted.place == number) for number in counted.numbers]
+    counts = np.array([len(own) for own in sets], int)
+    k, kept = counted.total, len(sets)
     first = price(k, kept)
     if not np.isfinite(first):
         return 0.0, np.zeros(0, int)
@@ -253,7 +281,7 @@ def weakest(
         # the others, given that these are 0
         way = np.linalg.solve(S[np.ix_(j, j)], S[j]).T
         m, S = m - way @ m[j], S - way @ S[j]
-        left[g], k, kept = False, k - len(j), kept - 1
+        left[g], k, kept = False, k - float(counted.sizes[g]), kept - 1
         gone.append(j)
         fall = first - price(k, kept) - rise
         if fall > best:

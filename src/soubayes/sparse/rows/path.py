@@ -23,7 +23,7 @@ from soubayes.sparse.dial import DialPoint, confidence_grid, rises
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
-from soubayes.sparse.rows.dropped import weakest, without
+from soubayes.sparse.rows.dropped import Counted, weakest, without
 from soubayes.sparse.rows.newton import solve
 from soubayes.sparse.rows.passes import RowDesign, RowProblem, dispersion, gram_of
 from soubayes.sparse.rows.products import fit_held_by_products, screened_start
@@ -245,13 +245,13 @@ def solve_rows(
         2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e),
 
     the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
-    is one column), with k the support and the loss at its refit at confidence 1; that refit is what
-    is reported. A lower price does not do: wide data can be separated by a few wrong columns. The
-    refit has weaker columns than the price allows where the point of the path has a low threshold;
-    it is reported without them if that lowers the score. Where the residuals contradict the family
-    the loss is divided by their dispersion, as in a quasi-likelihood: the same as multiplying the
-    rest with it. The dispersion is that of the fit it leads to, found from the sparse end, because
-    columns that are taken in for outliers hide them.
+    is one column), with k the degrees of freedom of the support (`Counted`) and the loss at its
+    refit at confidence 1; that refit is what is reported. A lower price does not do: wide data can
+    be separated by a few wrong columns. The refit has weaker columns than the price allows where
+    the point of the path has a low threshold; it is reported without them if that lowers the score.
+    Where the residuals contradict the family the loss is divided by their dispersion, as in a
+    quasi-likelihood: the same as multiplying the rest with it. The dispersion is that of the fit it
+    leads to, found from the sparse end, because columns that are taken in for outliers hide them.
     """
     selects = bool(np.any(free & model.selects))
     auto = confidence is None and selects and solver == "newton"
@@ -348,8 +348,7 @@ def _priced(visits: list[_Visit], places: Array, old: PathRows, new: PathRows) -
     """Visits whose columns are priced by another dispersion."""
     before, after, found = _pricing(old, places), _pricing(new, places), []
     for visit in visits:
-        active = visit.refit.state.active
-        size = len(active), _count(places[active])
+        size = _size(visit.refit, places)
         if np.isfinite(visit.point.score):
             score = visit.point.score + after(*size) - before(*size)
             visit = visit._replace(point=visit.point._replace(score=score))
@@ -539,12 +538,19 @@ def _places(model: RowModel, free: Array) -> Array:
 
 def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
     """What `solve_rows` minimises along the path."""
-    active = refit.state.active
-    price = _pricing(shared, places)(len(active), _count(places[active]))
+    price = _pricing(shared, places)(*_size(refit, places))
     return 2.0 * shared.loss(refit) + price
 
 
-def _pricing(shared: PathRows, places: Array) -> Callable[[int, int], float]:
+def _size(refit: RowFit, places: Array) -> tuple[float, int]:
+    """The degrees of freedom of a support, and its places."""
+    if refit.rows is not None:  # nothing was dropped
+        return float(len(places)), _count(places)
+    counted = Counted.of(refit.state, places)
+    return counted.total, len(counted.numbers)
+
+
+def _pricing(shared: PathRows, places: Array) -> Callable[[float, int], float]:
     """`_price` of these rows, times the dispersion."""
     phi = shared.dispersion if isinstance(shared, SharedRows) else 1.0
     return lambda k, kept: phi * _price(shared.n, _count(places), k, kept)
@@ -564,8 +570,8 @@ def _count(places: Array) -> int:
     return len(np.unique(places[places >= 0]))
 
 
-def _price(n: float, searched: int, k: int, kept: int) -> float:
-    """The share of the score that counts k columns, in ``kept`` of the places searched."""
+def _price(n: float, searched: int, k: float, kept: int) -> float:
+    """The share of the score that counts k degrees of freedom in so many places searched."""
     # 2 k log(p/e), the price of the search (`solve_rows`)
     price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
     return price + (2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf)
