@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.metrics import log_loss
 
 from soubayes import (
     SoUCoxRegression,
@@ -134,3 +135,33 @@ def test_a_sparse_point_that_is_behind_is_not_said_to_predict_as_well():
     assert abs(sparsity.error / sparsity.error_all - 1.0) < 0.03
     assert sparsity.difference > 0.0
     assert "worse than all columns" in str(sparsity)
+
+
+def test_the_sparse_point_is_recalibrated_by_the_same_folds():
+    """Its power of the odds is that of its own held-out log odds, not the mixture's and not 1."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(150, 30))
+    y = X @ np.append(np.full(6, 0.6), np.zeros(24)) + rng.logistic(size=150) > 0.0
+    model = SoULogisticRegression().fit(X, y)
+    sparse = model.sparse_
+    assert float(sparse.odds_power_[0]) not in (1.0, float(model.odds_power_[0]))
+    plain = SoULogisticRegression(choice="path").fit(X, y)
+    np.testing.assert_allclose(sparse.coef_, plain.coef_)
+    np.testing.assert_allclose(
+        sparse.decision_function(X), sparse.odds_power_[0] * plain.decision_function(X)
+    )
+    fresh = rng.normal(size=(4000, 30))
+    truth = fresh @ np.append(np.full(6, 0.6), np.zeros(24)) + rng.logistic(size=4000) > 0.0
+    losses = [log_loss(truth, each.predict_proba(fresh)) for each in (sparse, plain)]
+    assert losses[0] < losses[1] + 0.005
+
+
+def test_the_sparse_point_of_numbers_has_wider_intervals_than_its_columns_promise():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(60, 40))
+    y = X[:, :8] @ np.full(8, 0.4) + rng.normal(size=60)
+    sparse = SoULinearRegression().fit(X, y).sparse_
+    assert sparse.inflation_ > 1.0
+    plain = SoULinearRegression(choice="path").fit(X, y)
+    wide, narrow = (each.predict(X[:5], return_std=True)[1] for each in (sparse, plain))
+    np.testing.assert_allclose(wide, np.sqrt(sparse.inflation_) * narrow)

@@ -16,7 +16,13 @@ import numpy as np
 import pandas as pd
 
 from soubayes.sparse.choice.folds import Splits
-from soubayes.sparse.choice.scoring import HeldOut, Scored, Scoring, first_column
+from soubayes.sparse.choice.scoring import (
+    HeldOut,
+    Recalibration,
+    Scored,
+    Scoring,
+    first_column,
+)
 from soubayes.sparse.choice.sparsity import Sparsity
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.dial import DialPoint
@@ -145,6 +151,7 @@ class Choice(NamedTuple):
     error: str  # the name of the errors in the table
     gap: tuple[float, float]  # see `_Race.gap`
     judged_by: str = "held-out rows"
+    alone: Recalibration = Recalibration()  # of the sparse point
 
     def sparsity(self, selected: Array) -> Sparsity:
         """What keeping only the selected columns costs on held-out rows."""
@@ -331,27 +338,38 @@ class _Race:
             rows_seen[f"class {k}"] = np.full(len(y), np.nan)
             rows_seen[f"class {k}"][rows] = np.exp(scored.point[:, k])
         held = pd.DataFrame(rows_seen) if by_row else None
-        mixture = Mixture(tuple(parts), scored.power, scored.widen)
-        gap = self.gap(t, scored, weights)
-        return Choice(mixture, pd.DataFrame(columns), held, self.scoring.name, gap)
+        mixture = scored.recalibration.of(Mixture(tuple(parts)))
+        rows, alone = self.alone(t)
+        gap, own = (np.nan, np.nan), Recalibration()
+        if alone is not None:
+            gap = self.gap(t, scored, weights, rows, alone)
+            own = alone.recalibration._replace(scale=float(alone.inflation[0]))
+        table = pd.DataFrame(columns)
+        return Choice(mixture, table, held, self.scoring.name, gap, alone=own)
 
-    def gap(self, t: int, scored: Scored, weights: Array) -> tuple[float, float]:
+    def alone(self, t: int) -> tuple[Array, Scored | None]:
+        """The rows that the sparse point saw held out, and its scores without the others."""
+        sparse = self.labels == PATH.name
+        said = self.said.take(slice(None), t).take(slice(None), sparse)
+        rows = np.isfinite(said.middle).reshape(len(said.middle), -1).all(axis=1)
+        if not sparse.any() or not rows.any():
+            return rows, None
+        y, weight = self.task.targets[t][rows], self.task.weight[rows]
+        return rows, self.scoring.score(y, said.take(rows), weight, 1.0)
+
+    def gap(
+        self, t: int, scored: Scored, weights: Array, rows: Array, alone: Scored
+    ) -> tuple[float, float]:
         """By how much the sparse point predicts worse than the mixture, and its standard error.
 
         Both are recalibrated, since columns are compared and not calibrations. The rows are those
         that the sparse point saw held out.
         """
-        sparse = self.labels == PATH.name
-        if not sparse.any():
-            return np.nan, np.nan
-        if weights[sparse][0] == 1.0:
+        if weights[self.labels == PATH.name][0] == 1.0:
             return 0.0, 0.0
-        said = self.said.take(slice(None), t).take(slice(None), sparse)
-        rows = np.isfinite(said.middle).reshape(len(said.middle), -1).all(axis=1)
         y, weight, folds = self.task.targets[t][rows], self.task.weight[rows], self.fold[rows]
-        alone = self.scoring.score(y, said.take(rows), weight, 1.0).point
         loss = self.scoring.loss
-        losses = np.stack([loss(y, alone), loss(y, scored.point[rows[self.seen]])], axis=1)
+        losses = np.stack([loss(y, alone.point), loss(y, scored.point[rows[self.seen]])], axis=1)
         if not self.scoring.by_row:  # rows stand for the moments of a fold: a fold is one number
             total = np.bincount(folds, weight)
             losses = np.stack([np.bincount(folds, weight * part) for part in losses.T], axis=1)

@@ -1,6 +1,7 @@
 """How candidates are judged by held-out rows: scores, weights, recalibration."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from scipy.special import expit, logsumexp, ndtr, ndtri, xlogy
 from scipy.stats import norm, t
 
 from soubayes.levels import LEVEL
+from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
 
@@ -131,6 +133,21 @@ class HeldOut(NamedTuple):
         return HeldOut(*(part[index] for part in self))
 
 
+class Recalibration(NamedTuple):
+    """What held-out rows ask of predictions; coefficients do not include it."""
+
+    scale: float = 1.0  # of the predictive variance of numbers
+    temperature: float = 1.0  # power of the odds, or of the probabilities of classes
+    spread: float = 1.0  # squared `spread_of`: of the normal scores of any other distribution
+
+    def of(self, mixture: Mixture) -> Mixture:
+        """The mixture, recalibrated."""
+        parts = tuple(
+            replace(part, inflation=part.inflation * self.scale) for part in mixture.components
+        )
+        return replace(mixture, components=parts, power=self.temperature, widen=self.spread)
+
+
 class Scored(NamedTuple):
     """Out-of-fold predictions of one target, and what follows from them."""
 
@@ -145,6 +162,11 @@ class Scored(NamedTuple):
     power: float
     settled: bool  # whether further held-out rows would hardly change the recalibration
     widen: float = 1.0  # squared `spread_of` the mixture: variances are multiplied with it
+
+    @property
+    def recalibration(self) -> Recalibration:
+        """That of the mixture, whose components have scales of their own beside it."""
+        return Recalibration(1.0, self.power, self.widen)
 
 
 class Scoring(NamedTuple):

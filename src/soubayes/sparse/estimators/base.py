@@ -18,6 +18,7 @@ from soubayes._warnings import warn
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
 from soubayes.sparse.blocks import GroupLabels, parse_groups
 from soubayes.sparse.choice.race import Choice
+from soubayes.sparse.choice.scoring import Recalibration
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.parameters import SparseParameters
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -172,7 +173,8 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         if not self._single:
             table = WholeTable(pd.concat(frames, keys=self._target_names(), names=["target"]))
         chosen = "_sparse_point" in self.__dict__
-        table.columns.name = "mixture, not recalibrated" if chosen else "sparse point"
+        given = "sparse point, given its columns: their choice is not in the intervals"
+        table.columns.name = "mixture, not recalibrated" if chosen else given
         return table
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
@@ -273,16 +275,23 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         x_mean: Array,
         choices: list[Choice] | None = None,
         supports: list[SupportPosterior] | None = None,
+        recalibrations: list[Recalibration] | None = None,
     ) -> Self:
-        """Set every attribute of a fit; those of an earlier fit go."""
+        """Set every attribute of a fit; those of an earlier fit go.
+
+        Without ``choices`` it is that of the sparse points, recalibrated if held-out rows say how.
+        """
         for name in [name for name in vars(self) if _is_stale(name)]:
             delattr(self, name)
         self._x_mean = x_mean
         if choices is None:
             self._report_points(points)
-            mixtures = [Mixture((point.component,)) for point in points]
+            known = recalibrations or [Recalibration()] * len(points)
+            both = zip(points, known, strict=True)
+            mixtures = [own.of(Mixture((point.component,))) for point, own in both]
         else:
-            self._sparse_point = self._as_point()._report(points, x_mean)
+            alone = [choice.alone for choice in choices]
+            self._sparse_point = self._as_point()._report(points, x_mean, recalibrations=alone)
             self.selected_ = self._sparse_point.selected_
             self._report_choice(points, choices)
             mixtures = [choice.mixture for choice in choices]

@@ -167,7 +167,7 @@ class SoULinearRegression(
         mean of its components.
     inflation_ : float or ndarray of shape (targets,)
         Recalibration of predictions: the factor of the predictive variances that held-out rows ask
-        for, averaged over the mixture; 1 without a choice by prediction. ``candidates_`` has the
+        for, averaged over the mixture; 1 without held-out rows. ``candidates_`` has the
         factor of each candidate. Coefficients and their intervals do not include it.
     covariance_ : ndarray of shape (p, p) or (targets, p, p)
     effective_parameters_ : float or ndarray of shape (targets,)

@@ -113,7 +113,7 @@ class SoULogisticRegression(
     confidence_coef_ : ndarray of shape (1,) or (n_classes,)
     odds_power_ : ndarray of shape (1,) or (n_classes,)
         Recalibration of predictions: the odds of the mixture are raised to this power, fitted to
-        held-out rows; 1 without a choice by prediction. Coefficients do not include it.
+        held-out rows; 1 without held-out rows. Coefficients do not include it.
     covariance_ : ndarray of shape (p, p) or (n_classes, p, p)
     kl_ : dict of str to float, or a list of them
     objective_ : ndarray, or a list of them

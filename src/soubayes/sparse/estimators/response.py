@@ -73,7 +73,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         The likelihood with its nuisance parameters as fitted, of the sparse point.
     inflation_ : float
         Recalibration of predictions: the factor of the predictive variances that held-out rows ask
-        for; 1 without a choice by prediction. Normal scores of the predictive distribution are
+        for; 1 without held-out rows. Normal scores of the predictive distribution are
         multiplied with its root, so quantiles move away from the median (towards it below 1), and
         densities or probabilities of classes follow. Means are not recalibrated. Coefficients and
         their intervals do not include it.

@@ -21,10 +21,10 @@ from soubayes.sparse.least_squares.designs import LeastSquares
 
 Array = np.ndarray
 
-ROUNDS = 12  # of all groups together; three or four settle
+_ROUNDS = 12  # of all groups together; three or four settle
 # log tau in steps of a tenth, six standard deviations of the slab and six around the mode: the
 # trapezoid rule has all the digits of a smooth integrand that vanishes at both ends
-STEP, REACH = 0.1, 6.0
+_STEP, _REACH = 0.1, 6.0
 
 
 class GroupEvidence(NamedTuple):
@@ -49,7 +49,7 @@ def group_evidence(
     members = [np.flatnonzero(groups == g) for g in np.unique(groups[groups >= 0])]
     w, log_tau = np.where(groups < 0, own, 1.0), np.zeros(len(members))  # tau_g as the noise
     slab, sizes = (0.0, least), np.zeros(0)
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         before = log_tau.copy()
         at = _Posterior.of(part, w, left)
         sizes = at.sizes(kept)
@@ -58,7 +58,7 @@ def group_evidence(
             w[columns] = at.noise * math.exp(-2.0 * log_tau[g])
         every = np.append(sizes, log_tau)
         slab = float(every.mean()), max(float(every.var()), least)
-        if np.max(np.abs(log_tau - before)) <= STEP:
+        if np.max(np.abs(log_tau - before)) <= _STEP:
             break
     at = _Posterior.of(part, w, left)
     profiles = [_Profile.of(at, columns) for columns in members]
@@ -129,17 +129,17 @@ class _Profile(NamedTuple):
     def mode(self, at: _Posterior, mean: float, spread: float) -> float:
         """log tau where p(y | w) times the slab is largest."""
         data = 0.5 * math.log(at.noise)  # effects as large as the noise
-        reach = REACH + abs(mean - data)
-        t = np.arange(data - reach, data + reach, STEP)
+        reach = _REACH + abs(mean - data)
+        t = np.arange(data - reach, data + reach, _STEP)
         return float(t[np.argmax(self._with_slab(t, at, mean, spread))])
 
     def log_integral(self, at: _Posterior, mean: float, spread: float, mode: float) -> float:
         """The log of the integral of p(y | w) over the slab, relative to p(y) at the mode."""
-        reach = REACH * math.sqrt(spread)
-        t = np.arange(min(mean - reach, mode - REACH), max(mean + reach, mode + REACH), STEP)
+        reach = _REACH * math.sqrt(spread)
+        t = np.arange(min(mean - reach, mode - _REACH), max(mean + reach, mode + _REACH), _STEP)
         each = self._with_slab(t, at, mean, spread)
         here = float(self.log_density(np.array([self.w]), at.left)[0])
-        return float(logsumexp(each)) + math.log(STEP) - here
+        return float(logsumexp(each)) + math.log(_STEP) - here
 
     def _with_slab(self, t: Array, at: _Posterior, mean: float, spread: float) -> Array:
         slab = -0.5 * ((t - mean) ** 2 / spread + math.log(2.0 * math.pi * spread))

@@ -52,7 +52,7 @@ FIRST_PARTS = 0.4 ** np.arange(12)  # of the first step, from predictors of 0
 EVIDENCE_STEPS = 4
 EVIDENCE_NATS = 1e-3
 EVIDENCE_SHARE = 0.4  # of the fall at these variances: a step that gains less is the last
-LEAST_WEIGHT = 1e-10  # of a row in a matrix that is factorised
+LEAST_OF_ROW = 1e-10  # of a row in a matrix that is factorised
 CG_STEPS = 30
 CG_TOL = 1e-3  # of the squared length of the residual
 MOVED = 1e-2  # change of a logarithm from which its effect is read
@@ -301,7 +301,7 @@ class _Read(NamedTuple):
     loss: float  # with J's share of the nuisance parameters
     score: Array  # (n, d)
     information: Array  # (n, d, d)
-    goal: Array  # (n, d) its diagonals, at least `LEAST_WEIGHT`
+    goal: Array  # (n, d) its diagonals, at least `LEAST_OF_ROW`
 
     @classmethod
     def at(cls, problem: RowProblem, eta: Array, variance: Array) -> "_Read":
@@ -310,7 +310,7 @@ class _Read(NamedTuple):
         q = (eta, variance) if likelihood.several else (eta[:, 0], variance[:, 0])
         terms = weighted_terms(likelihood, *q, problem.y, problem.weight)
         information = terms.information.reshape(n, d, d)
-        goal = np.maximum(np.einsum("naa->na", information), LEAST_WEIGHT)
+        goal = np.maximum(np.einsum("naa->na", information), LEAST_OF_ROW)
         loss = float(terms.loss.sum()) + likelihood.confidence * likelihood.kl
         return cls(loss, terms.score.reshape(n, d), information, goal)
 
@@ -425,7 +425,7 @@ class _Steps:
         zero, ones = np.zeros((n, d)), np.ones((n, d))
         typical = self.problem.likelihood.start_curvature * self.problem.weight[:, None] * ones
         read, means = _Read.at(self.problem, zero, zero), np.zeros((len(self.w), d))
-        typical = np.maximum(typical, LEAST_WEIGHT)
+        typical = np.maximum(typical, LEAST_OF_ROW)
         none: Any = None
         return DialState(np.inf, means, zero, zero, typical, ones, read, none, self.w, self.gamma)
 
