@@ -92,6 +92,8 @@ class GroupLabels(NamedTuple):
 
     number: Array  # (p,)
     names: list[str]  # of the groups
+    common: bool = False  # whether the columns of a group also have one unit
+    columns: tuple[str, ...] = ()  # names of the columns, if they are those of terms
 
     @property
     def single(self) -> bool:
@@ -107,8 +109,8 @@ def parse_groups(feature_groups: Any, n_features: int, names: Any = None) -> Gro
     >>> parse_groups({"shelf": ["good", "bad"]}, 3, ["price", "good", "bad"])
     GroupLabels(number=array([0, 1, 1]), names=['price', 'shelf'])
     """
-    if feature_groups is None:
-        return None
+    if feature_groups is None or isinstance(feature_groups, GroupLabels):
+        return feature_groups
     if isinstance(feature_groups, str) or not hasattr(feature_groups, "__len__"):
         raise TypeError(
             f"feature_groups is {shown(feature_groups)}, but it must be a sequence with one label "

@@ -21,6 +21,7 @@ from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.choice.scoring import Recalibration
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.parameters import SparseParameters
+from soubayes.sparse.estimators.terms import sparse_with_terms
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.posterior import Mixture, SparsePoint, centred
@@ -100,9 +101,13 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         It is an estimator of the same class. Without a choice by prediction it is this one.
         """
         check_is_fitted(self)
+        if "_inner" in self.__dict__:
+            return sparse_with_terms(self)
         return self.__dict__.get("_sparse_point", self)
 
     def __getattr__(self, name: str) -> Any:
+        if "_inner" in self.__dict__ and not name.startswith("__"):
+            return getattr(self._inner, name)
         if name in OF_THE_POINT and "_sparse_point" in self.__dict__:
             raise AttributeError(
                 f"this {type(self).__name__} is a mixture of candidates, which has no {name}; its "
@@ -437,6 +442,9 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         return list(range(len(self.mixtures_)))
 
     def _feature_names(self) -> Array:
+        given = getattr(self, "feature_groups", None)
+        if isinstance(given, GroupLabels):
+            return np.array(given.columns, dtype=object)
         names = self.__dict__.get("feature_names_in_")
         return np.array([f"x{i}" for i in range(len(self._x_mean))]) if names is None else names
 

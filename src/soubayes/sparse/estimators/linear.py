@@ -340,7 +340,8 @@ class SoULinearRegression(
         counts = np.ones(len(Y)) if weight is None else weight
         check_rows(len(Y), float(counts.sum()))
         settings = self._settings()
-        intake = rows_intake(X, Y, weight, self.fit_intercept, self._n_folds())
+        folds, shared = self._n_folds(), settings.shared
+        intake = rows_intake(X, Y, weight, self.fit_intercept, folds, shared=shared)
         self._moments = moments = intake.moments if intake.units.plain else None
         by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
         if settings.student is not None:
@@ -370,7 +371,7 @@ class SoULinearRegression(
         """From blocks of rows: their pseudo-observations, then their statistics."""
         settings = self._settings()
         assert settings.student is not None
-        intake = moments_intake(moments.total(), self.fit_intercept)
+        intake = moments_intake(moments.total(), self.fit_intercept, shared=settings.shared)
         raw = intake.units
         intake = settle_targets(
             intake,
@@ -388,7 +389,8 @@ class SoULinearRegression(
         """From the statistics of the folds, whose rows are gone."""
         check_rows(moments.rows, moments.total().n)
         settings = self._settings()
-        intake = intake or moments_intake(moments.total(), self.fit_intercept)
+        whole, shared = moments.total(), settings.shared
+        intake = intake or moments_intake(whole, self.fit_intercept, shared=shared)
         points, supports = self._fit_points(intake, settings)
         choices, students = None, intake.units.students
         if self._chooses() and moments.rows >= max(FEWEST_NUMBERS, len(moments.folds)):

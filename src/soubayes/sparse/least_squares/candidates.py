@@ -64,8 +64,9 @@ class LinearCandidates(Candidates):
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
     ) -> Fits:
         intake = rows_intake(
-            X, np.stack(targets, axis=1), weight, self.settings.intercept is not None, square=True
-        )
+            X, np.stack(targets, axis=1), weight, self.settings.intercept is not None,
+            square=True, shared=self.settings.shared,
+        )  # fmt: skip
         if not self.priors:
             return self.fit_intake(intake, wanted, known)
 

@@ -60,7 +60,8 @@ class FoldMoments(ChoiceTask):
         known: bool,
         students: tuple[StudentNoise, ...] = (),
     ) -> Fits:
-        intake = moments_intake(raw, self.candidates.settings.intercept is not None)
+        settings = self.candidates.settings
+        intake = moments_intake(raw, settings.intercept is not None, shared=settings.shared)
         return self.candidates.fit_intake(intake.with_noise(students), wanted, known)
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:

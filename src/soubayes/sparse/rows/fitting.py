@@ -196,7 +196,7 @@ class RowFamily:
                 )
             X = as_dense(X)
         X, unit = in_range(X)
-        units = column_units(X, weight, self.settings.centre)
+        units = column_units(X, weight, self.settings.centre, self.settings.shared)
         plan = self.settings.plan(X.shape[1], column_marks(X, units, weight))
         design = rows_in_memory(X, units, plan.order, plan.ones)
         rows = share_rows(self.likelihood, design, targets, weight, self.settings.solver)
@@ -217,7 +217,8 @@ class RowFamily:
         whole = found.statistics.total()
         use = whole if self.settings.centre else whole.about_zero()
         check_squares(whole.x_mean, np.diag(use.xx) / use.n)
-        units, plan = ColumnUnits.of_moments(use), self.settings.plan(found.n_columns)
+        units = ColumnUnits.of_moments(use, self.settings.shared)
+        plan = self.settings.plan(found.n_columns)
         order, divisor = plan.order, units.divisor[plan.order]
         p, ones = len(order), plan.model.intercept
         gram = np.zeros((p + ones, p + ones))
@@ -279,7 +280,7 @@ class RowFamily:
         if self.several:
             return self._class_supports(X, weight, targets, solved)
         X, unit = in_range(X)
-        units = column_units(X, weight, self.settings.centre)
+        units = column_units(X, weight, self.settings.centre, self.settings.shared)
         plan = self.settings.plan(X.shape[1])
         scale, always = units.scale * unit, np.zeros(X.shape[1])
         always[plan.order] = np.nan_to_num(plan.model.variance[: X.shape[1]], nan=0.0)

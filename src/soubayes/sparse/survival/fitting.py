@@ -45,7 +45,8 @@ class SurvivalFamily(RowFamily):
     def in_memory(self, X: Any, weight: Array, targets: Sequence[Array]) -> RowIntake:
         """Subjects in memory, their columns standardised."""
         X, unit = in_range(X)
-        units, plan = column_units(X, weight, True), self.settings.plan(X.shape[1])
+        units = column_units(X, weight, True, self.settings.shared)
+        plan = self.settings.plan(X.shape[1])
         order = plan.order
         rows = np.empty(X.shape)
         for part in row_slices(X):
