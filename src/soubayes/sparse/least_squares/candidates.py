@@ -19,6 +19,7 @@ from soubayes.sparse.choice.folds import (
 )
 from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Candidates, Fits, InMemory
 from soubayes.sparse.choice.scoring import NUMBERS, HeldOut, student_scoring
+from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.least_squares.criterion import support_evidence
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, LeastSquaresDial
@@ -55,6 +56,10 @@ class LinearCandidates(Candidates):
         self, settings: LinearSettings, points: Sequence[SparsePoint], students: Any = ()
     ) -> None:
         self.settings, self.points = settings, points
+        self.dial: tuple[DialPoint, ...] = LEAST_SQUARES_DIAL
+        if settings.shared is not None:
+            self.dial = (*LEAST_SQUARES_DIAL, EACH_TERM)
+            self.rows = (*self.rows, Candidate.of(EACH_TERM))
         # degrees of freedom are learnt from all rows; folds hold them
         self.priors = [StudentPrior(float(noise.degrees)) for noise in students]
         if students:
@@ -107,7 +112,7 @@ class LinearCandidates(Candidates):
                 if average:
                     parts[PATH_AVERAGE.name] = _along(own, coefs)
                     sizes[PATH_AVERAGE.name] = float(np.count_nonzero(coefs, axis=1).mean())
-            points = [point for point in LEAST_SQUARES_DIAL if point.name in wanted[t]]
+            points = [point for point in self.dial if point.name in wanted[t]]
             dial = LeastSquaresDial(dense.designs[t], model) if points else None
             for point in points:
                 assert dial is not None

@@ -35,6 +35,7 @@ from soubayes.sparse.designs.standardise import (
     column_units,
     in_range,
 )
+from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood
 from soubayes.sparse.likelihoods.predictive import Predictive
@@ -330,12 +331,15 @@ class RowFamily:
 class RowCandidates(Candidates):
     """The candidates of a likelihood; ``solved`` are the sparse points of all rows, once known."""
 
-    dial = ROW_DIAL
-    rows = (PATH, *(Candidate.of(point) for point in dial))
+    dial: tuple[DialPoint, ...] = ROW_DIAL
+    rows: tuple[Candidate, ...] = (PATH, *(Candidate.of(point) for point in dial))
     scoring = DENSITIES
 
     def __init__(self, family: RowFamily, solved: Sequence[RowSolved] = ()) -> None:
         self.family, self.solved = family, solved
+        if family.settings.shared is not None:
+            self.dial = (*self.dial, EACH_TERM)
+            self.rows = (*self.rows, Candidate.of(EACH_TERM))
         if self.scoring is DENSITIES and self.whole:
             self.scoring = WHOLE_DENSITIES
 
