@@ -1,6 +1,7 @@
 """``feature_blocks`` and ``feature_groups``: from what a user writes to sources and groups."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,13 +88,14 @@ def parse_blocks(
     return blocks
 
 
-class GroupLabels(NamedTuple):
+@dataclass(frozen=True)
+class GroupLabels:
     """Which group every column belongs to; groups are numbered in the order of their columns."""
 
     number: Array  # (p,)
     names: list[str]  # of the groups
-    common: bool = False  # whether the columns of a group also have one unit
-    columns: tuple[str, ...] = ()  # names of the columns, if they are those of terms
+    common: bool = field(default=False, repr=False)  # columns of a group also have one unit
+    columns: tuple[str, ...] = field(default=(), repr=False)  # their names, if they are of terms
 
     @property
     def single(self) -> bool:

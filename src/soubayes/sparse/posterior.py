@@ -85,7 +85,7 @@ class Posterior:
         )
 
     def placed(self, place: Array, size: int) -> "Posterior":
-        """As that of ``size`` coefficients, these at ``place`` (ascending), the others exactly 0."""
+        """As one of ``size`` coefficients, these at ``place`` (ascending), the others exactly 0."""
         return Posterior(
             spread_out(self.mean, place, size),
             spread_out(self.variance, place, size),

@@ -7,9 +7,8 @@ uncertain by the variance between units.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from soubayes.terms.table import Table, as_levels, check_columns, is_text, level
 Array = np.ndarray
 
 NEW = "(new)"  # the level of a unit that the fit has not seen
+QUANTILES = 21  # of a column that are kept for its figure
 LARGEST_UNIT = 2_000  # levels of a unit: each is a column
 
 
@@ -100,7 +100,8 @@ class Slopes:
 Piece = Plain | Bend | Indicators | Slopes | CentredProduct
 
 
-class TermBlock(NamedTuple):
+@dataclass(frozen=True)
+class TermBlock:
     """Columns that share a scale."""
 
     term: str  # the label of the term that it is part of
@@ -123,6 +124,8 @@ class TermColumns:
     blocks: tuple[TermBlock, ...]
     offsets: tuple[Plain, ...]
     columns: tuple[str, ...]  # of X, in order
+    grids: dict[str, Array]  # quantiles of the columns of numbers
+    levels: dict[str, list[str]]  # of the columns that are categories
 
     @property
     def names(self) -> list[str]:
@@ -172,7 +175,16 @@ class TermColumns:
 
     def with_products(self, products: Sequence[TermBlock]) -> "TermColumns":
         """With further blocks of products."""
-        return TermColumns((*self.blocks, *products), self.offsets, self.columns)
+        return replace(self, blocks=(*self.blocks, *products))
+
+    def reads(self, block: TermBlock) -> list[str]:
+        """The columns of X behind a block."""
+        piece = block.piece
+        if isinstance(piece, CentredProduct):
+            number = self.number
+            both = {int(number[j]) for j in (*piece.first, *piece.second)}
+            return [name for k in sorted(both) for name in self.reads(self.blocks[k])]
+        return [piece.column, piece.unit.column] if isinstance(piece, Slopes) else [piece.column]
 
 
 def learn(wanted: Wanted, table: Table, weight: Array | None = None) -> TermColumns:
@@ -194,7 +206,15 @@ def learn(wanted: Wanted, table: Table, weight: Array | None = None) -> TermColu
     offsets = [learner.number(term.column) for term in terms if isinstance(term, Offset)]
     if not blocks:
         raise ValueError("terms leave no column: every term is an offset or constant.")
-    return TermColumns(tuple(blocks), tuple(offsets), tuple(table.columns))
+    found = TermColumns(tuple(blocks), tuple(offsets), tuple(table.columns), {}, {})
+    known = {}
+    for piece in (block.piece for block in blocks):
+        indicators = piece.unit if isinstance(piece, Slopes) else piece
+        if isinstance(indicators, Indicators):
+            known[indicators.column] = levels(table.columns[indicators.column])
+    numbers = [name for name in found.needed if name not in known]
+    grids = {name: _quantiles(filled(table, name, np.nan)) for name in numbers}
+    return replace(found, grids=grids, levels=known)
 
 
 def filled(table: Table, name: str, fill: float) -> Array:
@@ -206,6 +226,10 @@ def filled(table: Table, name: str, fill: float) -> Array:
         except (TypeError, ValueError):
             raise ValueError(f"column {name!r} holds text, but the term needs numbers.") from None
     return np.where(np.isnan(values), fill, values)
+
+
+def _quantiles(values: Array) -> Array:
+    return np.quantile(values[~np.isnan(values)], np.linspace(0.0, 1.0, QUANTILES))
 
 
 def _resolved(term: Term, table: Table) -> Term:

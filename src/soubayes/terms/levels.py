@@ -17,7 +17,7 @@ Array = np.ndarray
 
 FEW_PAIRS, MANY_PAIRS = 8, 40  # pairs of the two further levels
 ROWS_A_PAIR = 15  # there are at most as many pairs as rows divided by this
-MOST_LEVELS = 12  # levels of a factor that enters pairs
+PAIRED_LEVELS = 12  # levels of a factor that enters pairs
 MOST_MARGINS = 120  # terms that are screened for pairs, 7,140 pairs
 
 
@@ -58,7 +58,9 @@ class TermLevels:
         names = [self.terms.blocks[k].name for k in kept]
         return LevelColumns(Z[:, place], number, names, place)
 
-    def in_fold(self, Z: Array, level: int, pairs: Sequence[tuple[int, int]], rows: Array) -> LevelColumns:
+    def in_fold(
+        self, Z: Array, level: int, pairs: Sequence[tuple[int, int]], rows: Array
+    ) -> LevelColumns:
         """The columns of a fit to some rows, with the pairs that were screened there."""
         base = self.on_all_rows(Z, min(level, 1))
         if level < 2:
@@ -113,7 +115,7 @@ def margins_of(terms: TermColumns) -> Margins:
             continue
         if block.kind == "curved":
             parts.setdefault(block.term, []).append(columns[:PAIR_CURVED])
-        elif len(columns) <= MOST_LEVELS:
+        elif len(columns) <= PAIRED_LEVELS:
             parts.setdefault(block.term, []).append(columns)
     labels = list(parts)[:MOST_MARGINS]
     return Margins(tuple(labels), tuple(tuple(parts[label]) for label in labels))

@@ -18,12 +18,17 @@ _BLOCK = 2**22  # numbers of the products that are formed at once
 
 @dataclass(frozen=True)
 class CentredProduct:
-    """Products of two sets of columns, each column centred and scaled."""
+    """Products of two sets of columns, each column centred and scaled.
+
+    Beyond the data a column stays where it ends: a product would grow with the square.
+    """
 
     first: Array  # indices of columns
     second: Array
     centre: tuple[Array, Array]
     scale: tuple[Array, Array]
+    low: tuple[Array, Array]
+    high: tuple[Array, Array]
 
     @property
     def size(self) -> int:
@@ -35,14 +40,20 @@ class CentredProduct:
         cls, Z: Array, first: Array, second: Array, weight: Array | None = None
     ) -> "CentredProduct":
         """Of columns of Z."""
-        centres, scales = zip(*(_units(Z[:, own], weight) for own in (first, second)), strict=True)
-        return cls(first, second, centres, scales)
+        both = [Z[:, own] for own in (first, second)]
+        centres, scales = zip(*(_units(part, weight) for part in both), strict=True)
+        a, b = both
+        low, high = (a.min(axis=0), b.min(axis=0)), (a.max(axis=0), b.max(axis=0))
+        return cls(first, second, centres, scales, low, high)
 
     def of(self, Z: Array) -> Array:
         """(n, size) of rows whose columns are Z."""
-        a = (Z[:, self.first] - self.centre[0]) / self.scale[0]
-        b = (Z[:, self.second] - self.centre[1]) / self.scale[1]
+        a, b = self._margin(Z, self.first, 0), self._margin(Z, self.second, 1)
         return (a[:, :, None] * b[:, None, :]).reshape(len(Z), self.size)
+
+    def _margin(self, Z: Array, columns: Array, k: int) -> Array:
+        inside = np.clip(Z[:, columns], self.low[k], self.high[k])
+        return (inside - self.centre[k]) / self.scale[k]
 
 
 class Margins(NamedTuple):
@@ -97,7 +108,7 @@ def additive_residual(Z: Array, target: Array, root: Array) -> Array:
     for penalty in np.geomspace(1e-4, 1e3, 15) * total / 10.0:
         # y'K^-1 y and log|K| with K = I + ZZ'/penalty
         quadratic = square - (scores**2 / (values + penalty)[:, None]).sum(axis=0)
-        cost = len(Z) * np.log(np.maximum(quadratic, 1e-300)).sum()
+        cost = total * np.log(np.maximum(quadratic, 1e-300)).sum()
         cost += Yc.shape[1] * np.log1p(values / penalty).sum()
         if cost < best:
             best, kept = cost, Yc - left @ (scores / (values + penalty)[:, None])

@@ -7,6 +7,7 @@ and an estimator of its class for the expanded columns, to which methods and att
 import inspect
 from collections.abc import Callable
 from copy import copy
+from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -14,7 +15,9 @@ import numpy as np
 
 from soubayes.data.rows import as_rows, check_row_labels, row_weights
 from soubayes.sparse.blocks import GroupLabels
+from soubayes.sparse.estimators.term_reports import effect_sds, kinds, sentence
 from soubayes.terms.expansion import TermColumns, learn
+from soubayes.terms.levels import with_pairs
 from soubayes.terms.parsing import parse_terms
 from soubayes.terms.table import Table, as_table
 
@@ -26,7 +29,7 @@ FLAT_VARIANCE = 1e8  # variance of the prior of a required column, in units of v
 OWN = {
     "fit", "partial_fit", "summary", "get_params", "set_params", "get_metadata_routing",
     "set_output", "fit_transform", "get_support", "transform", "inverse_transform",
-    "get_feature_names_out", "plot_terms", "term_effects",
+    "get_feature_names_out", "term_effects",
 }  # fmt: skip
 
 
@@ -108,15 +111,27 @@ def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
     if weight is not None and not weight.any():
         weight = None
     expansion = learn(wanted, table, weight)
-    Z = expansion.transform(table)
+    Z, levels = expansion.transform(table), None
+    if wanted.curves:
+        known = None if weight is None else weight[weight > 0]
+        rows = slice(None) if weight is None else weight > 0
+        target = estimator._screening_target(y)[rows] if wanted.pairs else np.zeros((len(Z), 0))
+        expansion, levels = with_pairs(expansion, Z[rows], target, known, wanted.pairs)
+        Z = expansion.transform(table)
+        levels = levels if len(levels.levels) > 1 else None
     for name in [name for name in vars(estimator) if name.endswith("_") or name == "_inner"]:
         delattr(estimator, name)
     inner = type(estimator)(
         **{**estimator.get_params(deep=False), **_columns(estimator, expansion)}
     )
     _add_offset(expansion, table, rest, inspect.signature(type(estimator).fit))
+    if levels is not None:
+        inner._levels = levels
     inner.fit(Z, y, **rest)
     estimator._inner, estimator._expansion = inner, expansion
+    estimator._term_sd = effect_sds(estimator, Z, weight)
+    if hasattr(inner, "sparsity_"):
+        estimator.sparsity_ = _in_words(estimator, inner.sparsity_)
     estimator.n_features_in_ = len(table.columns)
     if table.named:
         estimator.feature_names_in_ = np.array(list(table.columns), dtype=object)
@@ -139,6 +154,14 @@ def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
 
 
 SCALES_DECIDE = ("unit", "slope", "curved")  # kinds that alone leave nothing to choose
+
+
+def _in_words(estimator: Any, sparsity: Any) -> Any:
+    """The costs of sparsity with the terms that are kept."""
+    if isinstance(sparsity, list):
+        each = enumerate(sparsity)
+        return [replace(one, terms=sentence(kinds(estimator, t))) for t, one in each]
+    return replace(sparsity, terms=sentence(kinds(estimator)))
 
 
 def checked_table(estimator: Any, X: Any) -> Table:
