@@ -148,7 +148,7 @@ def _blank(model: RowModel, rows: RowTerms, precision: Array, rest: Array, n: in
     )
 
 
-def predictors(X: StandardColumns, model: RowModel, fit: RowFit) -> tuple[Array, Array]:
+def whole_predictors(X: StandardColumns, model: RowModel, fit: RowFit) -> tuple[Array, Array]:
     """Mean and variance of the predictors of a fit in which nothing was dropped."""
     information, k = fit.rows, model.coefficients
     assert information is not None
