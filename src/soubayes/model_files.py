@@ -52,7 +52,7 @@ _OURS = {
     "SoUGammaRegression": "soubayes",
     "SoUOrdinalRegression": "soubayes",
     "SoUCoxRegression": "soubayes",
-    "BaselineDraws": "soubayes.sparse.survival.curves",
+    "BaselineDraws": "soubayes.sparse.survival.hazard",
     "PiecewiseHazard": "soubayes.sparse.survival.hazard",
     "KaplanMeier": "soubayes.sparse.survival.measures",
     "TableEncoder": "soubayes.data.encoding",
