@@ -159,7 +159,11 @@ def placed_component(component: Component, place: Array, p: int) -> Component:
     """The same fit in p columns, of which it has those at ``place``."""
     q = component.posterior
     more = len(q.mean) - len(place)  # the predictor at the mean of X
-    return replace(component, posterior=q.placed(np.append(place, p + np.arange(more)), p + more))
+    place, size = np.append(place, p + np.arange(more)), p + more
+    view = component.view
+    if view is not None:  # of one class: that of all classes has the same columns
+        view = replace(view, whole=view.whole.placed(place, size))
+    return replace(component, posterior=q.placed(place, size), view=view)
 
 
 def placed_point(point: SparsePoint, place: Array, p: int) -> SparsePoint:
