@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
 from soubayes._warnings import warn
+from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
 from soubayes.sparse.blocks import GroupLabels, parse_groups
 from soubayes.sparse.choice.race import Choice
@@ -23,6 +24,7 @@ from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.parameters import SparseParameters
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
+from soubayes.sparse.intervals.fab import Estimates, fab_intervals
 from soubayes.sparse.posterior import Mixture, SparsePoint, centred
 
 Array = np.ndarray
@@ -90,6 +92,7 @@ class SparseEstimator(BaseEstimator, SparseParameters):
     _single: bool
     _path_solver = "path"  # the solver that follows a path, so there is something to choose
     _x_mean: Array
+    _debiased: list[Estimates] | None  # estimates of all columns that were made of the rows
     mixtures_: list[Mixture]
     selected_: Array
 
@@ -123,13 +126,16 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         each = [mixture.covariance()[:p, :p] for mixture in self.mixtures_]
         return each[0] if self._single else np.stack(each)
 
-    def summary(self, level: float = LEVEL) -> pd.DataFrame:
+    def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
         ----------
         level : float, default=0.9
             Level of the intervals.
+        intervals : {"posterior", "frequentist"}, default="posterior"
+            ``"frequentist"``: intervals that contain the true coefficient as often as ``level``
+            says whatever its size, also a weak one.
 
         Returns
         -------
@@ -137,6 +143,9 @@ class SparseEstimator(BaseEstimator, SparseParameters):
             One row for each column of X: ``estimate`` (the mean, equal to ``coef_``), ``sd``,
             ``median``, ``lower`` and ``upper`` of the posterior that predictions are made from,
             which the header names. ``selected`` says whether the sparse point keeps the column.
+            With ``intervals="frequentist"`` the estimate is one that no prior pulls to 0, ``se``
+            is its standard error, there is no median, and the header says how far the coverage
+            is guaranteed. A column that the data do not determine has an infinite interval.
             After a fit with ``inclusion=True`` there are also ``inclusion``, the probability that
             the column carries an effect, and ``set``, the number of its credible set (0: in none).
 
@@ -146,9 +155,18 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         noise is estimated. They do not include the recalibration of predictions (``inflation_``,
         ``odds_power_``). The sparse point and the supports have summaries of their own:
         ``sparse_.summary()`` and ``supports_.summary()``.
+
+        Frequentist intervals are those of Hoff and Yu (2019): of all tests of a value the one
+        whose acceptance is least likely under a sparse prior, which is fitted to the other
+        columns. So they are shorter than those of least squares for most columns and a little
+        longer for a few. They are exact for linear regression with normal noise and more rows than
+        columns, hold in large samples for likelihoods of rows, and are empirical for p >= n.
         """
         check_is_fitted(self)
         check_level("level", level)
+        check_choice("intervals", intervals, ("posterior", "frequentist"))
+        if intervals == "frequentist":
+            return self._frequentist_summary(level)
         p, names = len(self._x_mean), self._feature_names()
         ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
         frames = []
@@ -169,13 +187,43 @@ class SparseEstimator(BaseEstimator, SparseParameters):
                 frame["inclusion"] = self.supports_.posteriors[t].probability
                 frame["set"] = self.supports_.posteriors[t].set_numbers()
             frames.append(frame)
+        chosen = "_sparse_point" in self.__dict__
+        given = "sparse point, given its columns: their choice is not in the intervals"
+        return self._joined(frames, "mixture, not recalibrated" if chosen else given)
+
+    def _frequentist_summary(self, level: float) -> pd.DataFrame:
+        """Estimates of all columns with intervals that cover at every size."""
+        given = self._estimates()
+        frames = []
+        for t, each in enumerate(given):
+            lower, upper = fab_intervals(each, level)
+            frame = pd.DataFrame(
+                {"estimate": each.value, "se": each.se, "lower": lower, "upper": upper},
+                index=pd.Index(self._feature_names(), name="feature"),
+            )
+            frame["selected"] = np.atleast_2d(self.selected_)[t]
+            frames.append(frame)
+        return self._joined(frames, given[0].kind)
+
+    def _joined(self, frames: list[pd.DataFrame], header: str) -> pd.DataFrame:
+        """One table of all targets."""
         table = WholeTable(frames[0])
         if not self._single:
             table = WholeTable(pd.concat(frames, keys=self._target_names(), names=["target"]))
-        chosen = "_sparse_point" in self.__dict__
-        given = "sparse point, given its columns: their choice is not in the intervals"
-        table.columns.name = "mixture, not recalibrated" if chosen else given
+        table.columns.name = header
         return table
+
+    def _estimates(self) -> list[Estimates]:
+        """Of all columns, by no prior: what frequentist intervals are around."""
+        if (kept := self.__dict__.get("_debiased")) is None:
+            raise ValueError(
+                f"this {type(self).__name__} has no frequentist intervals: {self._without_them()}."
+            )
+        return list(kept)
+
+    def _without_them(self) -> str:
+        """Why there are no frequentist intervals."""
+        return "its likelihood is not one of rows with one predictor"
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
         """Draw from the posterior.

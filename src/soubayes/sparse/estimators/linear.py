@@ -64,6 +64,8 @@ from soubayes.sparse.estimators.parameters import (
     shared_settings,
 )
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.intervals.estimates import least_squares
+from soubayes.sparse.intervals.fab import Estimates
 from soubayes.sparse.least_squares.candidates import LinearCandidates, plan_race
 from soubayes.sparse.least_squares.fitting import (
     LinearIntake,
@@ -74,6 +76,7 @@ from soubayes.sparse.least_squares.fitting import (
     rows_intake,
     settle_targets,
     solve_targets,
+    wide_estimates,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
 from soubayes.sparse.least_squares.student_noise import (
@@ -354,6 +357,7 @@ class SoULinearRegression(
             if moments is not None and by_moments:
                 moments = folded_moments(X, observations(intake, X, Y), weight, self._n_folds())
             self._moments = None
+        self._debiased = None if settings.student else wide_estimates(intake, self.fit_intercept)
         points, supports = self._fit_points(intake, settings)
         if intake.moments is None:  # folds of wide data ask for its units alone: free its columns
             intake = intake._replace(designs=[])
@@ -387,6 +391,7 @@ class SoULinearRegression(
     def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
         """From the statistics of the folds, whose rows are gone."""
         check_rows(moments.rows, moments.total().n)
+        self._debiased = None  # the statistics are kept whole
         settings = self._settings()
         intake = intake or moments_intake(moments.total(), self.fit_intercept)
         points, supports = self._fit_points(intake, settings)
@@ -528,6 +533,19 @@ class SoULinearRegression(
         super()._report_mixtures(mixtures)
         self.inflation_ = self._by_target([mixture.inflation for mixture in mixtures])
         self.degrees_of_freedom_ = self._by_target([m.noise_degrees for m in mixtures])
+
+    def _estimates(self) -> list[Estimates]:
+        moments = self.__dict__.get("_moments")
+        return (
+            least_squares(moments.total(), self.fit_intercept) if moments else super()._estimates()
+        )
+
+    def _without_them(self) -> str:
+        if self.noise == "student":
+            return "they are those of normal noise, and this fit has noise='student'"
+        if "_moments" not in self.__dict__:
+            return "the sparse point keeps no statistics, so call summary of the fit itself"
+        return "values of X or y are of extreme size, so divide them by constants"
 
     def _check_parameters(self) -> None:
         check_choosing(self)

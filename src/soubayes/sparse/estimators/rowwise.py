@@ -21,6 +21,10 @@ from soubayes.sparse.estimators.parameters import (
     check_shared,
     shared_settings,
 )
+from soubayes.sparse.intervals.estimates import one_step
+from soubayes.sparse.intervals.fab import Estimates
+from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.likelihoods.shifted import offset_apart, plain
 from soubayes.sparse.posterior import Mixture
 from soubayes.sparse.rows.fitting import RowCandidates, RowFamily, RowSettings
 from soubayes.sparse.rows.many_rows import choose_ends
@@ -84,7 +88,31 @@ class RowwiseEstimator(ColumnParameters, SparseEstimator):
             else:
                 choices = self._choose_rows(candidates, X, labels, targets, weight, groups)
                 choices = choices and candidates.reported(choices)
-        return self._finish(points, intake.units.mean, choices, supports)
+        self._finish(points, intake.units.mean, choices, supports)
+        self._debiased = self._one_steps(family, X, targets, weight)
+        return self
+
+    def _one_steps(
+        self, family: RowFamily, X: Any, targets: Sequence[Array], weight: Array
+    ) -> list[Estimates] | None:
+        """One Newton step with all columns from the fitted predictors; None where there is none."""
+        if family.several or not isinstance(family.likelihood, RowLikelihood):
+            return None
+        etas = self._by_rows(X, lambda mixture, rows: rows @ mixture.mean)
+        found = []
+        for y, eta, mixture in zip(targets, etas, self.mixtures_, strict=True):
+            values, offset = offset_apart(y)
+            likelihood: Any = plain(mixture.components[0].likelihood or family.likelihood)
+            _, slope, curvature = likelihood.derivatives(eta + offset, values)
+            noise = max(part.dispersion for part in mixture.components)
+            intercept = family.settings.intercept is not None
+            found.append(one_step(X, eta, slope, curvature, weight, intercept, noise))
+        return None if None in found else [each for each in found if each is not None]
+
+    def _without_them(self) -> str:
+        if "_debiased" not in self.__dict__:
+            return "the sparse point keeps no statistics, so call summary of the fit itself"
+        return "they need rows in memory, and a likelihood of rows with one predictor"
 
     def _choose_rows(
         self,
@@ -127,6 +155,7 @@ class RowwiseEstimator(ColumnParameters, SparseEstimator):
         elif self._chooses():
             what = f"cv is {shown(self.cv)}, but streamed rows cannot be held out"
             say_path(type(self).__name__, what)
+        self._debiased = None
         return self._finish([each.point for each in solved], intake.units.mean, choices)
 
     def _predictors(self, X: Any) -> list[tuple[Array, Array]]:

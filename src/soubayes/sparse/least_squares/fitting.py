@@ -7,7 +7,7 @@ gives the sparse point of each.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,8 @@ from soubayes.sparse.inclusion.field import ColumnQuadratic, GramQuadratic, Quad
 from soubayes.sparse.inclusion.grouped import fit_groups
 from soubayes.sparse.inclusion.product import fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.intervals.estimates import debiased_ridge
+from soubayes.sparse.intervals.fab import Estimates
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial
@@ -181,6 +183,19 @@ def _wide(
     designs: list[LeastSquares] = [Wide(columns, Y[:, t], n) for t in range(Y.shape[1])]
     units = x_mean * x_unit, x_scale * x_unit, y_mean * y_unit, y_scale * y_unit
     return LinearIntake(designs, TargetUnits(*units))
+
+
+def wide_estimates(intake: LinearIntake, intercept: bool) -> list[Estimates] | None:
+    """Of all columns and every target; None: the cross-products are kept, which say more."""
+    units, found = intake.units, []
+    for t, design in enumerate(intake.designs):
+        if not isinstance(design, Wide):
+            return None
+        degrees = float(len(design.y) - intercept)
+        each = debiased_ridge(design.columns, design.y, degrees)
+        scale = units.y_scale[t] / units.x_scale
+        found.append(replace(each, value=each.value * scale, se=each.se * scale))
+    return found
 
 
 @dataclass(frozen=True)
