@@ -5,8 +5,8 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from soubayes import SoULinearRegression, SoULogisticRegression, threads
 from soubayes.datasets import experiment1
-from soubayes.sparse.least_squares import candidates, fitting
-from soubayes.sparse.rows import fitting as rows_fitting
+from soubayes.sparse.least_squares import family, fitting
+from soubayes.sparse.rows import family as rows_family
 
 
 def _blas_threads():
@@ -19,7 +19,7 @@ def _blas_threads():
 def test_threads_while_and_after_solving(small, want, monkeypatch):
     data = experiment1(60, 30, 3, random_state=0)
     seen = []
-    for module, name in ((fitting, "solve_path"), (rows_fitting, "solve_rows")):
+    for module, name in ((fitting, "solve_path"), (rows_family, "solve_rows")):
         solve = getattr(module, name)
         monkeypatch.setattr(
             module,
@@ -39,9 +39,9 @@ def test_folds_in_two_threads_share_the_cores(monkeypatch):
     """Systems too large for one thread: each of two jobs gets half of the cores."""
     data = experiment1(60, 30, 3, random_state=0)
     seen = []
-    solve = candidates.path_fit
+    solve = family.path_fit
     monkeypatch.setattr(
-        candidates,
+        family,
         "path_fit",
         lambda *a, **k: seen.append(_blas_threads()) or solve(*a, **k),
     )

@@ -52,7 +52,7 @@ _OURS = {
     "SoUGammaRegression": "soubayes",
     "SoUOrdinalRegression": "soubayes",
     "SoUCoxRegression": "soubayes",
-    "BaselineDraws": "soubayes.sparse.survival.curves",
+    "BaselineDraws": "soubayes.sparse.survival.hazard",
     "PiecewiseHazard": "soubayes.sparse.survival.hazard",
     "KaplanMeier": "soubayes.sparse.survival.measures",
     "TableEncoder": "soubayes.data.encoding",
@@ -75,7 +75,7 @@ _OURS = {
     "SupportPosterior": "soubayes.sparse.inclusion.supports",
     "FoldedMoments": "soubayes.sparse.designs.moments",
     "Moments": "soubayes.sparse.designs.moments",
-    "Estimates": "soubayes.sparse.intervals.fab",
+    "ColumnEstimates": "soubayes.sparse.intervals.estimates",
 }
 # public modules whose estimators prepare columns for ours or combine several of ours; not
 # sklearn.cluster, whose compiled loops take the shapes and thread counts of attributes on trust

@@ -31,7 +31,7 @@ from soubayes.sparse.likelihoods.poisson import Poisson
 from soubayes.sparse.likelihoods.softmax import class_basis, normal_nodes
 from soubayes.sparse.posterior import Mixture, centred, scale_share
 from soubayes.sparse.rows.classes import JointClasses, ProductClasses
-from soubayes.sparse.survival.curves import DRAWS
+from soubayes.sparse.survival.hazard import DRAWS
 
 Array = np.ndarray
 Categories = Mapping[str, Mapping[str, str]]  # label -> its column of 0 and 1, "" of the reference

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -16,13 +16,36 @@ from soubayes.sparse.scales.functions import LAST_STEP
 Array = np.ndarray
 
 
+class Restricted(Protocol):
+    """The inverse of A restricted to some columns."""
+
+    @property
+    def variance(self) -> Array:
+        """Its diagonal."""
+
+    @property
+    def log_det(self) -> float:
+        """log|A| of these columns."""
+
+
+Part = TypeVar("Part", bound=Restricted)
+
+
+class Nested(NamedTuple, Generic[Part]):
+    """The columns of a source and all later ones, with the share of their inverse in S."""
+
+    columns: Array  # ascending
+    share: float
+    inverse: Part
+
+
 @dataclass(frozen=True)
 class ColumnModel:
     """The coefficients' priors, in standardised units.
 
     Columns with a finite ``variance`` have the plain prior N(0, variance); the others, the sparse
     ones, have N(0, tau_g^2 nu^2) with the tau of their group. Columns of different confidence are
-    ordered sources of uncertainty (`ordered.py`); ``sources`` lists them, the first one outermost.
+    ordered sources of uncertainty; ``sources`` lists them, the first one outermost.
     """
 
     confidence: Array  # (p,) gamma_b, of each coefficient
@@ -179,6 +202,63 @@ class ColumnModel:
         groups = None if self.groups.alone else self.groups
         ratio = self._local_ratio
         return stationary_precision(self.local_prior, s, signal, ratio, limit, shape, groups, near)
+
+    # ---- columns of different confidence: ordered sources inside one Gaussian q(beta) ----------
+    # A source's conditional covariance given the earlier ones is gamma_k times the inverse of its
+    # Schur complement in A, the later sources integrated out. So with the sources in order
+    # S = sum_k (gamma_k - gamma_(k-1)) inverse(A restricted to the sources from k on), which is
+    # gamma times the inverse of A if all confidences agree.
+
+    @property
+    def _tails(self) -> list[tuple[Array, float, float]]:
+        """Of every source that has columns: it and all later ones, its gamma, the one before."""
+        sources = [columns for _, columns in self.sources if len(columns)]
+        tails, before = list[tuple[Array, float, float]](), 0.0
+        for i, columns in enumerate(sources):
+            gamma = float(self.confidence[columns[0]])
+            tails.append((np.sort(np.concatenate(sources[i:])).astype(int), gamma, before))
+            before = gamma
+        return tails
+
+    def nested(self, restrict: Callable[[Array], Part]) -> list[Nested[Part]]:
+        """One entry for each source with columns; sources of equal confidence share a part of S."""
+        return [Nested(tail, gamma - before, restrict(tail)) for tail, gamma, before in self._tails]
+
+    def mixed(self, among: Array) -> bool:
+        """Whether columns ``among`` (a mask) differ in confidence, so their order matters."""
+        first = [columns[0] for _, columns in self.sources if len(columns)]
+        return len({float(self.confidence[j]) for j in first if among[j]}) > 1
+
+    def variances(self, parts: list[Nested[Part]]) -> Array:
+        """diag(S)."""
+        total = np.zeros(len(self.confidence))
+        for part in parts:
+            if part.share:
+                total[part.columns] += part.share * part.inverse.variance
+        return total
+
+    def covariance(self, inverse: Callable[[Array], Array]) -> Array:
+        """S as a matrix; ``inverse`` gives that of A restricted to some columns."""
+        total = np.zeros((len(self.confidence), len(self.confidence)))
+        for tail, gamma, before in self._tails:
+            if gamma != before:
+                total[np.ix_(tail, tail)] += (gamma - before) * inverse(tail)
+        return total
+
+    def log_determinants(self, parts: list[Nested[Part]]) -> Array:
+        """log|conditional precision| of every source, 0 for one without columns, sigma apart."""
+        # the Schur complement of a source in A has the determinant |A from k on|/|A from k + 1 on|
+        values = [part.inverse.log_det for part in parts] + [0.0]
+        each = iter(np.subtract(values[:-1], values[1:]))
+        return np.array([next(each) if len(columns) else 0.0 for _, columns in self.sources])
+
+    def log_variances(self, parts: list[Nested[Part]]) -> Array:
+        """One number for each column; a source's sum to log|its conditional covariance|."""
+        each = np.log(self.confidence)
+        for (_, columns), log_det in zip(self.sources, self.log_determinants(parts), strict=True):
+            if len(columns):
+                each[columns] -= log_det / len(columns)
+        return each
 
 
 def coefficient_kl(

@@ -20,9 +20,9 @@ from soubayes import (
 from soubayes.datasets import correlated_design, experiment1
 from soubayes.sparse.choice import folds, scoring
 from soubayes.sparse.choice.race import PATH
-from soubayes.sparse.least_squares import candidates, designs
-from soubayes.sparse.least_squares.candidates import LinearCandidates
-from soubayes.sparse.rows.fitting import RowCandidates
+from soubayes.sparse.least_squares import designs, family
+from soubayes.sparse.least_squares.family import LinearFamily
+from soubayes.sparse.rows.family import ClassFamily
 
 rng = np.random.default_rng(0)
 DENSE = rng.normal(size=(60, 6)) @ rng.normal(size=(6, 30)) + 0.5 * rng.normal(size=(60, 30))
@@ -80,12 +80,12 @@ def test_dense_data_get_a_dense_answer_that_predicts_better():
 def test_one_candidate_is_that_fit(monkeypatch):
     data = experiment1(55, 50, 10)
     path = SoULinearRegression(choice="path").fit(data.X, data.y)
-    monkeypatch.setattr(LinearCandidates, "rows", (PATH,))
+    monkeypatch.setattr(LinearFamily, "candidates", (PATH,))
     only = SoULinearRegression(cv=3).fit(data.X, data.y)
     np.testing.assert_allclose(only.coef_, path.coef_, atol=1e-10)
     assert only.candidates_["weight"].tolist() == [1.0]
     np.testing.assert_array_equal(only.selected_, only.coef_ != 0.0)
-    monkeypatch.setattr(RowCandidates, "rows", (PATH,))
+    monkeypatch.setattr(ClassFamily, "candidates", (PATH,))
     one = SoULogisticRegression(cv=3).fit(DENSE, LABELS)
     two = SoULogisticRegression(choice="path").fit(DENSE, LABELS)
     np.testing.assert_allclose(one.coef_, two.coef_, atol=1e-10)
@@ -124,12 +124,12 @@ def test_a_fold_knows_nothing_of_its_held_out_rows(linear):
     changed = TARGET.copy()
     test = linear.out_of_fold_["fold"] == 1
     changed[test] += 100.0
-    labels = [{candidate.name for candidate in LinearCandidates.rows}]
+    labels = [{candidate.name for candidate in LinearFamily.candidates}]
     fits = []
     for y in (TARGET, changed):
         model = SoULinearRegression(cv=4).fit(DENSE, y)
-        candidates = LinearCandidates(model._settings(), [])
-        fits.append(candidates.fit(DENSE[~test], [y[~test]], np.ones(45), labels, known=False))
+        linear = LinearFamily(model._settings())
+        fits.append(linear.fit(DENSE[~test], [y[~test]], np.ones(45), labels, known=False))
     for label in labels[0]:
         for one, two in zip(
             fits[0].components[0][label], fits[1].components[0][label], strict=True
@@ -309,6 +309,6 @@ def test_a_large_sparse_matrix_chooses_as_a_dense_one(monkeypatch, tmp_path, col
 def test_a_large_sparse_matrix_of_many_rows_and_more_columns_follows_the_path(monkeypatch):
     for name in ("SPARSE_BYTES", "DENSE_BYTES"):
         monkeypatch.setattr(folds, name, 0)
-    monkeypatch.setattr(candidates, "DENSE_BYTES", 0)
+    monkeypatch.setattr(family, "DENSE_BYTES", 0)
     with pytest.warns(folds.ChoiceWarning, match="60 x 30 numbers in memory"):
         SoULinearRegression().fit(sp.csr_array(DENSE), TARGET)

@@ -1,6 +1,6 @@
 """The logistic estimator: answers against independent ones, inputs people have, bad input.
 
-Covers logistic, rowwise, rowwise_report, rows and bernoulli.
+Covers logistic, rowwise_report, rows and bernoulli.
 """
 
 import warnings

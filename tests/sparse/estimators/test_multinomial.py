@@ -9,9 +9,8 @@ from sklearn.base import clone
 from soubayes import Block, Model, SoULogisticRegression, load_model, save_model, solve_exact
 from soubayes.sparse.choice.folds import ChoiceWarning
 from soubayes.sparse.estimators.parameters import intercept_prior
-from soubayes.sparse.estimators.rowwise import row_settings
 from soubayes.sparse.likelihoods.softmax import Softmax, class_basis
-from soubayes.sparse.rows.fitting import RowFamily
+from soubayes.sparse.rows.family import RowFamily
 
 
 def made(n=200, p=8, c=3, seed=0):
@@ -134,8 +133,8 @@ def test_two_classes_are_logistic_regression_of_the_contrast(gamma):
     settings = {"fit_intercept": False, "confidence_coef": gamma, "confidence_local": 1e-3}
     model = SoULogisticRegression(**settings, tol=1e-10)
     model.n_features_in_ = 6
-    fit = RowFamily(Softmax(2), row_settings(model, intercept_prior(model)))
-    intake = fit.in_memory(X, np.ones(150), [1 - y])
+    fit = RowFamily(Softmax(2), model._row_settings(intercept_prior(model)))
+    intake = fit.design(X, [1 - y], np.ones(150))
     solved = fit.solve(intake, [""])[0]
     # tau^2 nu^2 is the prior variance of a coordinate, twice that the one of the contrast
     peer = SoULogisticRegression(**settings, rate_global=5.0, tol=1e-10).fit(X, y)

@@ -1,6 +1,6 @@
 """One object, one posterior: every number of an estimator, a view or a table is of the same q.
 
-Covers base, point, parameters, rowwise, view and mixture.
+Covers base, point, parameters, reports, view and mixture.
 """
 
 import pickle

@@ -46,7 +46,7 @@ def test_scores_and_errors_of_a_fold_are_those_of_its_rows():
     """Also of a mixture of the candidates, with weights of the rows."""
     weight = rng.integers(1, 4, size=43).astype(float)
     folds = folded_moments(X, Y, weight, 4)
-    task = FoldMoments(folds, SimpleNamespace(rows=("one", "two", "three")))
+    task = FoldMoments(folds, SimpleNamespace(candidates=("one", "two", "three")))
     one, two = component(1), component(2)
     fits = Fits([{"one": (one,), "two": (two,)}], [{}], X_MEAN)
     (found,) = task.predict(fits, task.splits[1][1])

@@ -23,7 +23,7 @@ def table(n, p, k, noise, seed):
 
 def fitted(X, y):
     model = SoULinearRegression(choice="path").fit(X, y)
-    (design,), units, _ = rows_intake(X, y[:, None], None, True)
+    (design,), units, *_ = rows_intake(X, y[:, None], None, True)
     columns, free = model._settings().model(X.shape[1], float(units.y_scale[0]))
     limits = {"tol": model.tol, "max_iter": model.max_iter}
     return design, *solve_path(design, columns, free, None, **limits)

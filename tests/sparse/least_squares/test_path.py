@@ -9,7 +9,6 @@ import pytest
 
 from soubayes import SoULinearRegression
 from soubayes.datasets import experiment1, wide_design
-from soubayes.sparse import ordered
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.least_squares import path
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
@@ -54,10 +53,10 @@ def solve(design, model, confidence=None, tol=1e-8, max_iter=3000):
 def value_at(design, model, w, noise):
     """J at precisions w, every column in, recomputed from scratch."""
     ridge = design.ridge(w)
-    parts = ordered.nested(model, restricted(design, w, ridge))
-    ridge = ridge._replace(variance=ordered.variances(model, parts) / model.confidence)
+    parts = model.nested(restricted(design, w, ridge))
+    ridge = ridge._replace(variance=model.variances(parts) / model.confidence)
     tau, nu = model.scales.split(model.groups.first(w / model.confidence))
-    dets = ordered.log_determinants(model, parts)
+    dets = model.log_determinants(parts)
     return objective_value(
         model, design.n, ridge, w, model.scales.costs(tau, nu), noise, dets
     ).value

@@ -10,11 +10,10 @@ from sklearn.linear_model import LogisticRegression
 from soubayes import SoULogisticRegression
 from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.estimators.parameters import intercept_prior
-from soubayes.sparse.estimators.rowwise import row_settings
 from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 from soubayes.sparse.likelihoods.softmax import Softmax, class_basis, normal_nodes, spread_root
 from soubayes.sparse.rows.dial import row_evidence
-from soubayes.sparse.rows.fitting import RowFamily
+from soubayes.sparse.rows.family import RowFamily
 
 
 def normal(c, n=3, seed=0):
@@ -106,7 +105,7 @@ def test_two_classes_are_the_logistic_loss_of_their_contrast():
 def family(p, c, **settings):
     model = SoULogisticRegression(**settings)
     model.n_features_in_ = p
-    return RowFamily(Softmax(c), row_settings(model, intercept_prior(model)))
+    return RowFamily(Softmax(c), model._row_settings(intercept_prior(model)))
 
 
 def rows(n, p, c=3, seed=0):
@@ -119,7 +118,7 @@ def rows(n, p, c=3, seed=0):
 
 def test_a_pass_has_the_derivatives_of_the_expected_loss():
     X, y = rows(30, 2)
-    intake = family(2, 3).in_memory(X, np.linspace(0.5, 1.5, 30), [y])
+    intake = family(2, 3).design(X, [y], np.linspace(0.5, 1.5, 30))
     problem = intake.rows[0].problem()
     rng = np.random.default_rng(1)
     mean, root = rng.normal(size=6), np.triu(rng.normal(size=(6, 6))) * 0.1 + 0.2 * np.eye(6)
@@ -138,7 +137,7 @@ def test_a_pass_has_the_derivatives_of_the_expected_loss():
 
 def test_columns_that_are_left_out_are_adjusted_for_those_inside():
     X, y = rows(40, 4)
-    intake = family(4, 3).in_memory(X, np.ones(40), [y])
+    intake = family(4, 3).design(X, [y], np.ones(40))
     problem = intake.rows[0].problem()
     active, out = np.array([0, 1, 8, 9]), np.array([2, 3, 6, 7])
     mean, root = np.array([0.3, -0.2, 0.1, 0.0]), 0.2 * np.eye(4)
@@ -158,7 +157,7 @@ def test_columns_that_are_left_out_are_adjusted_for_those_inside():
 def test_a_sure_point_is_penalised_multinomial_regression(n, p):
     X, y = rows(n, p)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    intake = family(p, 3).in_memory(X, np.ones(n), [y])
+    intake = family(p, 3).design(X, [y], np.ones(n))
     for held in (0.01, 1.0):
         fit = intake.rows[0].fit_at(intake.plan.model, DialPoint.sure(held))
         # the intercepts' own penalty, as that of a column of another size
@@ -175,7 +174,7 @@ def test_a_sure_point_is_penalised_multinomial_regression(n, p):
 def test_the_evidence_ends_at_the_best_product(n, p):
     """Mean: no slope of J; covariances: the inverses of their own information."""
     X, y = rows(n, p)
-    intake = family(p, 3).in_memory(X, np.ones(n), [y])
+    intake = family(p, 3).design(X, [y], np.ones(n))
     problem, gamma = intake.rows[0].problem(), 0.7
     sparse = intake.plan.model.sparse
     evidence = row_evidence(problem, gamma, sparse, np.full(2, 0.1))

@@ -9,7 +9,7 @@ from soubayes import SoULogisticRegression, SoUPoissonRegression
 from soubayes.sparse.designs.standardise import column_units
 from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.likelihoods.bernoulli import Bernoulli
-from soubayes.sparse.rows import fitting, passes
+from soubayes.sparse.rows import family, passes
 from soubayes.sparse.rows.dial import fit_rows_at
 from soubayes.sparse.rows.passes import RowProblem, rows_in_memory
 from soubayes.sparse.rows.products import fit_held_by_products
@@ -18,7 +18,7 @@ from soubayes.sparse.rows.products import fit_held_by_products
 @pytest.fixture
 def nothing_dense(monkeypatch):
     """Every scipy-sparse X counts as large."""
-    for module in (passes, fitting):
+    for module in (passes, family):
         monkeypatch.setattr(module, "SPARSE_BYTES", 0)
 
 

@@ -1,6 +1,6 @@
 """Row-wise models under the paper's bound: the printed formulas, and the two solvers.
 
-Covers rows, state, newton, dropped, path, coordinate and ordered.
+Covers passes, state, newton, dropped, path and coordinate.
 """
 
 from dataclasses import replace

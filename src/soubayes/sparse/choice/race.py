@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,9 +24,8 @@ from soubayes.sparse.choice.scoring import (
     first_column,
 )
 from soubayes.sparse.choice.sparsity import Sparsity
-from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.dial import DialPoint
-from soubayes.sparse.posterior import Component, Mixture, centred
+from soubayes.sparse.posterior import Component, Mixture
 from soubayes.threads import SLOW, run_jobs, solver_threads
 
 Array = np.ndarray
@@ -92,54 +91,6 @@ class ChoiceTask(ABC):
     @abstractmethod
     def predict(self, fits: Fits, rows: Array) -> Predictions:
         """What the candidates say about held-out rows."""
-
-
-class Candidates(ABC):
-    """What a family of likelihoods gives to the choice: its candidates, fitted to rows."""
-
-    rows: tuple[Candidate, ...]  # of the table of candidates
-    scoring: Scoring
-
-    @abstractmethod
-    def fit(
-        self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
-    ) -> Fits:
-        """The wanted candidates of every target; ``known``: these are all rows."""
-
-    @abstractmethod
-    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        """What a candidate says about held-out rows."""
-
-
-class InMemory(ChoiceTask):
-    """Rows in memory."""
-
-    def __init__(self, candidates: Candidates, X: Any, targets: list[Array], weight: Array) -> None:
-        self.candidates, self.X, self.targets, self.weight = candidates, X, targets, weight
-        self.size = int(min(X.shape))
-
-    def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
-        if rows is None:
-            return self.candidates.fit(self.X, self.targets, self.weight, wanted, True)
-        targets = [y[rows] for y in self.targets]
-        return self.candidates.fit(self.X[rows], targets, self.weight[rows], wanted, False)
-
-    def predict(self, fits: Fits, rows: Array) -> Predictions:
-        X, held = self.X[rows], self.candidates.held_out
-        mixtures = [{k: Mixture(parts) for k, parts in each.items()} for each in fits.components]
-        found: list[dict[str, list[HeldOut]]] = [{k: [] for k in each} for each in mixtures]
-        for part in row_slices(X):
-            block = as_dense(X[part])
-            for each, said, y in zip(mixtures, found, self.targets, strict=True):
-                for k, mixture in each.items():
-                    own = centred(block, fits.x_mean, mixture)
-                    # a prediction that overflows is a wrong one: its candidate loses
-                    with np.errstate(over="ignore"):
-                        said[k].append(held(mixture, own, y[rows[part]]))
-        return [
-            {k: HeldOut(*map(np.concatenate, zip(*said, strict=True))) for k, said in each.items()}
-            for each in found
-        ]
 
 
 class Choice(NamedTuple):

@@ -1,33 +1,40 @@
 """What the sparse estimators share: one posterior, the views beside it, and their reports."""
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+from joblib import effective_n_jobs
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectorMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from soubayes._files import atomic_path
-from soubayes._types import DataTree, Matrix, Seed
 from soubayes._warnings import warn
-from soubayes.confidence import check_choice
-from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
-from soubayes.sparse.blocks import GroupLabels, parse_groups
+from soubayes.data.rows import check_weights, row_weights
+from soubayes.sparse.blocks import GroupLabels, parse_blocks, parse_groups
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.choice.scoring import Recalibration
 from soubayes.sparse.designs.standardise import as_dense, row_slices
-from soubayes.sparse.estimators.parameters import SparseParameters
+from soubayes.sparse.estimators.parameters import (
+    ColumnParameters,
+    SparseParameters,
+    check_choosing,
+    check_intercept,
+    check_shared,
+    shared_settings,
+)
+from soubayes.sparse.estimators.reports import PosteriorReports
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
-from soubayes.sparse.intervals.fab import Estimates, fab_intervals
 from soubayes.sparse.posterior import Mixture, SparsePoint, centred
+from soubayes.sparse.rows.state import RowSettings
+from soubayes.sparse.shell import Choosing, Family, TrainingRows, fit_design, fit_rows
 
 Array = np.ndarray
+
+ROW_LOCAL = 1e-6  # gamma_tau of the path of row-wise models: every tau follows the data
 
 # attributes that checking X and y sets
 CHECKED = ("n_features_in_", "feature_names_in_", "classes_", "n_units_")
@@ -39,7 +46,7 @@ OF_THE_POINT = (
 )  # fmt: skip
 
 
-class SparseEstimator(BaseEstimator, SparseParameters):
+class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
     r"""One posterior, the mixture that predictions are made from, and its reports.
 
     A subclass's fit ends with `_report`. Arrays have a leading target axis only if ``_single`` is
@@ -92,7 +99,6 @@ class SparseEstimator(BaseEstimator, SparseParameters):
     _single: bool
     _path_solver = "path"  # the solver that follows a path, so there is something to choose
     _x_mean: Array
-    _debiased: list[Estimates] | None  # estimates of all columns that were made of the rows
     mixtures_: list[Mixture]
     selected_: Array
 
@@ -125,189 +131,6 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         p = len(self._x_mean)
         each = [mixture.covariance()[:p, :p] for mixture in self.mixtures_]
         return each[0] if self._single else np.stack(each)
-
-    def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
-        """Summarise the coefficients in a table.
-
-        Parameters
-        ----------
-        level : float, default=0.9
-            Level of the intervals.
-        intervals : {"posterior", "frequentist"}, default="posterior"
-            ``"frequentist"``: intervals that contain the true coefficient as often as ``level``
-            says whatever its size, also a weak one.
-
-        Returns
-        -------
-        table : pandas.DataFrame
-            One row for each column of X: ``estimate`` (the mean, equal to ``coef_``), ``sd``,
-            ``median``, ``lower`` and ``upper`` of the posterior that predictions are made from,
-            which the header names. ``selected`` says whether the sparse point keeps the column.
-            With ``intervals="frequentist"`` the estimate is one that no prior pulls to 0, ``se``
-            is its standard error, there is no median, and the header says how far the coverage
-            is guaranteed. A column that the data do not determine has an infinite interval.
-            After a fit with ``inclusion=True`` there are also ``inclusion``, the probability that
-            the column carries an effect, and ``set``, the number of its credible set (0: in none).
-
-        Notes
-        -----
-        Intervals are central. They are those of a mixture of Student's t distributions where the
-        noise is estimated. They do not include the recalibration of predictions (``inflation_``,
-        ``odds_power_``). The sparse point and the supports have summaries of their own:
-        ``sparse_.summary()`` and ``supports_.summary()``.
-
-        Frequentist intervals are those of Hoff and Yu (2019): of all tests of a value the one
-        whose acceptance is least likely under a sparse prior, which is fitted to the other
-        columns. So they are shorter than those of least squares for most columns and a little
-        longer for a few. They are exact for linear regression with normal noise and more rows than
-        columns, hold in large samples for likelihoods of rows, and are empirical for p >= n.
-        """
-        check_is_fitted(self)
-        check_level("level", level)
-        check_choice("intervals", intervals, ("posterior", "frequentist"))
-        if intervals == "frequentist":
-            return self._frequentist_summary(level)
-        p, names = len(self._x_mean), self._feature_names()
-        ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
-        frames = []
-        for t, mixture in enumerate(self.mixtures_):
-            lower, median, upper = mixture.coefficient_quantiles(ends, p)
-            frame = pd.DataFrame(
-                {
-                    "estimate": mixture.mean[:p],
-                    "sd": mixture.sd[:p],
-                    "median": median,
-                    "lower": lower,
-                    "upper": upper,
-                    "selected": np.atleast_2d(self.selected_)[t],
-                },
-                index=pd.Index(names, name="feature"),
-            )
-            if "supports_" in self.__dict__:
-                frame["inclusion"] = self.supports_.posteriors[t].probability
-                frame["set"] = self.supports_.posteriors[t].set_numbers()
-            frames.append(frame)
-        chosen = "_sparse_point" in self.__dict__
-        given = "sparse point, given its columns: their choice is not in the intervals"
-        return self._joined(frames, "mixture, not recalibrated" if chosen else given)
-
-    def _frequentist_summary(self, level: float) -> pd.DataFrame:
-        """Estimates of all columns with intervals that cover at every size."""
-        given = self._estimates()
-        frames = []
-        for t, each in enumerate(given):
-            lower, upper = fab_intervals(each, level)
-            frame = pd.DataFrame(
-                {"estimate": each.value, "se": each.se, "lower": lower, "upper": upper},
-                index=pd.Index(self._feature_names(), name="feature"),
-            )
-            frame["selected"] = np.atleast_2d(self.selected_)[t]
-            frames.append(frame)
-        return self._joined(frames, given[0].kind)
-
-    def _joined(self, frames: list[pd.DataFrame], header: str) -> pd.DataFrame:
-        """One table of all targets."""
-        table = WholeTable(frames[0])
-        if not self._single:
-            table = WholeTable(pd.concat(frames, keys=self._target_names(), names=["target"]))
-        table.columns.name = header
-        return table
-
-    def _estimates(self) -> list[Estimates]:
-        """Of all columns, by no prior: what frequentist intervals are around."""
-        if (kept := self.__dict__.get("_debiased")) is None:
-            raise ValueError(
-                f"this {type(self).__name__} has no frequentist intervals: {self._without_them()}."
-            )
-        return list(kept)
-
-    def _without_them(self) -> str:
-        """Why there are no frequentist intervals."""
-        return "its likelihood is not one of rows with one predictor"
-
-    def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
-        """Draw from the posterior.
-
-        Parameters
-        ----------
-        n : int, default=1
-            The number of independent draws.
-        random_state : int, Generator or None, default=0
-            The seed of the draws.
-
-        Returns
-        -------
-        draws : dict of str to ndarray
-            One array for each block; its first axis has length n.
-        """
-        check_is_fitted(self)
-        rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-        return {
-            name: np.stack(parts, axis=1) if not self._single else parts[0]
-            for name, parts in self._draws(int(n), rng).items()
-        }
-
-    def to_arviz(self, draws: int = 1000, random_state: Seed = 0) -> DataTree:
-        """Export posterior draws to ArviZ (extra ``plot``).
-
-        Parameters
-        ----------
-        draws : int, default=1000
-            The number of draws.
-        random_state : int, Generator or None, default=0
-            The seed of the draws.
-
-        Returns
-        -------
-        data : xarray.DataTree
-            The draws as one chain of the group ``posterior``; coefficients have the names of the
-            columns as coordinates.
-        """
-        several = [] if self._single else ["target"]
-        dims = {"coef": [*several, "feature"], "intercept": several, "noise_variance": several}
-        coords: dict[str, Any] = {"feature": list(map(str, self._feature_names()))}
-        if several:
-            coords["target"] = list(map(str, self._target_names()))
-        found = self.sample(draws, random_state)
-        return to_inference_data(found, coords=coords, dims=dims, model=type(self).__name__)
-
-    def to_html(
-        self, path: str | os.PathLike[str], title: str = "", X: Matrix | None = None
-    ) -> None:
-        """Write the explorer of this fit: one HTML file that needs no server and no network.
-
-        Parameters
-        ----------
-        path : path-like
-            The file to write.
-        title : str
-            The title of the page; empty: the name of the estimator.
-        X : array-like of shape (n, p), optional
-            Rows to start from under "What if". The page holds up to 100 of them.
-
-        Notes
-        -----
-        The page shows the mixture, the sparse point, every point of the path and every candidate:
-        coefficients with intervals, a table, and the Python code. Under "What if" it predicts a
-        row that is entered. It also has charts of the held-out predictions. Needs Jinja2 (extra
-        ``cli``).
-
-        Examples
-        --------
-        >>> import pathlib, tempfile
-        >>> from soubayes import SoULinearRegression
-        >>> from soubayes.datasets import experiment1
-        >>> data = experiment1(55, 50, 10)
-        >>> page = pathlib.Path(tempfile.mkdtemp()) / "page.html"
-        >>> SoULinearRegression(choice="path").fit(data.X, data.y).to_html(page)
-        >>> page.stat().st_size < 1e6
-        True
-        """
-        from soubayes.pages.explorer import explorer_page
-
-        text = explorer_page(self, title=title, X=X)
-        with atomic_path(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
 
     def _chooses(self) -> bool:
         """Whether confidences are left to the choice by prediction."""
@@ -488,21 +311,7 @@ class SparseEstimator(BaseEstimator, SparseParameters):
         names = self.__dict__.get("feature_names_in_")
         return np.array([f"x{i}" for i in range(len(self._x_mean))]) if names is None else names
 
-    # ---- draws and predictions --------------------------------------------------------------
-
-    def _draws(self, n: int, rng: np.random.Generator) -> dict[str, list[Array]]:
-        """Draws of every block, a list with one array for each target."""
-        p = len(self._x_mean)
-        draws: dict[str, list[Array]] = {"coef": []}
-        for mixture in self.mixtures_:
-            whole, noise = mixture.sample(n, rng)
-            draws["coef"].append(whole[:, :p])
-            if whole.shape[1] > p:
-                centre = whole[:, p] - whole[:, :p] @ self._x_mean
-                draws.setdefault("intercept", []).append(centre)
-            if mixture.noise:
-                draws.setdefault("noise_variance", []).append(noise)
-        return draws
+    # ---- predictions ------------------------------------------------------------------------
 
     def _by_rows(self, X: Any, work: Callable[[Mixture, Array], Array]) -> list[Array]:
         """``work`` of every target's mixture on all rows, a block of rows at a time.
@@ -521,6 +330,107 @@ def _is_stale(name: str) -> bool:
     """Whether an attribute belongs to an earlier fit; what checking X and y sets does not."""
     beside = ("_sparse_point",)
     return name in beside or (name.endswith("_") and name not in CHECKED)
+
+
+class ColumnEstimator(ColumnParameters, SparseEstimator):
+    """A subclass gives a `Family` of the shell and its targets."""
+
+    _stratified = False  # whether folds share out the labels evenly
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _fit_family(
+        self,
+        family: Family,
+        X: Any,
+        targets: list[Array],
+        weight: Array,
+        labels: Array,
+        groups: Array | None,
+    ) -> Self:
+        """From rows of positive weight."""
+        rows = TrainingRows(X, targets, weight, labels, groups)
+        self._finish(*fit_rows(family, rows, self._choosing()))
+
+        def predictors() -> list[Array]:
+            return self._by_rows(X, lambda mixture, block: block @ mixture.mean)
+
+        self._unpulled = family.estimates(rows, predictors, self.mixtures_)
+        return self
+
+    def _fit_design(self, family: Family, intake: Any) -> Self:
+        """From rows that are not in memory."""
+        self._unpulled = None
+        return self._finish(*fit_design(family, intake, self._choosing()))
+
+    def _choosing(self) -> Choosing:
+        return Choosing(
+            owner=type(self).__name__,
+            predicts=self._chooses(),
+            inclusion=self.inclusion,
+            cv=self.cv,
+            seed=self.random_state,
+            jobs=effective_n_jobs(self.n_jobs),
+            stratified=self._stratified,
+            names=self._fitted_names(),
+        )
+
+    def _fitted_names(self) -> list[Any]:
+        """Names of the targets that are fitted, before there is a result."""
+        return []
+
+    def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
+        """Rows of positive weight."""
+        weight = row_weights(sample_weight, X.shape[0])
+        check_weights(weight)
+        keep = weight > 0
+        return (X, y, weight) if keep.all() else (X[keep], y[keep], weight[keep])
+
+    def _column_settings(self, path_local: float) -> dict[str, Any]:
+        """What the parameters say about the columns; ``path_local`` is the path's gamma_tau."""
+        names = self.__dict__.get("feature_names_in_")
+        return shared_settings(self, path_local) | {
+            "blocks": tuple(parse_blocks(self.feature_blocks, self.n_features_in_, names)),
+            "groups": parse_groups(self.feature_groups, self.n_features_in_, names),
+        }
+
+
+class RowwiseEstimator(ColumnEstimator):
+    """A response whose rows are read by a likelihood."""
+
+    solver: str = "newton"
+    _path_solver = "newton"
+
+    def _check_parameters(self) -> None:
+        check_choosing(self)
+        check_shared(self)
+        check_intercept(self)
+
+    def _fitted_names(self) -> list[Any]:
+        return self._target_names()
+
+    def _predictors(self, X: Any) -> list[tuple[Array, Array]]:
+        """Of every target: means and variances of alpha + x' beta, (components, n)."""
+        both = self._by_rows(X, self._each)
+        return [(means, variances) for means, variances in both]
+
+    def _each(self, mixture: Mixture, rows: Array) -> Array:
+        """(2, components, rows): means and variances of the predictors."""
+        return np.stack(mixture.predict_each(rows))
+
+    def _checked(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(
+            self, X, reset=False, accept_sparse=["csr"], dtype=[np.float64, np.float32]
+        )
+
+    def _row_settings(self, intercept: tuple[float, float] | None) -> RowSettings:
+        """The settings that the parameters say."""
+        columns = self._column_settings(ROW_LOCAL)
+        return RowSettings(**columns, centre=bool(self.fit_intercept), intercept=intercept)
 
 
 class FeatureSelection(SelectorMixin):

@@ -19,24 +19,21 @@ from soubayes.confidence import check_choice, shown
 from soubayes.results import LEVEL, check_level
 from soubayes.sparse.choice.folds import FOLDS, check_groups
 from soubayes.sparse.designs.standardise import as_dense, row_slices
-from soubayes.sparse.estimators.base import FeatureSelection
+from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator
 from soubayes.sparse.estimators.parameters import (
     check_choosing,
     check_confidences,
     check_shared,
     estimator,
 )
-from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
-from soubayes.sparse.survival.curves import DRAWS, BaselineDraws
-from soubayes.sparse.survival.fitting import SurvivalCandidates, SurvivalFamily, with_hazard
-from soubayes.sparse.survival.hazard import relative_risk
+from soubayes.sparse.survival.family import SurvivalFamily, with_hazard
+from soubayes.sparse.survival.hazard import DRAWS, BaselineDraws, relative_risk
 from soubayes.sparse.survival.measures import KaplanMeier, brier_scores, concordance
 from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.residuals import CLOCKS, Schoenfeld, schoenfeld, time_trends
 from soubayes.sparse.survival.responses import read_survival, read_training, with_strata
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
-from soubayes.sparse.survival.rows import UnitNormal
 
 Array = np.ndarray
 Survival = Any  # structured array, DataFrame or tuple
@@ -195,13 +192,11 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         X, records, weight = self._weigh(X, records, sample_weight)
         if not records["event"].any():
             raise ValueError("all rows with a positive weight are censored; give some event one.")
-        candidates = SurvivalCandidates(self._family(records, weight))
+        family = self._family(records, weight)
         # a fold needs events; censored rows are shared out too, but few of them limit no folds
         event = records["event"]
         shared = event.astype(int) if (~event).sum() >= FOLDS else np.ones(len(event), int)
-        self._fit_candidates(candidates, X, shared, [records], weight, groups)
-        family = candidates.family
-        assert isinstance(family, SurvivalFamily)
+        self._fit_family(family, X, [records], weight, shared, groups)
         sets = RiskSets.of(records, weight, family.ties, family.prior)
         ordered = family.ordered(X, self.sparse_.coef_, sets)
         for each in {id(self): self, id(self.sparse_): self.sparse_}.values():
@@ -228,7 +223,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         exposure = float(weight @ (y["stop"] - np.maximum(y["start"], 0.0)))
         rate = float(weight @ y["event"]) / exposure
         prior = BaselinePrior(float(self.baseline_mass), rate, float(self.confidence_baseline))
-        return SurvivalFamily(UnitNormal(), row_settings(self, None), self.ties, prior)
+        return SurvivalFamily(self._row_settings(None), self.ties, prior)
 
     def _add_baseline(self, X: Any, sets: RiskSets, labels: Array) -> None:
         """What survival curves, scores and the Brier score need of the fitted rows."""
@@ -436,7 +431,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         return float(np.trapezoid(total, grid) / (grid[-1] - grid[0]))
 
     def summary(
-        self, level: float = LEVEL, exponentiate: bool = False, intervals: str = "posterior"
+        self, level: float = LEVEL, intervals: str = "posterior", exponentiate: bool = False
     ) -> pd.DataFrame:
         """Summarise the coefficients in a table.
 

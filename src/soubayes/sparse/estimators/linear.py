@@ -6,7 +6,6 @@ from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
-from joblib import effective_n_jobs
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
@@ -23,17 +22,7 @@ from soubayes.data.rows import (
     row_weights,
     walked_again,
 )
-from soubayes.sparse.blocks import parse_blocks, parse_groups
-from soubayes.sparse.choice.folds import (
-    FEWEST_NUMBERS,
-    LARGE,
-    STREAM_FOLDS,
-    check_groups,
-    enough_rows,
-    refuse_groups,
-)
-from soubayes.sparse.choice.race import Choice, InMemory, choose
-from soubayes.sparse.choice.scoring import FOLD_MOMENTS
+from soubayes.sparse.choice.folds import LARGE, STREAM_FOLDS, check_groups, refuse_groups
 from soubayes.sparse.designs.moments import (
     FoldedMoments,
     Gathered,
@@ -44,14 +33,13 @@ from soubayes.sparse.designs.moments import (
     join,
 )
 from soubayes.sparse.estimators.base import (
+    ColumnEstimator,
     FeatureSelection,
-    SparseEstimator,
     check_predict_arguments,
     quantile_levels,
     set_columns,
 )
 from soubayes.sparse.estimators.parameters import (
-    ColumnParameters,
     InterceptParameters,
     NoiseParameters,
     check_choosing,
@@ -61,32 +49,17 @@ from soubayes.sparse.estimators.parameters import (
     check_shared,
     estimator,
     intercept_prior,
-    shared_settings,
 )
-from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.intervals.estimates import least_squares
-from soubayes.sparse.intervals.fab import Estimates
-from soubayes.sparse.least_squares.candidates import LinearCandidates, plan_race
+from soubayes.sparse.intervals.estimates import ColumnEstimates, least_squares
+from soubayes.sparse.least_squares.family import LinearFamily
 from soubayes.sparse.least_squares.fitting import (
     LinearIntake,
     LinearSettings,
-    linear_sparse_point,
-    linear_supports,
     moments_intake,
-    rows_intake,
     settle_targets,
-    solve_targets,
-    wide_estimates,
 )
-from soubayes.sparse.least_squares.fold_moments import FoldMoments
-from soubayes.sparse.least_squares.student_noise import (
-    MemoryTail,
-    StreamTail,
-    StudentNoise,
-    StudentPrior,
-)
-from soubayes.sparse.posterior import Mixture, SparsePoint
-from soubayes.threads import solver_threads
+from soubayes.sparse.least_squares.student_noise import StreamTail, StudentPrior
+from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
 
@@ -101,8 +74,7 @@ class SoULinearRegression(
     RegressorMixin,
     NoiseParameters,
     InterceptParameters,
-    ColumnParameters,
-    SparseEstimator,
+    ColumnEstimator,
 ):
     r"""Sparse Bayesian linear regression with a confidence for every source of uncertainty.
 
@@ -318,57 +290,32 @@ class SoULinearRegression(
         return self._fit_moments(self._moments) if enough else self
 
     def _fit_rows(self, rows: RowSource) -> Self:
+        """From blocks of rows, in memory if they are few."""
         keep = LARGE if self._chooses() else 0
         found = gather(rows, GatherPlan(_numbers, self._n_folds(), keep))
         self._single = found.single
         set_columns(self, found.n_columns, rows.names)
-        if found.statistics is not None:
-            if self.noise == "student":
-                walked_again(rows, type(self).__name__)
-                return self._fit_student(rows, found.statistics)
-            self._moments = found.statistics
-            return self._fit_moments(found.statistics)
-        assert found.rows is not None
-        X, y, weight = found.rows
-        return self._fit_memory(X, _numbers(y), weight)
+        if found.rows is not None:
+            X, y, weight = found.rows
+            return self._fit_memory(X, _numbers(y), weight)
+        assert found.statistics is not None
+        if self.noise == "student":
+            walked_again(rows, type(self).__name__)
+            return self._fit_student(rows, found.statistics)
+        self._moments = found.statistics
+        return self._fit_moments(found.statistics)
 
     def _fit_memory(
-        self, X: Any, Y: Array, weight: Array | None, groups: Array | None = None
+        self, X: Any, Y: Array, sample_weight: Array | None, groups: Array | None = None
     ) -> Self:
-        """From rows: the sparse point, then the choice among candidates."""
-        if weight is not None and not weight.all():
-            keep = weight > 0
-            X, Y, weight = X[keep], Y[keep], weight[keep]
-            groups = None if groups is None else groups[keep]
-        counts = np.ones(len(Y)) if weight is None else weight
-        check_rows(len(Y), float(counts.sum()))
-        settings = self._settings()
-        intake = rows_intake(X, Y, weight, self.fit_intercept, self._n_folds())
-        self._moments = moments = intake.moments if intake.units.plain else None
-        by_moments = len(Y) >= LARGE and self.cv == "auto" and groups is None
-        if settings.student is not None:
-            raw = intake.units
-            intake = settle_targets(
-                intake,
-                lambda t: MemoryTail(X, Y[:, t], counts, raw.of(t)),
-                settings,
-                [settings.student] * Y.shape[1],
-            )
-            if moments is not None and by_moments:
-                moments = folded_moments(X, observations(intake, X, Y), weight, self._n_folds())
-            self._moments = None
-        self._debiased = None if settings.student else wide_estimates(intake, self.fit_intercept)
-        points, supports = self._fit_points(intake, settings)
-        if intake.moments is None:  # folds of wide data ask for its units alone: free its columns
-            intake = intake._replace(designs=[])
-        choices = None
-        if self._chooses() and enough_rows(len(Y), type(self).__name__, FEWEST_NUMBERS):
-            candidates = LinearCandidates(settings, points, intake.units.students)
-            if moments is not None and by_moments:
-                choices = self._choose_moments(candidates, moments, intake.units.students)
-            else:
-                choices = self._choose_rows(candidates, intake, X, Y, counts, groups)
-        return self._finish(points, intake.units.x_mean, choices, supports)
+        if groups is not None and sample_weight is not None:
+            groups = groups[sample_weight > 0]
+        X, Y, weight = self._weigh(X, Y, sample_weight)
+        check_rows(len(Y), float(weight.sum()))
+        family, targets = self._family(), list(np.ascontiguousarray(Y.T))
+        self._fit_family(family, X, targets, weight, Y[:, 0], groups)
+        self._moments = family.moments
+        return self
 
     def _fit_student(self, rows: RowSource, moments: FoldedMoments) -> Self:
         """From blocks of rows: their pseudo-observations, then their statistics."""
@@ -391,26 +338,11 @@ class SoULinearRegression(
     def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
         """From the statistics of the folds, whose rows are gone."""
         check_rows(moments.rows, moments.total().n)
-        self._debiased = None  # the statistics are kept whole
-        settings = self._settings()
         intake = intake or moments_intake(moments.total(), self.fit_intercept)
-        points, supports = self._fit_points(intake, settings)
-        choices, students = None, intake.units.students
-        if self._chooses() and moments.rows >= max(FEWEST_NUMBERS, len(moments.folds)):
-            candidates = LinearCandidates(settings, points, students)
-            choices = self._choose_moments(candidates, moments, students)
-        return self._finish(points, intake.units.x_mean, choices, supports)
+        return self._fit_design(self._family(), intake._replace(moments=moments))
 
-    def _fit_points(
-        self, intake: LinearIntake, settings: LinearSettings
-    ) -> tuple[list[SparsePoint], list[SupportPosterior] | None]:
-        solved = solve_targets(intake, settings)
-        points = [linear_sparse_point(each, intake.units, t) for t, each in enumerate(solved)]
-        if not self.inclusion:
-            return points, None
-        with solver_threads(int(min(intake.designs[0].n, len(intake.units.x_scale)))):
-            each, groups = enumerate(solved), settings.groups
-            return points, [linear_supports(one, intake.units, t, groups) for t, one in each]
+    def _family(self) -> LinearFamily:
+        return LinearFamily(self._settings(), self._n_folds())
 
     def _n_folds(self) -> int:
         """How many folds the statistics are kept of."""
@@ -419,44 +351,6 @@ class SoULinearRegression(
         if self.cv == "auto":
             return STREAM_FOLDS
         return max(int(self.cv), 2) if isinstance(self.cv, Integral) else 1
-
-    def _choose_rows(
-        self,
-        candidates: LinearCandidates,
-        intake: LinearIntake,
-        X: Any,
-        Y: Array,
-        weight: Array,
-        groups: Array | None,
-    ) -> list[Choice] | None:
-        task = InMemory(candidates, X, list(np.ascontiguousarray(Y.T)), weight)
-        jobs = effective_n_jobs(self.n_jobs)
-        with solver_threads(int(min(X.shape)), jobs):
-            plan = plan_race(
-                task, candidates, intake, groups,
-                cv=self.cv, seed=self.random_state, owner=type(self).__name__,
-            )  # fmt: skip
-            return None if plan is None else choose(task, *plan, candidates.scoring, jobs)
-
-    def _choose_moments(
-        self,
-        candidates: LinearCandidates,
-        folds: FoldedMoments,
-        students: tuple[StudentNoise, ...],
-    ) -> list[Choice]:
-        if len(folds.folds) < 2:
-            raise TypeError(
-                f"cv is {shown(self.cv)}, but rows that are streamed are split by their numbers: "
-                "use 'auto', an int, or None."
-            )
-        if folds.rows < len(folds.folds):
-            raise ValueError(
-                f"cv is {shown(self.cv)}, but there are {folds.rows} rows: every fold needs one."
-            )
-        task = FoldMoments(folds, candidates, students)
-        jobs = effective_n_jobs(self.n_jobs)
-        with solver_threads(self.n_features_in_, jobs):
-            return choose(task, candidates.rows, task.splits, FOLD_MOMENTS, jobs)
 
     @block_by_block
     def predict(
@@ -499,11 +393,6 @@ class SoULinearRegression(
         std = np.sqrt(np.stack(found, axis=1))
         return (mean[:, 0], std[:, 0]) if self._single else (mean, std)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def _check_data(
         self, X: Any, y: Any, sample_weight: ArrayLike | None, reset: bool, least: int
     ) -> tuple[Any, Array, Array | None]:
@@ -534,18 +423,15 @@ class SoULinearRegression(
         self.inflation_ = self._by_target([mixture.inflation for mixture in mixtures])
         self.degrees_of_freedom_ = self._by_target([m.noise_degrees for m in mixtures])
 
-    def _estimates(self) -> list[Estimates]:
-        moments = self.__dict__.get("_moments")
-        return (
-            least_squares(moments.total(), self.fit_intercept) if moments else super()._estimates()
-        )
+    def _unpulled_estimates(self) -> list[ColumnEstimates]:
+        if (moments := self.__dict__.get("_moments")) is not None:
+            return least_squares(moments.total(), self.fit_intercept)
+        return super()._unpulled_estimates()
 
-    def _without_them(self) -> str:
+    def _without_estimates(self) -> str:
         if self.noise == "student":
             return "they are those of normal noise, and this fit has noise='student'"
-        if "_moments" not in self.__dict__:
-            return "the sparse point keeps no statistics, so call summary of the fit itself"
-        return "values of X or y are of extreme size, so divide them by constants"
+        return super()._without_estimates()
 
     def _check_parameters(self) -> None:
         check_choosing(self)
@@ -557,16 +443,13 @@ class SoULinearRegression(
         check_intercept(self)
 
     def _settings(self) -> LinearSettings:
-        names = getattr(self, "feature_names_in_", None)
         return LinearSettings(
-            **shared_settings(self, LINEAR_LOCAL),
+            **self._column_settings(LINEAR_LOCAL),
             noise_shape=float(self.noise_shape),
             noise_scale=None if self.noise_scale is None else float(self.noise_scale),
             noise_confidence=float(self.confidence_noise),
             student=self._student(),
             intercept=intercept_prior(self),
-            blocks=tuple(parse_blocks(self.feature_blocks, self.n_features_in_, names)),
-            groups=parse_groups(self.feature_groups, self.n_features_in_, names),
         )
 
     def _student(self) -> StudentPrior | None:
@@ -577,14 +460,8 @@ class SoULinearRegression(
         return StudentPrior(None if d == "auto" else float(d), float(self.confidence_degrees))
 
 
-def observations(intake: LinearIntake, X: Any, Y: Array) -> Array:
-    """Pseudo-observations of rows, (rows, targets)."""
-    each = zip(intake.units.students, Y.T, strict=True)
-    return np.stack([noise.observations(X, y) for noise, y in each], axis=1)
-
-
 def _gather_observations(plan: GatherPlan, intake: LinearIntake, block: RowBlock) -> Gathered:
-    stars = observations(intake, block.X, plan.targets(block.y))
+    stars = intake.observations(block.X, plan.targets(block.y))
     return gather_block(plan, block._replace(y=stars))
 
 

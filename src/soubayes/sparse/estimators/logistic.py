@@ -23,27 +23,25 @@ from soubayes.data.rows import (
     walked_again,
 )
 from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
-from soubayes.sparse.choice.scoring import CLASSES, HeldOut
 from soubayes.sparse.designs.standardise import as_dense, row_slices
-from soubayes.sparse.estimators.base import FeatureSelection, set_columns
+from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator, set_columns
 from soubayes.sparse.estimators.parameters import (
     InterceptParameters,
     estimator,
     intercept_prior,
 )
-from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.likelihoods.base import RowLikelihood
 from soubayes.sparse.likelihoods.bernoulli import (
     Bernoulli,
     JaakkolaBernoulli,
-    log_mean_probability,
+    average_log_odds,
     mean_probability,
     probability_sd,
 )
 from soubayes.sparse.likelihoods.softmax import Softmax
 from soubayes.sparse.posterior import Mixture, centred
 from soubayes.sparse.rows.classes import NEARER, ClassMixture
-from soubayes.sparse.rows.fitting import RowCandidates, RowFamily, SoftmaxCandidates
+from soubayes.sparse.rows.family import ClassFamily, SoftmaxFamily
 from soubayes.sparse.rows.streams import StreamedTarget, survey, weigh_block
 
 Array = np.ndarray
@@ -232,9 +230,9 @@ class SoULogisticRegression(
             StreamedTarget(partial(one_against_rest, label), totals[label.tolist()])
             for label in self._target_names()
         ]
-        return self._fit_streamed(
-            self._family(), rows, found.gathered, targets, partial(weigh_block, found.weights)
-        )
+        weigh, family = partial(weigh_block, found.weights), self._family()
+        intake = family.streamed(rows, found.gathered, weigh, targets)
+        return self._fit_design(family, intake)
 
     def _fit_memory(
         self, X: Any, y: Array, sample_weight: Any, groups: Array | None = None
@@ -249,14 +247,11 @@ class SoULogisticRegression(
             index = np.searchsorted(self.classes_, y)
             order = np.argsort(-np.bincount(index, weight, len(self.classes_)), kind="stable")
             rank = np.argsort(order)
-            settings = row_settings(self, intercept_prior(self))
-            family = RowFamily(Softmax(len(rank)), settings)
-            codes = rank[index]
-            several = SoftmaxCandidates(family, rank, codes)
-            return self._fit_candidates(several, X, y, [codes], weight, groups)
+            place, settings = rank[index], self._row_settings(intercept_prior(self))
+            softmax = SoftmaxFamily(Softmax(len(rank)), settings, rank, place)
+            return self._fit_family(softmax, X, [place], weight, y, groups)
         targets = [one_against_rest(label, y) for label in self._target_names()]
-        candidates = ClassCandidates(self._family())
-        return self._fit_candidates(candidates, X, y, targets, weight, groups)
+        return self._fit_family(self._family(), X, targets, weight, y, groups)
 
     def _is_softmax(self, X: Any) -> bool:
         """Whether several classes are one model."""
@@ -397,9 +392,8 @@ class SoULogisticRegression(
             found.append(np.sqrt(np.maximum(square, 0.0)))
         return np.stack(found, axis=1)
 
-    def _family(self) -> RowFamily:
-        settings = row_settings(self, intercept_prior(self))
-        return RowFamily(_BOUNDS[self.bound](), settings)
+    def _family(self) -> ClassFamily:
+        return ClassFamily(_BOUNDS[self.bound](), self._row_settings(intercept_prior(self)))
 
     def _check_parameters(self) -> None:
         check_choice("bound", self.bound, tuple(_BOUNDS))
@@ -466,17 +460,6 @@ class SoULogisticRegression(
         return False
 
 
-class ClassCandidates(RowCandidates):
-    """Candidates of a class against the rest: they say log odds."""
-
-    scoring = CLASSES
-
-    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
-        zero = np.zeros_like(odds)
-        return HeldOut(odds, zero, zero, expit(odds), zero, zero)
-
-
 def _nearer(work: Callable[[Mixture, Array], Array], mixture: Mixture, rows: Array) -> Array:
     """Rows that overflow are brought nearer, where their probabilities have their limits.
 
@@ -486,15 +469,6 @@ def _nearer(work: Callable[[Mixture, Array], Array], mixture: Mixture, rows: Arr
         found = work(mixture, rows)
         finite = np.isfinite(found).all(axis=(0, 1))
         return found if finite.all() else np.where(finite, found, work(mixture, NEARER * rows))
-
-
-def average_log_odds(means: Array, variances: Array, weights: Array) -> Array:
-    """Log odds of the probability averaged over predictors N(mean, variance), (components, n)."""
-    if len(weights) == 1:
-        mean, variance = means[0], variances[0]
-        return log_mean_probability(mean, variance) - log_mean_probability(-mean, variance)
-    up = logsumexp(log_mean_probability(means, variances), b=weights[:, None], axis=0)
-    return up - logsumexp(log_mean_probability(-means, variances), b=weights[:, None], axis=0)
 
 
 def one_against_rest(label: Any, y: Array) -> Array:

@@ -5,7 +5,7 @@ import numpy as np
 from soubayes.sparse.estimators.parameters import estimator
 from soubayes.sparse.estimators.response import ResponseRegression
 from soubayes.sparse.likelihoods.poisson import Poisson
-from soubayes.sparse.rows.fitting import CountCandidates
+from soubayes.sparse.rows.family import CountFamily
 
 Array = np.ndarray
 
@@ -60,7 +60,7 @@ class SoUPoissonRegression(ResponseRegression):
            [0., 4.]])
     """
 
-    _candidates = CountCandidates
+    _kind = CountFamily
     _positive = True
 
     _instead = "SoUNegativeBinomialRegression"

@@ -32,6 +32,7 @@ from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
 from soubayes.sparse.designs.moments import GatherPlan, gather
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
+    RowwiseEstimator,
     check_predict_arguments,
     quantile_levels,
     set_columns,
@@ -41,7 +42,6 @@ from soubayes.sparse.estimators.parameters import (
     InterceptParameters,
     intercept_prior,
 )
-from soubayes.sparse.estimators.rowwise import RowwiseEstimator, row_settings
 from soubayes.sparse.likelihoods.base import CoupledLikelihood, Likelihood, RowLikelihood
 from soubayes.sparse.likelihoods.predictive import Predictive
 from soubayes.sparse.likelihoods.shifted import (
@@ -54,7 +54,7 @@ from soubayes.sparse.likelihoods.shifted import (
     with_exposure,
 )
 from soubayes.sparse.posterior import Mixture, SparsePoint
-from soubayes.sparse.rows.fitting import RowCandidates, RowFamily
+from soubayes.sparse.rows.family import RowFamily
 from soubayes.sparse.rows.streams import StreamedTarget, weigh_block
 
 Array = np.ndarray
@@ -83,7 +83,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     """
 
     _instead = ""  # the estimator to take where the data contradict the family
-    _candidates: type[RowCandidates] = RowCandidates
+    _kind: type[RowFamily] = RowFamily
 
     @abstractmethod
     def _likelihood(self) -> Likelihood:
@@ -160,16 +160,14 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         X, values, weight = self._weigh(X, values, sample_weight)
         y = self._read_fitted(values)
         self._check_likelihood(y, weight)
-        y, family = beside(y, offset), self._family()
-        if isinstance(family.likelihood, RowLikelihood):
-            base, own = family.likelihood, family.settings.intercept is not None
-            family = RowFamily(shifted(base, y, weight, own), family.settings)
+        y, likelihood = beside(y, offset), self._likelihood()
+        if isinstance(likelihood, RowLikelihood):
+            likelihood = shifted(likelihood, y, weight, self._has_intercept())
         elif offset is not None:
-            name = type(family.likelihood).__name__
+            name = type(likelihood).__name__
             raise ValueError(f"{name} is not a sum over rows and takes no offset; leave it out.")
-        return self._fit_candidates(
-            self._candidates(family), X, offset_apart(y)[0], [y], weight, groups
-        )
+        family = self._family(likelihood)
+        return self._fit_family(family, X, [y], weight, offset_apart(y)[0], groups)
 
     def _fit_rows(self, rows: RowSource) -> Self:
         """From blocks of rows, in memory if they are few."""
@@ -189,11 +187,12 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
             values, offset = (values, None) if values.ndim == 1 else values.T
             return self._fit_memory(X, values, weight, None, offset)
         assert found.statistics is not None
-        whole, family = found.statistics.total(), self._family()
-        own = family.settings.intercept is not None
-        family = RowFamily(about(likelihood, whole.n, whole.y_mean, own), family.settings)
+        whole = found.statistics.total()
+        likelihood = about(likelihood, whole.n, whole.y_mean, self._has_intercept())
         target = StreamedTarget(encode, float(whole.n * whole.y_mean[0]))
-        return self._fit_streamed(family, rows, found, [target], partial(weigh_block, None))
+        family = self._family(likelihood)
+        intake = family.streamed(rows, found, partial(weigh_block, None), [target])
+        return self._fit_design(family, intake)
 
     def _read(self, values: Array) -> Array:
         """The targets as the numbers that the likelihood reads."""
@@ -214,10 +213,12 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     def _check_likelihood(self, y: Array, weight: Array) -> None:
         """A likelihood of the user's own is checked here."""
 
-    def _family(self) -> RowFamily:
-        likelihood = self._likelihood()
-        own = intercept_prior(self) if likelihood.intercept else None
-        return RowFamily(likelihood, row_settings(self, own))
+    def _has_intercept(self) -> bool:
+        return bool(self.fit_intercept) and self._likelihood().intercept
+
+    def _family(self, likelihood: Likelihood) -> RowFamily:
+        prior = intercept_prior(self) if self._has_intercept() else None
+        return self._kind(likelihood, self._row_settings(prior))
 
     def _predictive(self, X: Matrix, offset: ArrayLike | None) -> Predictive:
         """What the mixture says about rows."""

@@ -35,7 +35,7 @@ EXCHANGES = 10  # rounds in which a group may give its effect to one that explai
 FEWEST_DEGREES = 5.0  # of freedom of the noise
 
 
-class GroupEvidence(NamedTuple):
+class GroupOdds(NamedTuple):
     """Groups of one size, each given all others; the first axis is that of the groups."""
 
     log_bayes: Array  # log p(y | effect)/p(y | none), averaged over the slab
@@ -197,10 +197,10 @@ class _GroupSweeper:
             self._set(g, d)
         return moved
 
-    def _look_all(self) -> list[GroupEvidence]:
+    def _look_all(self) -> list[GroupOdds]:
         return [self._look(same) for same in self.alike]
 
-    def _log_bayes(self, each: Sequence[GroupEvidence]) -> Array:
+    def _log_bayes(self, each: Sequence[GroupOdds]) -> Array:
         """Of every group against no effect."""
         found = np.empty(len(self.own))
         for same, evidence in zip(self.alike, each, strict=True):
@@ -240,7 +240,7 @@ class _GroupSweeper:
         if self.use.any():
             self.odds[self.use] = GROUP_SIZES.log_odds(log_bayes[self.use], int(self.use.sum()))
 
-    def _update(self, g: int, one: GroupEvidence, step: float) -> None:
+    def _update(self, g: int, one: GroupOdds, step: float) -> None:
         """A group's probability, and the variance at which ridge regression shrinks as much."""
         goal = float(expit(one.log_bayes[0] + self.odds[g]))
         self.alpha[g] += step * (goal - self.alpha[g])
@@ -254,7 +254,7 @@ class _GroupSweeper:
         self.field.change(self.own[g], np.full(len(self.own[g]), d - self.d[g]))
         self.d[g] = d
 
-    def _look(self, same: _Members, i: int | None = None) -> GroupEvidence:
+    def _look(self, same: _Members, i: int | None = None) -> GroupOdds:
         """Groups of one size, or one of them, with their own variance taken out of Omega."""
         at = slice(None) if i is None else slice(i, i + 1)
         columns, grams, d = same.columns[at], same.grams[at], self.d[same.groups[at]]
@@ -285,7 +285,7 @@ class _GroupSweeper:
         return GroupProduct(self.number, effects, faint, alike, p_value, d, degrees, converged)
 
     def _share(
-        self, g: int, weight: float, each: Sequence[GroupEvidence], noise: float, degrees: float
+        self, g: int, weight: float, each: Sequence[GroupOdds], noise: float, degrees: float
     ) -> GroupShare:
         size, i = self.place[g]
         found = each[size]
@@ -298,7 +298,7 @@ class _GroupSweeper:
         return GroupShare(g, float(weight), found.mean[i], covariance, chance)
 
     def _shared(
-        self, first: GroupShare, each: Sequence[GroupEvidence], noise: float, degrees: float
+        self, first: GroupShare, each: Sequence[GroupOdds], noise: float, degrees: float
     ) -> list[GroupShare]:
         """The effect of a group, with the groups that explain as much in its place.
 
@@ -342,7 +342,7 @@ class _GroupSweeper:
 
 def look_at_groups(
     field: Field, own: Array, gram: Array, d: Array, slab: Slab, degrees: float
-) -> GroupEvidence:
+) -> GroupOdds:
     """Groups ``own`` (groups, columns), each with its own variance d taken out of Omega."""
     S, q = field.blocks(own, gram), field.evidence.q[own]
     rest = np.full(len(own), field.evidence.rest)
@@ -371,7 +371,7 @@ def look_at_groups(
     mean = np.einsum("gm,gmi->gi", inside, means)
     off, kept = means - mean[:, None, :], np.einsum("gm,gmj->gj", inside, shrunk)
     strong = values > 1e-9 * field.data.n
-    return GroupEvidence(
+    return GroupOdds(
         total,
         inside,
         mean,

@@ -9,11 +9,12 @@ hypothesis, sigma_theta^2 = (RSS + (b_j - theta)^2/V_jj)/(df + 1), which is inde
 where theta is true (Basu) and costs no degree of freedom.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from scipy.special import expit, logit, ndtr, ndtri, stdtr, stdtrit
+
+from soubayes.sparse.intervals.estimates import ColumnEstimates
 
 Array = np.ndarray
 
@@ -21,33 +22,15 @@ Array = np.ndarray
 SHARES = expit(np.linspace(-6.0, 2.0, 9))
 SCALES = 2.0 ** np.arange(-0.5, 6.0)
 SPREADS = 2.0 ** np.arange(-1.0, 5.0)  # of the slab's normal parts, in units of its scale
-VALUES = np.sinh(np.linspace(0.0, 5.3, 61))  # |theta|, up to 100 standard errors
+NULL_VALUES = np.sinh(np.linspace(0.0, 5.3, 61))  # |theta|, up to 100 standard errors
 SPLITS = np.linspace(0.0, 3.0, 61)  # log odds of the lower tail's share of 1 - level
 BINS = np.sinh(np.linspace(0.0, 5.3, 161))  # |z| of the other columns
-STEP = 0.2  # of log(noise) between two fits of the prior
+NOISE_STEP = 0.2  # of log(noise) between two fits of the prior
 SCAN = 201  # pivots that are tried before the ends are bisected
-HALVINGS = 60
+PIVOT_HALVINGS = 42
 
 
-@dataclass(frozen=True)
-class Estimates:
-    """Estimates of all columns, normal about their coefficients.
-
-    ``correlation`` is that of the estimates; None: they count as independent. ``degrees`` are those
-    of the noise in ``se``; infinite: it is known. Columns that are not estimable have infinite
-    ``se``. ``lean`` multiplies the log odds by which the regions lean to 0, which costs coverage
-    where the estimates are only nearly unbiased.
-    """
-
-    kind: str  # for the header of a table
-    value: Array
-    se: Array
-    degrees: float = np.inf
-    correlation: Array | None = None
-    lean: float = 1.0
-
-
-def fab_intervals(given: Estimates, level: float) -> tuple[Array, Array]:
+def fab_intervals(given: ColumnEstimates, level: float) -> tuple[Array, Array]:
     """Lower and upper ends for every column; a region in pieces is given as its hull."""
     lower, upper = np.full((2, len(given.value)), np.inf) * [[-1.0], [1.0]]
     exact = given.se == 0.0
@@ -81,11 +64,11 @@ class _Table:
             self.first, count = np.zeros(len(z)), 1
         else:
             ends = self._log_noise(np.array([0.0, self._pivot(self.pivots[-1])]))
-            first, last = (np.floor((end - self.reference) / STEP) for end in ends)
+            first, last = (np.floor((end - self.reference) / NOISE_STEP) for end in ends)
             self.first, count = first, int(np.max(last - first)) + 2
         rows = []
         for i in range(count):
-            log_noise = 0.0 if known else (self.reference + STEP * (self.first + i))[:, None]
+            log_noise = 0.0 if known else (self.reference + NOISE_STEP * (self.first + i))[:, None]
             share, scale = _fitted_prior(np.abs(others) * np.exp(-log_noise), use)
             rows.append(_splits_of(share, scale, degrees, alpha))
         self.splits = lean * np.stack(rows, axis=1)  # (p, noises, values)
@@ -100,7 +83,7 @@ class _Table:
         return self._pivot(low), self._pivot(high)
 
     def _bisected(self, outside: Array, inside: Array) -> Array:
-        for _ in range(HALVINGS):
+        for _ in range(PIVOT_HALVINGS):
             middle = 0.5 * (outside + inside)
             yes = self._accepts(middle[:, None])[:, 0]
             outside, inside = np.where(yes, outside, middle), np.where(yes, middle, inside)
@@ -127,8 +110,8 @@ class _Table:
     def _split(self, theta: Array, noise: Array) -> Array:
         """Log odds of the lower tail, linear between values of theta and of the noise."""
         rows = np.arange(len(self.z))[:, None]
-        v, at_value = _place(theta, VALUES)
-        position = (noise - self.reference[:, None]) / STEP - self.first[:, None]
+        v, at_value = _place(theta, NULL_VALUES)
+        position = (noise - self.reference[:, None]) / NOISE_STEP - self.first[:, None]
         last = self.splits.shape[1] - 1
         if not last:
             return _between(self.splits[rows, 0, v], self.splits[rows, 0, v + 1], at_value)
@@ -195,13 +178,13 @@ def _regions(degrees: float, alpha: float) -> Array:
     """
     splits = SPLITS[alpha * expit(SPLITS) <= 0.5]
     lower, upper = alpha * expit(splits), alpha * expit(-splits)
-    low = VALUES[:, None] + _quantile(lower, degrees)
-    high = VALUES[:, None] - _quantile(upper, degrees)
+    low = NULL_VALUES[:, None] + _quantile(lower, degrees)
+    high = NULL_VALUES[:, None] - _quantile(upper, degrees)
     if np.isinf(degrees):
         null = ndtr(high) - ndtr(low)
     else:
         null = stdtr(degrees, high) - stdtr(degrees, low)
-    found = np.empty((len(SHARES), len(SCALES), len(VALUES)))
+    found = np.empty((len(SHARES), len(SCALES), len(NULL_VALUES)))
     for b, scale in enumerate(SCALES):
         slab = np.zeros_like(null)
         for spread in np.sqrt(1.0 + (SPREADS * scale) ** 2):

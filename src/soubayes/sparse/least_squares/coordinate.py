@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from soubayes.sparse import ordered
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.objective import (
     LeastSquaresModel,
@@ -47,9 +46,9 @@ def solve_coordinate(
         precision = model.groups.each(tau.mean_inverse * nu.mean_inverse)
         w[sparse] = gamma[sparse] * precision * (1.0 if model.scaled else v)
         ridge = design.ridge(w)
-        parts = ordered.nested(model, restricted(design, w, ridge))
-        ridge = ridge._replace(variance=ordered.variances(model, parts) / gamma)
-        log_dets = ordered.log_determinants(model, parts)
+        parts = model.nested(restricted(design, w, ridge))
+        ridge = ridge._replace(variance=model.variances(parts) / gamma)
+        log_dets = model.log_determinants(parts)
         value = objective_value(model, n, ridge, w, scales.costs(tau, nu), noise, log_dets)
         history.append(value.value)
         converged = len(history) > 1 and history[-2] - history[-1] < tol

@@ -10,7 +10,6 @@ import math
 
 import numpy as np
 
-from soubayes.sparse import ordered
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, restricted
 from soubayes.sparse.least_squares.state import DROPPED, OUT, PathState, goal_of
@@ -90,7 +89,7 @@ def _iterate(
     w, active, noise = state.w.copy(), state.active, state.noise
     part, here = design.take(active), model.take(active)
     gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
-    mixed = ordered.mixed(model, model.sparse)
+    mixed = model.mixed(model.sparse)
     alike = model.groups.alone and design.closest > ALIKE
     old, shape, top = w[active], state.shape[active], state.nu.mean_inverse
     near = max(LAST_STEP, 0.005 * tol)
@@ -144,8 +143,8 @@ def left_out(
     design: LeastSquares, model: LeastSquaresModel, w: Array, ridge: Ridge, n: float
 ) -> tuple[Array, Array]:
     """s and q under the ordered sources."""
-    parts = ordered.nested(model, restricted(design, w, ridge))
-    variance = ordered.variances(model, parts) / model.confidence
+    parts = model.nested(restricted(design, w, ridge))
+    variance = model.variances(parts) / model.confidence
     return np.maximum(1.0 / variance - w, 1e-12 * n), ridge.mean / variance
 
 

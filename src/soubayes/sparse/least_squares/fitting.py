@@ -7,13 +7,12 @@ gives the sparse point of each.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from soubayes.sparse import ordered
 from soubayes.sparse.blocks import GroupLabels, sources, tau_groups
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
 from soubayes.sparse.designs.moments import FoldedMoments, Moments, folded_moments
@@ -27,8 +26,6 @@ from soubayes.sparse.inclusion.field import ColumnQuadratic, GramQuadratic, Quad
 from soubayes.sparse.inclusion.grouped import fit_groups
 from soubayes.sparse.inclusion.product import fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
-from soubayes.sparse.intervals.estimates import debiased_ridge
-from soubayes.sparse.intervals.fab import Estimates
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial
@@ -118,11 +115,31 @@ class LinearIntake(NamedTuple):
 
     designs: list[LeastSquares]
     units: TargetUnits
-    moments: FoldedMoments | None = None  # None: fewer rows than columns
+    moments: FoldedMoments | None = None  # of the folds; None: fewer rows than columns
+    dense: "LinearIntake | None" = None  # that of the dense fits, where they have their own
+
+    @property
+    def x_mean(self) -> Array:
+        """Means of the columns."""
+        return self.units.x_mean
+
+    @property
+    def size(self) -> int:
+        """The side of the systems that are solved."""
+        return int(min(self.designs[0].n, len(self.units.x_scale)))
+
+    def model(self, settings: LinearSettings, t: int) -> tuple[LeastSquaresModel, Array]:
+        """The model of a target in standardised units, and which columns follow the path."""
+        return settings.model(len(self.units.x_scale), float(self.units.y_scale[t]))
 
     def with_noise(self, students: tuple[StudentNoise, ...]) -> "LinearIntake":
         """The same designs, of pseudo-observations for this noise."""
         return self._replace(units=self.units._replace(students=students))
+
+    def observations(self, X: Any, Y: Array) -> Array:
+        """Pseudo-observations of rows, (rows, targets)."""
+        each = zip(self.units.students, Y.T, strict=True)
+        return np.stack([noise.observations(X, y) for noise, y in each], axis=1)
 
 
 def rows_intake(
@@ -185,34 +202,33 @@ def _wide(
     return LinearIntake(designs, TargetUnits(*units))
 
 
-def wide_estimates(intake: LinearIntake, intercept: bool) -> list[Estimates] | None:
-    """Of all columns and every target; None: the cross-products are kept, which say more."""
-    units, found = intake.units, []
-    for t, design in enumerate(intake.designs):
-        if not isinstance(design, Wide):
-            return None
-        degrees = float(len(design.y) - intercept)
-        each = debiased_ridge(design.columns, design.y, degrees)
-        scale = units.y_scale[t] / units.x_scale
-        found.append(replace(each, value=each.value * scale, se=each.se * scale))
-    return found
-
-
 @dataclass(frozen=True)
 class Solved:
     """One target at its reported point, in standardised units."""
 
     design: LeastSquares
     solution: LeastSquaresSolution
-    points: list[PathPoint]  # empty: no path was followed
+    path: list[PathPoint]  # empty: no path was followed
     gamma: float
+    units: TargetUnits
+    target: int
+
+    @cached_property
+    def points(self) -> list[SparsePoint]:
+        """The one that is reported."""
+        return [linear_sparse_point(self, self.units, self.target)]
+
+    @property
+    def component(self) -> Component:
+        """Its q."""
+        return self.points[0].component
 
 
 def solve_targets(intake: LinearIntake, settings: LinearSettings) -> list[Solved]:
     """Every target at its reported point."""
     designs, units = intake.designs, intake.units
     check_units(units.x_scale, units.y_scale)
-    with solver_threads(int(min(designs[0].n, len(units.x_scale)))):
+    with solver_threads(intake.size):
         return [_solve(design, settings, units, t) for t, design in enumerate(designs)]
 
 
@@ -225,10 +241,11 @@ def _solve(design: LeastSquares, settings: LinearSettings, units: TargetUnits, t
         "report": lambda words: settings.say(label + words),
     }
     if not settings.follows_path(model):
-        return Solved(design, solve_coordinate(design, model, **limits), [], settings.coef or 1.0)
+        solution = solve_coordinate(design, model, **limits)
+        return Solved(design, solution, [], settings.coef or 1.0, units, t)
     points, chosen, solution = solve_path(design, model, free, settings.coef, **limits)
     gamma = settings.coef if chosen is None else points[chosen].gamma
-    return Solved(design, solution, points, float(gamma or 1.0))
+    return Solved(design, solution, points, float(gamma or 1.0), units, t)
 
 
 def settle_targets(
@@ -247,7 +264,7 @@ def settle_targets(
     units, own = intake.units, []
     check_units(units.x_scale, units.y_scale)
     for t, design in enumerate(intake.designs):
-        model, free = settings.model(len(units.x_scale), float(units.y_scale[t]))
+        model, free = intake.model(settings, t)
         solve = partial(_dense_fit, model=model)
         if not dense or len(design.norms) >= design.n:
             solve = partial(_sparse_fit, model=model, free=free, settings=settings)
@@ -300,7 +317,7 @@ def linear_sparse_point(solved: Solved, units: TargetUnits, t: int) -> SparsePoi
         objective=s.history + offset,
         n_iter=s.n_iter,
         converged=s.converged and settled,
-        solver="path" if solved.points else "coordinate",
+        solver="path" if solved.path else "coordinate",
         path=_path(solved, units, t, offset),
     )
 
@@ -308,22 +325,22 @@ def linear_sparse_point(solved: Solved, units: TargetUnits, t: int) -> SparsePoi
 def _path(solved: Solved, units: TargetUnits, t: int, offset: float) -> PathPoints:
     """The path in the user's units; a coordinate fit is a path of one point."""
     scale, s = float(units.y_scale[t]), solved.solution
-    if not solved.points:
+    if not solved.path:
         coef, selected = s.coef[None], s.selected[None]
         sd = np.sqrt(s.model.confidence * s.noise.variance * s.variance)[None]
         rest = [[solved.gamma], [s.noise.variance], [s.value.value], [False], [2 * s.noise.shape]]
     else:
-        coef = np.array([point.coef for point in solved.points])
-        sd = np.array([point.sd for point in solved.points])
+        coef = np.array([point.coef for point in solved.path])
+        sd = np.array([point.sd for point in solved.path])
         selected = np.zeros(coef.shape, bool)
-        for row, point in zip(selected, solved.points, strict=True):
+        for row, point in zip(selected, solved.path, strict=True):
             row[point.state.active] = True
         rest = [
-            [point.gamma for point in solved.points],
-            [point.state.noise for point in solved.points],
-            [point.value for point in solved.points],
-            [point.guarded for point in solved.points],
-            [point.degrees for point in solved.points],
+            [point.gamma for point in solved.path],
+            [point.state.noise for point in solved.path],
+            [point.value for point in solved.path],
+            [point.guarded for point in solved.path],
+            [point.degrees for point in solved.path],
         ]
     coef, sd = coef * (scale / units.x_scale), sd * (scale / units.x_scale)
     gamma, noise, value, guarded, degrees = map(np.array, rest)
@@ -358,7 +375,7 @@ def in_units(design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: in
 def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Posterior:
     """q(beta) in the user's units."""
     v, gamma = s.noise.variance, s.model.confidence
-    alike = s.selected.all() and not ordered.mixed(s.model, s.selected)
+    alike = s.selected.all() and not s.model.mixed(s.selected)
     if alike and (rows := design.rows()) is not None:
         # A^-1 = W^-1 - W^-1 X' L^-T L^-1 X W^-1
         inverse = s.triangle if s.triangle is not None else design.ridge(s.w).triangle
@@ -370,7 +387,7 @@ def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Poster
         return LowRankPosterior(s.coef * scale, diagonal, *factor, *known)
     active = np.flatnonzero(s.selected)
     part, model, w = design.take(active), s.model.take(active), s.w[active]
-    block = v * ordered.covariance(model, lambda own: part.take(own).inverse(w[own]))
+    block = v * model.covariance(lambda own: part.take(own).inverse(w[own]))
     return Posterior(s.coef * scale, gamma * v * s.variance, active, block, scale)
 
 

@@ -14,10 +14,10 @@ from soubayes.sparse.choice.race import ChoiceTask, Fits, Predictions
 from soubayes.sparse.choice.scoring import HeldOut
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.moments import FoldedMoments, Moments
-from soubayes.sparse.least_squares.candidates import LinearCandidates
 from soubayes.sparse.least_squares.fitting import moments_intake
 from soubayes.sparse.least_squares.student_noise import StudentNoise
 from soubayes.sparse.posterior import Component, Mixture
+from soubayes.sparse.shell import Family
 
 Array = np.ndarray
 
@@ -28,10 +28,10 @@ class FoldMoments(ChoiceTask):
     def __init__(
         self,
         folds: FoldedMoments,
-        candidates: LinearCandidates,
+        family: Family,
         students: tuple[StudentNoise, ...] = (),
     ) -> None:
-        self.folds, self.candidates, self.count = folds, candidates, len(candidates.rows)
+        self.folds, self.family, self.count = folds, family, len(family.candidates)
         self.size = folds.shape[0]
         self.students = students  # of moments of pseudo-observations, whose own noise is normal
         size = self.count
@@ -60,8 +60,8 @@ class FoldMoments(ChoiceTask):
         known: bool,
         students: tuple[StudentNoise, ...] = (),
     ) -> Fits:
-        intake = moments_intake(raw, self.candidates.settings.intercept is not None)
-        return self.candidates.fit_intake(intake.with_noise(students), wanted, known)
+        intake = moments_intake(raw, self.family.settings.intercept is not None)
+        return self.family.fit_candidates(intake.with_noise(students), wanted, known)
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:
         fold = self.folds.folds[int(rows[0]) // self.count]

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse import ordered
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.objective import (
     LeastSquaresModel,
@@ -181,9 +180,9 @@ def fill(
         inner = part.ridge(w[active])
         rss, k = inner.rss, float(np.sum(1.0 - w[active] * inner.variance))
         mean[active] = inner.mean
-        parts = ordered.nested(here, restricted(part, w[active], inner))
-        variance[active] = ordered.variances(here, parts) / here.confidence
-        log_dets = ordered.log_determinants(here, parts)
+        parts = here.nested(restricted(part, w[active], inner))
+        variance[active] = here.variances(parts) / here.confidence
+        log_dets = here.log_determinants(parts)
     if len(dropped):
         there = model.take(dropped)
         if not state.refit:

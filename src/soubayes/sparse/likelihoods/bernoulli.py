@@ -62,6 +62,15 @@ def log_mean_probability(mean: Array, variance: Array) -> Array:
     return np.where(mean + 1.5 * variance < -14.0, mean + 0.5 * variance, near)
 
 
+def average_log_odds(means: Array, variances: Array, weights: Array) -> Array:
+    """Log odds of the probability averaged over predictors N(mean, variance), (components, n)."""
+    if len(weights) == 1:
+        mean, variance = means[0], variances[0]
+        return log_mean_probability(mean, variance) - log_mean_probability(-mean, variance)
+    up = logsumexp(log_mean_probability(means, variances), b=weights[:, None], axis=0)
+    return up - logsumexp(log_mean_probability(-means, variances), b=weights[:, None], axis=0)
+
+
 def probability_sd(mean: Array, variance: Array) -> Array:
     """The standard deviation of sigma(eta) for eta ~ N(mean, variance).
 

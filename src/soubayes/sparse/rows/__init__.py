@@ -4,13 +4,13 @@
 | --- | --- |
 | where rows live, and what one pass over them says about q | `passes`, `streams` |
 | several predictors a row | `coordinates`, `classes` |
-| q, and the prior side of J | `state` |
+| q, the model of the columns, and the prior side of J | `state` |
 | the minimum of J at one confidence | `newton`, `joint`, `dropped`; more columns than rows `wide` |
 | Algorithm 1 of the paper | `coordinate` |
 | a large sparse X | `products` |
 | the path of confidences, and the point that it reports | `path` |
 | a candidate between dense and sparse | `dial` |
-| from data to fits, and what the choice by prediction asks for | `fitting`, `many_rows` |
+| what the shell asks for: design, sparse point, candidates, held-out rows | `family`, `many_rows` |
 | what is reported of a fit | `report` |
 | which columns carry an effect | `supports` |
 """

@@ -8,7 +8,7 @@ it is reported. The rows are read no further time, so streams choose as arrays d
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,9 +16,9 @@ from scipy.stats import norm
 
 from soubayes.sparse.choice.race import PATH, Choice
 from soubayes.sparse.choice.scoring import CLASSES_POWER, predictive_weights
-from soubayes.sparse.posterior import Component, Mixture
-from soubayes.sparse.rows.fitting import RowIntake, RowSolved
-from soubayes.sparse.rows.path import PathRows
+from soubayes.sparse.designs.standardise import ColumnUnits
+from soubayes.sparse.posterior import Component, Mixture, SparsePoint
+from soubayes.sparse.rows.path import PathRows, RowOutcome
 from soubayes.sparse.rows.report import row_sparse_point
 
 Array = np.ndarray
@@ -34,23 +34,25 @@ class End(NamedTuple):
     effective: float  # sum_j (1 - kappa_j)
 
 
-def choose_ends(intake: RowIntake, solved: Sequence[RowSolved]) -> list[Choice] | None:
+def choose_ends(
+    each_rows: Sequence[PathRows], back: Array, units: ColumnUnits, solved: Sequence[Any]
+) -> list[Choice] | None:
     """A mixture of both ends of the path of every target, where there is a path."""
-    if any(each.outcome.first is None for each in solved):
+    if any(one.outcome.first is None for one in solved):
         return None
     return [
-        mix_ends(_ends(intake, rows, each), rows.n)
-        for rows, each in zip(intake.rows, solved, strict=True)
+        mix_ends(_ends(rows, one.outcome, one.points[0], back, units), rows.n)
+        for rows, one in zip(each_rows, solved, strict=True)
     ]
 
 
-def _ends(intake: RowIntake, rows: PathRows, solved: RowSolved) -> list[End]:
+def _ends(
+    rows: PathRows, outcome: RowOutcome, point: SparsePoint, back: Array, units: ColumnUnits
+) -> list[End]:
     """The sparse point, and where its path began."""
-    plan, units = intake.plan, intake.units
-    outcome, point = solved.outcome, solved.point
     assert outcome.first is not None
     begin = outcome._replace(fit=outcome.first)
-    first = row_sparse_point(rows.design, begin, units, plan.back, point.solver)
+    first = row_sparse_point(rows.design, begin, units, back, point.solver)
     return [
         End(
             PATH.name,

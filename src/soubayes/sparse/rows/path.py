@@ -28,7 +28,7 @@ from soubayes.sparse.rows.newton import solve
 from soubayes.sparse.rows.passes import RowDesign, RowProblem, dispersion, gram_of
 from soubayes.sparse.rows.products import fit_held_by_products, screened_start
 from soubayes.sparse.rows.state import RowFit, RowModel, RowState, copies_out, make_state
-from soubayes.sparse.rows.wide import predictors, solve_wide
+from soubayes.sparse.rows.wide import solve_wide, wide_predictors
 
 Array = np.ndarray
 
@@ -440,7 +440,7 @@ def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
         )
     X = problem.design.by_columns()
     assert X is not None
-    return problem.updated_at(*predictors(X, model, fit))
+    return problem.updated_at(*wide_predictors(X, model, fit))
 
 
 @np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken

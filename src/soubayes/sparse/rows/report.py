@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from soubayes.sparse import ordered
 from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.likelihoods.base import Likelihood
@@ -224,7 +223,7 @@ def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
         # a p x p matrix: ordered sources have no low-rank form
         dense = X.dense()
         square = dense.T @ (information[:, None] * dense)
-        S = ordered.covariance(here, lambda own: _inverse(square[np.ix_(own, own)], w[own]))
+        S = here.covariance(lambda own: _inverse(square[np.ix_(own, own)], w[own]))
         inside = Posterior(state.mean[:p], variance, np.arange(p), S)
     if model.intercept:
         gamma_alpha = model.confidence[-1]

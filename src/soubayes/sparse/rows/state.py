@@ -1,14 +1,21 @@
-"""q of a model whose rows are read by a likelihood: the prior side of J, and its value."""
+"""q of a model whose rows are read by a likelihood: the prior side of J, and its value.
 
-from dataclasses import dataclass
+`RowSettings` is the model as an estimator's parameters say it, and a `RowPlan` that model for the
+columns of a fit.
+"""
+
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
+from soubayes.sparse.blocks import sources, tau_groups
 from soubayes.sparse.designs.linalg import cholesky, invert_triangle
+from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.likelihoods.base import Likelihood
-from soubayes.sparse.model import ColumnModel, coefficient_kl
+from soubayes.sparse.model import ColumnModel, FitSettings, coefficient_kl
 from soubayes.sparse.rows.passes import Pass, RowDesign
+from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
@@ -175,3 +182,90 @@ def apart(model: RowModel, matrix: Array) -> Array:
     if model.intercept:
         matrix[-1, :-1] = matrix[:-1, -1] = 0.0
     return matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowSettings(FitSettings):
+    """Those of a likelihood of rows."""
+
+    centre: bool  # whether the columns are centred
+
+    def plan(self, p: int, marks: Array | None = None) -> "RowPlan":
+        """The columns' model; the sources stand in reverse order, the intercept last.
+
+        Within a source the columns stand in the order of their ``marks``, if there are any.
+        """
+        given = sources(list(self.blocks), p, self.coef or 1.0, self.local)
+        marks = np.zeros(p) if marks is None else marks
+        each = [columns for _, columns in given.groups[::-1]]
+        order = np.concatenate([own[np.argsort(marks[own], kind="stable")] for own in each])
+        place = np.argsort(order)
+        extra = [] if self.intercept is None else [1.0]
+        own, trust = self.intercept or (1.0, 1.0)
+        variance = np.append(given.variance[order], np.multiply(extra, own))
+        model = RowModel(
+            confidence=np.append(given.gamma[order], np.multiply(extra, trust)),
+            variance=variance,
+            local_confidence=np.append(given.local[order], extra),
+            global_confidence=self.top,
+            local_prior=self.local_prior,
+            global_prior=self.top_prior,
+            sources=tuple((name, np.sort(place[columns])) for name, columns in given.groups),
+            groups=tau_groups(self.groups, given, order),
+            intercept=self.intercept is not None,
+        )
+        free = np.append(given.free[order], np.zeros(len(extra), bool)) & np.isnan(variance)
+        return RowPlan(model, free, order, bool(extra))
+
+
+class RowPlan(NamedTuple):
+    """The model of a fit, which columns follow the path, and their order in the solver."""
+
+    model: RowModel
+    free: Array
+    order: Array
+    ones: bool  # whether the last column of the design is one of ones
+
+    @property
+    def always(self) -> Array:
+        """(p,) prior variances of columns that are never dropped, in the user's order; else 0."""
+        given = np.zeros(len(self.order))
+        d = (len(self.model.variance) - self.ones) // len(self.order)
+        given[self.order] = np.nan_to_num(self.model.variance[::d][: len(given)], nan=0.0)
+        return given
+
+    @property
+    def back(self) -> Array:
+        """What undoes the solver's order."""
+        return np.argsort(self.order)
+
+    def to_user(self, units: ColumnUnits) -> tuple[Array, Array]:
+        """The user's order of the columns and their units, the intercept last."""
+        order, scale = self.back, 1.0 / units.scale
+        return (
+            (np.append(order, len(order)), np.append(scale, 1.0)) if self.ones else (order, scale)
+        )
+
+    def of_coordinates(self, d: int) -> "RowPlan":
+        """The plan of d coefficients for every column, which share a tau.
+
+        The intercepts are the first of the sources.
+        """
+        model = self.model
+
+        def spread(columns: Array) -> Array:
+            return (columns[:, None] * d + np.arange(d)).ravel()
+
+        sources = tuple((name, spread(own)) for name, own in model.sources)
+        if model.intercept:
+            sources = (("intercept", spread(np.array([len(model.confidence) - 1]))), *sources)
+        model = replace(
+            model,
+            confidence=np.repeat(model.confidence, d),
+            variance=np.repeat(model.variance, d),
+            local_confidence=np.repeat(model.local_confidence, d),
+            sources=sources,
+            groups=Groups.of(np.repeat(model.groups.number, d)),
+            intercept=False,
+        )
+        return self._replace(model=model, free=np.repeat(self.free, d))

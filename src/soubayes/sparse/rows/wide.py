@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse import ordered
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.linalg import Woodbury
 from soubayes.sparse.likelihoods.base import RowTerms, weighted_terms
@@ -148,7 +147,7 @@ def _blank(model: RowModel, rows: RowTerms, precision: Array, rest: Array, n: in
     )
 
 
-def predictors(X: StandardColumns, model: RowModel, fit: RowFit) -> tuple[Array, Array]:
+def wide_predictors(X: StandardColumns, model: RowModel, fit: RowFit) -> tuple[Array, Array]:
     """Mean and variance of the predictors of a fit in which nothing was dropped."""
     information, k = fit.rows, model.coefficients
     assert information is not None
@@ -310,7 +309,7 @@ def _posterior(
 
 
 class _Kernel(NamedTuple):
-    """(X'BX + diag(w))^-1 of some columns, as `ordered.nested` asks for it."""
+    """(X'BX + diag(w))^-1 of some columns, as `ColumnModel.nested` asks for it."""
 
     woodbury: Woodbury
     variance: Array
@@ -328,12 +327,12 @@ def source_spread(
         diagonal = kernel.diagonal(part, w[columns])
         return _Kernel(kernel, diagonal, kernel.log_det(w[columns]))
 
-    parts = ordered.nested(model, restrict)
+    parts = model.nested(restrict)
     rows = np.zeros(X.shape[0])
     for each in parts:
         if each.share:
-            rows += each.share * each.part.woodbury.row_variance()
-    return ordered.variances(model, parts), rows, ordered.log_variances(model, parts)
+            rows += each.share * each.inverse.woodbury.row_variance()
+    return model.variances(parts), rows, model.log_variances(parts)
 
 
 def _shrinkage(state: _Wide) -> Array:

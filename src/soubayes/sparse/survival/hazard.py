@@ -1,8 +1,12 @@
-"""A hazard in pieces, which scores single held-out rows."""
+"""Hazards: in pieces, for single held-out rows, and cumulative ones from draws, for curves."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
 from soubayes.sparse.likelihoods.base import RowLikelihood
+from soubayes.sparse.survival.risk_sets import RiskSets
 
 Array = np.ndarray
 
@@ -73,3 +77,83 @@ def _exposures(edges: Array, y: Array) -> Array:
     """(subjects, pieces) time at risk in every piece."""
     stop, start = y["stop"][:, None], np.maximum(y["start"], 0.0)[:, None]
     return np.maximum(np.minimum(stop, edges[1:]) - np.maximum(start, edges[:-1]), 0.0)
+
+
+DRAWS = 400  # of the coefficients, behind curves and their bands
+_CHUNK = 50  # draws at a time
+_MOST_TIMES = 1_000  # at which cumulative hazards are kept
+
+
+@dataclass(frozen=True)
+class BaselineDraws:
+    """Cumulative baseline hazards of draws of q(beta), at some times of every stratum.
+
+    ``expected`` is E[H_0 | beta] of each draw, and ``drawn`` has increments drawn from q(h | beta).
+    The draws of the coefficients themselves follow from ``seed``.
+    """
+
+    times: tuple[Array, ...]  # of every stratum, ascending
+    expected: tuple[Array, ...]  # (times, draws) each
+    drawn: tuple[Array, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, sets: RiskSets, eta: Array, strata: int, seed: int) -> "BaselineDraws":
+        """From predictors (subjects, draws) of the fitted rows."""
+        rng = np.random.default_rng(seed)
+        gamma, count = sets.prior.confidence, sets.count[:, None]
+        parts = [np.flatnonzero(sets.stratum == s) for s in range(strata)]
+        ends = [_last_of_each(sets.time[part]) for part in parts]
+        sums: list[list[tuple[Array, Array]]] = [[] for _ in parts]
+        for begin in range(0, eta.shape[1], _CHUNK):
+            risk = sets.weight[:, None] * relative_risk(eta[:, begin : begin + _CHUNK])
+            exposure = sets.sums(risk) + sets.ghost
+            expected = count / exposure
+            drawn = rng.standard_gamma(np.broadcast_to(count / gamma, exposure.shape))
+            drawn *= gamma / exposure
+            for found, part, end in zip(sums, parts, ends, strict=True):
+                both = np.cumsum(expected[part], axis=0)[end], np.cumsum(drawn[part], axis=0)[end]
+                found.append(both)
+        expected_all, drawn_all = (
+            tuple(np.concatenate([both[k] for both in found], axis=1) for found in sums)
+            for k in (0, 1)
+        )
+        times = tuple(sets.time[part][end] for part, end in zip(parts, ends, strict=True))
+        return cls(times, expected_all, drawn_all, seed)
+
+    def curves(
+        self,
+        of: Callable[[Array], Array],
+        risks: Iterable[Array],
+        stratum: Array,
+        times: Array,
+        level: float | None,
+    ) -> Array:
+        """(rows, 1 or 3, times) of a function of the cumulative hazards: mean, lower, upper.
+
+        ``risks`` are blocks of rows with the relative risks of every draw.
+        """
+        expected = [self.at(times, s, self.expected) for s in range(len(self.times))]
+        drawn = [self.at(times, s, self.drawn) for s in range(len(self.times))]
+        found = []
+        for s, risk in zip(stratum, (row for block in risks for row in block), strict=True):
+            lines = [of(expected[s] * risk).mean(axis=1)]
+            if level is not None:
+                ends = [0.5 - level / 2.0, 0.5 + level / 2.0]
+                lines.extend(np.quantile(of(drawn[s] * risk), ends, axis=1))
+            found.append(lines)
+        return np.array(found)
+
+    def at(self, times: Array, stratum: int, steps: tuple[Array, ...]) -> Array:
+        """(times, draws) cumulative hazards of a stratum: 0 before the first event."""
+        own = steps[stratum]
+        place = np.searchsorted(self.times[stratum], times, side="right")
+        return np.concatenate([np.zeros((1, own.shape[1])), own])[place]
+
+
+def _last_of_each(time: Array) -> Array:
+    """The last jump of every distinct time, of ``_MOST_TIMES`` of them where there are more."""
+    ends = np.flatnonzero(np.append(np.diff(time) != 0.0, True)[: len(time)])
+    if len(ends) > _MOST_TIMES:
+        ends = ends[np.unique(np.linspace(0, len(ends) - 1, _MOST_TIMES).astype(int))]
+    return ends

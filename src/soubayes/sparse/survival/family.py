@@ -1,10 +1,10 @@
-"""Cox regression: from data to fits in the user's units."""
+"""Cox regression as a family of the shell."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import logsumexp
@@ -24,91 +24,16 @@ from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.posterior import Component, Mixture
-from soubayes.sparse.rows.fitting import RowCandidates, RowFamily, RowIntake, RowSolved
+from soubayes.sparse.rows.family import RowFamily, RowIntake, RowSolved
+from soubayes.sparse.rows.state import RowSettings
 from soubayes.sparse.rows.supports import settle
+from soubayes.sparse.shell import TrainingRows
 from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
-from soubayes.sparse.survival.rows import WILD, SurvivalRows
-from soubayes.threads import solver_threads
+from soubayes.sparse.survival.rows import WILD, SurvivalRows, UnitNormal
 
 Array = np.ndarray
-
-
-@dataclass(frozen=True)
-class SurvivalFamily(RowFamily):
-    """Cox's model; ``likelihood`` is that of an expansion."""
-
-    ties: str = "efron"
-    prior: BaselinePrior = field(default_factory=BaselinePrior)
-
-    def in_memory(self, X: Any, weight: Array, targets: Sequence[Array]) -> RowIntake:
-        """Subjects in memory, their columns standardised."""
-        X, unit = in_range(X)
-        units, plan = column_units(X, weight, True), self.settings.plan(X.shape[1])
-        order = plan.order
-        rows = np.empty(X.shape)
-        for part in row_slices(X):
-            block = as_dense(X[part])[:, order]
-            rows[part] = standardise_block(
-                block, units.mean[order], units.divisor[order], ones=False
-            )
-        units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
-        check_units(units.scale)
-        sets = [RiskSets.of(y, weight, self.ties, self.prior) for y in targets]
-        return RowIntake([SurvivalRows(rows, each) for each in sets], plan, units)
-
-    def solve(self, intake: RowIntake, names: Sequence[Any], jobs: int = 1) -> list[RowSolved]:
-        """With what the baseline hazard cost, at the mean of q."""
-        found = super().solve(intake, names, jobs)
-        if self.prior.mass == 0.0:
-            return found
-        each = []
-        for rows, solved in zip(intake.rows, found, strict=True):
-            assert isinstance(rows, SurvivalRows)
-            nats = baseline_kl(PartialLoss.at(rows.sets, rows.eta(solved.outcome.fit)))
-            kl = {**solved.point.kl, "baseline": nats}
-            each.append(solved._replace(points=[replace(solved.point, kl=kl)]))
-        return each
-
-    def ordered(self, X: Any, coef: Array, sets: RiskSets) -> bool:
-        """Whether these coefficients, but those with a normal prior, order the events in time."""
-        plan = self.settings.plan(X.shape[1])
-        keep = np.flatnonzero(plan.model.sparse[plan.back] & (coef != 0.0))
-        # k columns put d events into at most about d^2k orders (Cover 1967) of the d! ~ d^d: from
-        # k = d/2 on some combination orders any times
-        by_chance = 2 * len(keep) >= sets.y["event"].sum()
-        return not by_chance and sets.ordered_by(as_dense(X[:, keep]) @ coef[keep])
-
-    def supports(
-        self, X: Any, weight: Array, targets: Sequence[Array], solved: Sequence[RowSolved]
-    ) -> list[SupportPosterior]:
-        """The posterior over supports, from expansions of the loss."""
-        each_rows, plan, units = self.in_memory(X, weight, targets)
-        p = X.shape[1]
-        always = np.zeros(p)
-        always[plan.order] = np.nan_to_num(plan.model.variance[:p], nan=0.0)
-        found = []
-        with solver_threads(int(min(X.shape))):
-            for given, each in zip(each_rows, solved, strict=True):
-                assert isinstance(given, SurvivalRows)
-                rows = replace(given, X=np.ascontiguousarray(given.X[:, plan.back]))
-                point = each.point
-                mean = point.component.posterior.mean[:p]
-                coef = np.where(point.selected, mean, 0.0) * units.scale
-
-                def at(mean: Array, rows: SurvivalRows = rows) -> tuple[ColumnQuadratic, Any]:
-                    expanded = rows.expand(mean)
-                    matrix = expanded.matrix
-                    columns = StandardColumns(matrix, None, None, np.ones(len(matrix)))
-                    return ColumnQuadratic(columns, expanded.rows.y, rows.n), lambda mean: mean
-
-                start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
-                own = rows.X.__matmul__
-                supports = settle(at, coef, start, always, own, self.settings.groups)
-                found.append(SupportPosterior.of(supports, 1.0 / units.scale, units.scale))
-        return found
-
 
 _FAR = 1e9  # nats
 _POWER = 0.3  # of the densities of held-out rows in the weights
@@ -136,20 +61,94 @@ BESIDE = Candidate("sparse + dense", "normal", np.inf, 1.0)
 _OTHERS = (1.0, 3.0)
 
 
-class SurvivalCandidates(RowCandidates):
-    """The candidates, each with the hazard that scores its rows."""
+class SurvivalFamily(RowFamily):
+    """Cox's model, each candidate with the hazard that scores its rows.
+
+    ``likelihood`` is that of an expansion of the loss.
+    """
 
     dial = SURVIVAL_DIAL
-    rows = (PATH, *map(Candidate.of, dial), BESIDE)
+    candidates: ClassVar = (PATH, *map(Candidate.of, dial), BESIDE)
     scoring = DENSITIES._replace(score=partial(score_densities, power=_POWER), power=_POWER)
+
+    def __init__(self, settings: RowSettings, ties: str, prior: BaselinePrior) -> None:
+        super().__init__(UnitNormal(), settings)
+        self.ties, self.prior = ties, prior
+
+    @property
+    def products(self) -> bool:
+        """Expansions are of columns that are dense."""
+        return False
+
+    def design(self, X: Any, targets: Sequence[Array], weight: Array) -> RowIntake:
+        """Subjects in memory, their columns standardised."""
+        X, unit = in_range(X)
+        units, plan = column_units(X, weight, True), self.settings.plan(X.shape[1])
+        order = plan.order
+        rows = np.empty(X.shape)
+        for part in row_slices(X):
+            block = as_dense(X[part])[:, order]
+            rows[part] = standardise_block(
+                block, units.mean[order], units.divisor[order], ones=False
+            )
+        units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
+        check_units(units.scale)
+        sets = [RiskSets.of(y, weight, self.ties, self.prior) for y in targets]
+        return RowIntake([SurvivalRows(rows, each) for each in sets], plan, units)
+
+    def solve(self, intake: RowIntake, names: Sequence[Any], jobs: int = 1) -> list[RowSolved]:
+        """With what the baseline hazard cost, at the mean of q."""
+        solved = super().solve(intake, names, jobs)
+        if self.prior.mass == 0.0:
+            return solved
+        each = []
+        for rows, one in zip(intake.rows, solved, strict=True):
+            assert isinstance(rows, SurvivalRows)
+            nats = baseline_kl(PartialLoss.at(rows.sets, rows.eta(one.outcome.fit)))
+            kl = {**one.points[0].kl, "baseline": nats}
+            each.append(one._replace(points=[replace(one.points[0], kl=kl)]))
+        return each
+
+    def estimates(self, *_: Any) -> None:
+        """None are kept: rows are read together."""
+
+    def ordered(self, X: Any, coef: Array, sets: RiskSets) -> bool:
+        """Whether these coefficients, but those with a normal prior, order the events in time."""
+        plan = self.settings.plan(X.shape[1])
+        keep = np.flatnonzero(plan.model.sparse[plan.back] & (coef != 0.0))
+        # k columns put d events into at most about d^2k orders (Cover 1967) of the d! ~ d^d: from
+        # k = d/2 on some combination orders any times
+        by_chance = 2 * len(keep) >= sets.y["event"].sum()
+        return not by_chance and sets.ordered_by(as_dense(X[:, keep]) @ coef[keep])
+
+    def _row_supports(
+        self, intake: RowIntake, t: int, solved: RowSolved, rows: TrainingRows
+    ) -> list[SupportPosterior]:
+        """From expansions of the loss."""
+        given, plan, scale = intake.rows[t], intake.plan, intake.units.scale
+        assert isinstance(given, SurvivalRows)
+        ordered = replace(given, X=np.ascontiguousarray(given.X[:, plan.back]))
+        point = solved.points[0]
+        coef = np.where(point.selected, point.component.posterior.mean[: len(scale)], 0.0) * scale
+
+        def at(mean: Array) -> tuple[ColumnQuadratic, Any]:
+            expanded = ordered.expand(mean)
+            matrix = expanded.matrix
+            columns = StandardColumns(matrix, None, None, np.ones(len(matrix)))
+            return ColumnQuadratic(columns, expanded.rows.y, ordered.n), lambda mean: mean
+
+        start = np.flatnonzero(coef), coef[coef != 0.0] ** 2
+        product = settle(at, coef, start, plan.always, ordered.X.__matmul__, self.settings.groups)
+        return [SupportPosterior.of(product, 1.0 / scale, scale)]
 
     def fit(
         self, X: Any, targets: list[Array], weight: Array, wanted: Sequence[set[str]], known: bool
     ) -> Fits:
+        """With the hazard of the rows that each candidate was fitted to."""
         asked = [names | {PATH.name} if BESIDE.name in names else names for names in wanted]
-        found = super().fit(X, targets, weight, asked, known)
-        for parts, sizes, y, names in zip(*found[:2], targets, wanted, strict=True):
-            wild = {name for name in parts if known and _is_wild(name, parts[name][0], X, found)}
+        fits = super().fit(X, targets, weight, asked, known)
+        for parts, sizes, y, names in zip(*fits[:2], targets, wanted, strict=True):
+            wild = {name for name in parts if known and _is_wild(name, parts[name][0], X, fits)}
             if wild:  # folds did not see it run off: a dense point takes its place
                 calm = super().fit(X, [y], weight, [{_CALM.name}], False)
                 parts.update(dict.fromkeys(wild, *calm.components[0].values()))
@@ -157,9 +156,9 @@ class SurvivalCandidates(RowCandidates):
                 self._add_beside(X, y, weight, parts, sizes)
             if PATH.name not in names:
                 parts.pop(PATH.name, None)
-            for name, own in parts.items():
-                parts[name] = tuple(with_hazard(part, X, found.x_mean, y, weight) for part in own)
-        return found
+            for name, components in parts.items():
+                parts[name] = tuple(with_hazard(c, X, fits.x_mean, y, weight) for c in components)
+        return fits
 
     def _add_beside(
         self,
@@ -170,7 +169,7 @@ class SurvivalCandidates(RowCandidates):
         sizes: dict[str, float],
     ) -> None:
         """The candidate that lets the columns of the sparse point go beside the dense others."""
-        each_rows, plan, units = self.family.in_memory(X, weight, [y])
+        each_rows, plan, units = self.design(X, [y], weight)
         kept = (parts[PATH.name][0].posterior.mean[plan.order] != 0.0) & plan.model.sparse
         fits = []
         for own, held in product(_SELECTED, _OTHERS):
@@ -196,11 +195,11 @@ class SurvivalCandidates(RowCandidates):
         return HeldOut(whole, zero, zero, mixture.weights @ means, whole, zero + np.nan)
 
 
-def _is_wild(name: str, part: Component, X: Any, found: Fits) -> bool:
+def _is_wild(name: str, part: Component, X: Any, fits: Fits) -> bool:
     """Whether fitted scales ran off, as they may where wide data can be separated."""
     if name == PATH.name:
         return False
-    risk = [(as_dense(X[rows]) - found.x_mean) @ part.posterior.mean for rows in row_slices(X)]
+    risk = [(as_dense(X[rows]) - fits.x_mean) @ part.posterior.mean for rows in row_slices(X)]
     return not np.std(np.concatenate(risk)) < WILD
 
 
