@@ -172,7 +172,7 @@ def test_the_score_is_that_of_the_rows_that_were_held_out(monkeypatch):
     off, y = (held["y"] - held["mean"])[seen], held["y"][seen]
     r2 = 1 - np.sum(off**2) / np.sum((y - y.mean()) ** 2)
     assert f"({held['fold'].max() + 1} folds): {r2:.3f}" in fitted.score
-    monkeypatch.setattr("soubayes.sparse.estimators.linear.LARGE", 100)  # rows
+    monkeypatch.setattr("soubayes.sparse.least_squares.family.LARGE", 100)  # rows
     large = fit_table(problem)
     assert not hasattr(large.estimator, "out_of_fold_")
     assert "Cross-validated R²: 0.99" in large.score
