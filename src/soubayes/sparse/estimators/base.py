@@ -363,13 +363,22 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
         """From rows of positive weight."""
         rows, how = TrainingRows(X, targets, weight, labels, groups), self._choosing()
         levels = self.__dict__.pop("_levels", None)
-        fit = (
-            fit_rows(family, rows, how) if levels is None else fit_levels(family, rows, how, levels)
-        )
-        return self._finish(*fit)
+        if levels is None:
+            self._finish(*fit_rows(family, rows, how))
+        else:
+            self._finish(*fit_levels(family, rows, how, levels))
+
+        def predictors() -> list[Array]:
+            return self._by_rows(X, lambda mixture, block: block @ mixture.mean)
+
+        self._unpulled = None
+        if not isinstance(self.feature_groups, GroupLabels):  # those of terms are shrunk together
+            self._unpulled = family.estimates(rows, predictors, self.mixtures_)
+        return self
 
     def _fit_design(self, family: Family, intake: Any) -> Self:
         """From rows that are not in memory."""
+        self._unpulled = None
         return self._finish(*fit_design(family, intake, self._choosing()))
 
     def _choosing(self) -> Choosing:
