@@ -206,8 +206,10 @@ def report(args):
     for method in (m for m in OURS if m in wide):
         ours, best = wide[method], wide[peers].min(axis=1)
         trees = wide[[m for m in ("ebm", "hgb", "lightgbm") if m in wide]].min(axis=1)
-        print(f"{method}: mean gap to the better of EBM and boosting {gap(ours, trees).mean():+.4f}, "
-              f"to the best peer {gap(ours, best).mean():+.4f}, worst {gap(ours, best).max():+.4f}")
+        print(
+            f"{method}: mean gap to the better of EBM and boosting {gap(ours, trees).mean():+.4f}, "
+            f"to the best peer {gap(ours, best).mean():+.4f}, worst {gap(ours, best).max():+.4f}"
+        )
         if method != "straight":
             off = gap(wide[method], wide["straight"])
             print(f"  to straight: mean {off.mean():+.4f}, worst {off.max():+.4f} ({off.idxmax()})")

@@ -143,6 +143,10 @@ class Family(ABC):
         """
         return None
 
+    def integrated(self, rows: TrainingRows) -> list[Mixture] | None:
+        """The posterior of every target with scales integrated over; None: they are as fitted."""
+        return None
+
     def in_order(self, each: list[Any]) -> list[Any]:
         """What was found for every target, in the order in which it is reported."""
         return each

@@ -365,6 +365,9 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
         levels = self.__dict__.pop("_levels", None)
         if levels is None:
             self._finish(*fit_rows(family, rows, how))
+            mixtures = None if how.predicts else family.integrated(rows)
+            if mixtures is not None:
+                self._report_mixtures(mixtures)
         else:
             self._finish(*fit_levels(family, rows, how, levels))
 

@@ -1,0 +1,114 @@
+"""Scales of units that are integrated over: a mixture in the place of one fitted scale.
+
+At confidence 1 and gamma_tau near 0 q(tau) is a point, and intervals of units take the variance
+between units for known. Here every component has its own tau_g, on a grid, with weights
+
+    p(tau | y) ~ p(y | w),  -2 log p(y | w) = m log y'K^-1 y + log|A| - sum_j log w_j,
+
+m being n less the intercept and the columns with a flat prior, which are integrated out. The prior
+of a standard deviation between units is flat. The scales of other terms stay as fitted.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
+from soubayes.sparse.least_squares.fitting import LinearIntake, Solved, in_units
+from soubayes.sparse.least_squares.objective import Noise
+from soubayes.sparse.least_squares.state import LeastSquaresFit
+from soubayes.sparse.posterior import Component, Mixture
+
+Array = np.ndarray
+
+SCAN = np.linspace(-7.0, 7.0, 57)  # log tau in units of the noise, all that data can tell apart
+FAR_BELOW = 7.0  # nats below the mode at which a grid ends
+POINTS = {1: 15, 2: 7, 3: 5}  # of the grid of each scale, by their number
+LARGE_POINTS = {1: 7, 2: 3, 3: 3}  # the same of many columns, whose covariances are kept
+MANY_COLUMNS = 300
+LEAST_SHARE = 1e-3  # components of less weight are left out
+FLAT_SHARE = 1e4  # prior variances from which a normal prior takes a degree of freedom
+
+
+def integrated(intake: LinearIntake, t: int, solved: Solved, scales: Sequence[Array]) -> Mixture:
+    """The posterior of a target; ``scales`` are the columns of every scale that is integrated."""
+    at = _Marginal(solved.design, solved.solution)
+    scales = scales[: max(POINTS)]
+    points = (POINTS if len(at.w) <= MANY_COLUMNS else LARGE_POINTS)[len(scales)]
+    grids = [_grid(at, columns, points) for columns in scales]
+    nodes, weights = [], []
+    for node in product(*grids):
+        w = at.w.copy()
+        for columns, log_tau in zip(scales, node, strict=True):
+            w[columns] = np.exp(-2.0 * log_tau)
+        ridge = solved.design.ridge(w)
+        nodes.append((w, ridge))
+        weights.append(at.log_density(w, ridge) + sum(node))  # flat in tau: tau in log tau
+    share = np.exp(np.array(weights) - max(weights))
+    share = np.where(share < LEAST_SHARE * share.sum(), 0.0, share)
+    share /= share.sum()
+    parts = [
+        replace(at.component(intake, t, w, ridge), weight=float(weight))
+        for (w, ridge), weight in zip(nodes, share, strict=True)
+        if weight > 0.0
+    ]
+    return Mixture(tuple(parts))
+
+
+def log_ratio(solved: Solved, columns: Array) -> float:
+    """Twice the log ratio of the marginal likelihood at the best scale to that at scale 0."""
+    at = _Marginal(solved.design, solved.solution)
+    best = max(at.at(columns, log_tau) for log_tau in _fine(at, columns))
+    return max(2.0 * (best - at.at(columns, SCAN[0])), 0.0)
+
+
+class _Marginal:
+    """p(y | w) of a design."""
+
+    def __init__(self, design: LeastSquares, fit: LeastSquaresFit) -> None:
+        self.design, self.fit, self.w, self.model = design, fit, fit.w, fit.model
+        flat = np.nan_to_num(self.model.variance, nan=0.0) >= FLAT_SHARE
+        self.left = design.n - (self.model.intercept_variance is not None) - float(flat.sum())
+        self.proper = ~flat
+
+    def log_density(self, w: Array, ridge: Ridge) -> float:
+        """The log of p(y | w) but for a constant."""
+        log_det = ridge.log_det - float(np.log(w[self.proper]).sum())
+        return -0.5 * (self.left * np.log(self.quadratic(w, ridge)) + log_det)
+
+    def quadratic(self, w: Array, ridge: Ridge) -> float:
+        """y'K^-1 y, with the prior of the noise."""
+        pull = float(ridge.mean @ (w * ridge.mean))
+        return max(ridge.rss + pull + 2.0 * self.model.noise.scale, 1e-300)
+
+    def at(self, columns: Array, log_tau: float) -> float:
+        """The same with one scale moved."""
+        w = self.w.copy()
+        w[columns] = np.exp(-2.0 * log_tau)
+        return self.log_density(w, self.design.ridge(w))
+
+    def component(self, intake: LinearIntake, t: int, w: Array, ridge: Ridge) -> Component:
+        """The fit at w in the user's units."""
+        shape = self.model.noise.shape + 0.5 * self.left
+        noise = Noise(shape, self.quadratic(w, ridge) / (2.0 * shape))
+        selected = np.ones(len(w), bool)
+        fit = LeastSquaresFit(
+            w, ridge.mean, ridge.variance, selected, noise, self.model, triangle=ridge.triangle
+        )
+        return in_units(self.design, fit, intake.units, t)
+
+
+def _fine(at: _Marginal, columns: Array) -> Array:
+    """A finer grid about the mode of one scale."""
+    values = np.array([at.at(columns, t) for t in SCAN])
+    mode, step = SCAN[int(np.argmax(values))], SCAN[1] - SCAN[0]
+    return np.linspace(mode - step, mode + step, 21)
+
+
+def _grid(at: _Marginal, columns: Array, points: int) -> Array:
+    """Where the posterior of one scale is, the others held."""
+    values = np.array([at.at(columns, t) for t in SCAN]) + SCAN
+    near = np.flatnonzero(values > values.max() - FAR_BELOW)
+    return np.linspace(SCAN[near[0]], SCAN[near[-1]], points)
