@@ -143,8 +143,11 @@ class Family(ABC):
         """
         return None
 
-    def integrated(self, rows: TrainingRows) -> list[Mixture] | None:
-        """The posterior of every target with scales integrated over; None: they are as fitted."""
+    def integrated(self, rows: TrainingRows) -> Sequence[tuple[Mixture, list[float]]] | None:
+        """The posterior of every target with scales integrated over, and their likelihood ratios.
+
+        None: the scales are as fitted.
+        """
         return None
 
     def in_order(self, each: list[Any]) -> list[Any]:

@@ -29,7 +29,7 @@ FLAT_VARIANCE = 1e8  # variance of the prior of a required column, in units of v
 OWN = {
     "fit", "partial_fit", "summary", "get_params", "set_params", "get_metadata_routing",
     "set_output", "fit_transform", "get_support", "transform", "inverse_transform",
-    "get_feature_names_out", "term_effects",
+    "get_feature_names_out", "term_effects", "variance_components",
 }  # fmt: skip
 
 

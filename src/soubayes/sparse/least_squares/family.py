@@ -42,7 +42,7 @@ from soubayes.sparse.least_squares.fitting import (
     solve_targets,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
-from soubayes.sparse.least_squares.integrated import integrated
+from soubayes.sparse.least_squares.integrated import IntegratedScales, integrated
 from soubayes.sparse.least_squares.path import coefficients_at, path_fit
 from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
@@ -212,7 +212,7 @@ class LinearFamily(Family):
                 component = in_units(dense.designs[t], fit, dense.units, t)
                 yield point.name, (component,), fit.effective
 
-    def integrated(self, rows: TrainingRows) -> list[Mixture] | None:
+    def integrated(self, rows: TrainingRows) -> list[IntegratedScales] | None:
         """At confidence 1 the scales of units are integrated over."""
         groups = self.settings.groups
         asked = groups is not None and groups.scales and self.settings.coef == 1.0

@@ -12,6 +12,7 @@ of a standard deviation between units is flat. The scales of other terms stay as
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,23 +24,38 @@ from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray
 
-SCAN = np.linspace(-7.0, 7.0, 57)  # log tau in units of the noise, all that data can tell apart
-FAR_BELOW = 7.0  # nats below the mode at which a grid ends
-POINTS = {1: 15, 2: 7, 3: 5}  # of the grid of each scale, by their number
+SCAN = np.linspace(-7.0, 7.0, 29)  # log tau in units of the noise, all that data can tell apart
+FINE = 11  # points about the mode, for the likelihood ratio
+FAR_BELOW = 4.0  # nats below the mode at which a grid ends
+POINTS = {1: 15, 2: 9, 3: 5}  # of the grid of each scale, by their number
 LARGE_POINTS = {1: 7, 2: 3, 3: 3}  # the same of many columns, whose covariances are kept
 MANY_COLUMNS = 300
 LEAST_SHARE = 1e-3  # components of less weight are left out
 FLAT_SHARE = 1e4  # prior variances from which a normal prior takes a degree of freedom
 
 
-def integrated(intake: LinearIntake, t: int, solved: Solved, scales: Sequence[Array]) -> Mixture:
+class IntegratedScales(NamedTuple):
+    """A posterior over scales, and a test of each of them."""
+
+    mixture: Mixture
+    # of every scale twice the log ratio of the marginal likelihood at its best value to that at 0;
+    # without variance between units it is 0 half of the time, else chi-squared with one degree of
+    # freedom [Self and Liang 1987]
+    ratios: list[float]
+
+
+def integrated(
+    intake: LinearIntake, t: int, solved: Solved, scales: Sequence[Array]
+) -> IntegratedScales:
     """The posterior of a target; ``scales`` are the columns of every scale that is integrated."""
     at = _Marginal(solved.design, solved.solution)
+    scans = [_Scan.of(at, columns) for columns in scales]
+    ratios = [scan.ratio(at, columns) for scan, columns in zip(scans, scales, strict=True)]
     scales = scales[: max(POINTS)]
     points = (POINTS if len(at.w) <= MANY_COLUMNS else LARGE_POINTS)[len(scales)]
-    grids = [_grid(at, columns, points) for columns in scales]
     nodes, weights = [], []
-    for node in product(*grids):
+    both = zip(scans, scales, strict=False)
+    for node in product(*(scan.grid(at, columns, points) for scan, columns in both)):
         w = at.w.copy()
         for columns, log_tau in zip(scales, node, strict=True):
             w[columns] = np.exp(-2.0 * log_tau)
@@ -54,14 +70,7 @@ def integrated(intake: LinearIntake, t: int, solved: Solved, scales: Sequence[Ar
         for (w, ridge), weight in zip(nodes, share, strict=True)
         if weight > 0.0
     ]
-    return Mixture(tuple(parts))
-
-
-def log_ratio(solved: Solved, columns: Array) -> float:
-    """Twice the log ratio of the marginal likelihood at the best scale to that at scale 0."""
-    at = _Marginal(solved.design, solved.solution)
-    best = max(at.at(columns, log_tau) for log_tau in _fine(at, columns))
-    return max(2.0 * (best - at.at(columns, SCAN[0])), 0.0)
+    return IntegratedScales(Mixture(tuple(parts)), ratios)
 
 
 class _Marginal:
@@ -100,15 +109,32 @@ class _Marginal:
         return in_units(self.design, fit, intake.units, t)
 
 
-def _fine(at: _Marginal, columns: Array) -> Array:
-    """A finer grid about the mode of one scale."""
-    values = np.array([at.at(columns, t) for t in SCAN])
-    mode, step = SCAN[int(np.argmax(values))], SCAN[1] - SCAN[0]
-    return np.linspace(mode - step, mode + step, 21)
+class _Scan(NamedTuple):
+    """log p(y | tau) of one scale on a coarse grid, the others held."""
+
+    values: Array
+
+    @classmethod
+    def of(cls, at: _Marginal, columns: Array) -> "_Scan":
+        return cls(np.array([at.at(columns, t) for t in SCAN]))
+
+    def ratio(self, at: _Marginal, columns: Array) -> float:
+        """Twice the log ratio of the best value to that at 0."""
+        mode, step = SCAN[int(np.argmax(self.values))], SCAN[1] - SCAN[0]
+        fine = [at.at(columns, t) for t in np.linspace(mode - step, mode + step, FINE)]
+        return max(2.0 * (max(fine) - float(self.values[0])), 0.0)
+
+    def grid(self, at: _Marginal, columns: Array, points: int) -> Array:
+        """Where the posterior is."""
+        ends = _near(SCAN, self.values)
+        finer = np.linspace(*ends, 2 * FINE)
+        ends = _near(finer, np.array([at.at(columns, t) for t in finer]))
+        return np.linspace(*ends, points)
 
 
-def _grid(at: _Marginal, columns: Array, points: int) -> Array:
-    """Where the posterior of one scale is, the others held."""
-    values = np.array([at.at(columns, t) for t in SCAN]) + SCAN
-    near = np.flatnonzero(values > values.max() - FAR_BELOW)
-    return np.linspace(SCAN[near[0]], SCAN[near[-1]], points)
+def _near(log_tau: Array, values: Array) -> tuple[float, float]:
+    """The ends of the range in which the posterior is not far below its mode."""
+    density = values + log_tau
+    near = np.flatnonzero(density > density.max() - FAR_BELOW)
+    first, last = max(near[0] - 1, 0), min(near[-1] + 1, len(log_tau) - 1)
+    return float(log_tau[first]), float(log_tau[last])
