@@ -124,7 +124,7 @@ def choose(
 
     The first fold is fitted alone, since it leaves most of the hopeless candidates behind. Then
     jobs that a round would leave idle fit folds of the next rounds, for all candidates that are
-    still in. What is said there by one that is left behind meanwhile is not kept, so the number of
+    still in. What is held there by one that is left behind meanwhile is not kept, so the number of
     ``jobs`` changes nothing.
     """
     race = _Race(task, candidates, scoring, jobs)
@@ -158,7 +158,7 @@ class _Race:
         self.labels = np.array([candidate.name for candidate in candidates])
         n, count = len(task.weight), len(task.targets)
         shape = len(HeldOut._fields), n, count, len(candidates), *scoring.shape
-        self.said = HeldOut(*np.full(shape, np.nan))
+        self.held_out = HeldOut(*np.full(shape, np.nan))
         self.fold = np.full(n, -1)
         self.left = np.ones((count, len(candidates)), bool)
 
@@ -173,7 +173,7 @@ class _Race:
         self.fold[test] = number
         for t, each in enumerate(found):
             for k in np.flatnonzero(self.left[t]):
-                for whole, part in zip(self.said, each[self.labels[k]], strict=True):
+                for whole, part in zip(self.held_out, each[self.labels[k]], strict=True):
                     whole[test, t, k] = part
 
     @property
@@ -184,10 +184,10 @@ class _Race:
     def scored(self, t: int) -> Scored:
         """The scores of a target by those who are still in."""
         rows, left, weight = self.seen, self.left[t], self.task.weight
-        said = self.said.take(rows, t).take(slice(None), left)
+        held = self.held_out.take(rows, t).take(slice(None), left)
         # one part was held out: the scores of all rows would be so many times as large
         more = float(weight.sum() / weight[rows].sum())
-        return self.scoring.score(self.task.targets[t][rows], said, weight[rows], more)
+        return self.scoring.score(self.task.targets[t][rows], held, weight[rows], more)
 
     def leave_behind(self, more: float, folds: int) -> None:
         """Drop whose weight would vanish with ``more`` times the rows, less one standard error.
@@ -253,7 +253,7 @@ class _Race:
         totals = scored.scores.sum(axis=0)
         # standard errors are those of differences to the best: what rows have in common cancels
         off = scored.scores - scored.scores[:, [int(np.argmax(totals))]]
-        weights, factor = placed(scored.weights, 0.0), placed(scored.inflation)
+        weights, factor = placed(scored.weights, 0.0), placed(scored.scale)
         parts = [
             replace(
                 part,
@@ -276,9 +276,9 @@ class _Race:
             "mixture_error": beside,
             "weight": weights,
             "effective_columns": [fits.effective[t].get(label, np.nan) for label in self.labels],
-            "inflation": placed(scored.inflation),
-            "coverage": placed(scored.coverage),
-            "coverage_recalibrated": placed(scored.recalibrated),
+            "inflation": factor,
+            "coverage": placed(scored.coverage[0] if by_row else np.nan),
+            "coverage_recalibrated": placed(scored.coverage[1] if by_row else np.nan),
         }
         y, rows = self.task.targets[t], self.seen
         mean, variance = np.full((2, len(y)), np.nan)
@@ -294,19 +294,24 @@ class _Race:
         gap, own = (np.nan, np.nan), Recalibration()
         if alone is not None:
             gap = self.gap(t, scored, weights, rows, alone)
-            own = alone.recalibration._replace(scale=float(alone.inflation[0]))
+            own = alone.recalibration._replace(scale=float(alone.scale[0]))
         table = pd.DataFrame(columns)
         return Choice(mixture, table, held, self.scoring.name, gap, alone=own)
 
     def alone(self, t: int) -> tuple[Array, Scored | None]:
         """The rows that the sparse point saw held out, and its scores without the others."""
         sparse = self.labels == PATH.name
-        said = self.said.take(slice(None), t).take(slice(None), sparse)
-        rows = np.isfinite(said.middle).reshape(len(said.middle), -1).all(axis=1)
+        held = self.held_out.take(slice(None), t).take(slice(None), sparse)
+        rows = self._seen_by(held)
         if not sparse.any() or not rows.any():
             return rows, None
         y, weight = self.task.targets[t][rows], self.task.weight[rows]
-        return rows, self.scoring.score(y, said.take(rows), weight, 1.0)
+        return rows, self.scoring.score(y, held.take(rows), weight, 1.0)
+
+    def _seen_by(self, held: HeldOut) -> Array:
+        """The rows about which a candidate has held something."""
+        read = getattr(held, self.scoring.reads)
+        return np.isfinite(read).reshape(len(read), -1).all(axis=1)
 
     def gap(
         self, t: int, scored: Scored, weights: Array, rows: Array, alone: Scored
@@ -334,9 +339,9 @@ class _Race:
         point[self.seen] = scored.point
         found = np.full((2, len(self.labels)), np.nan)
         for k in range(len(self.labels)):
-            said = self.said.middle[:, t, k]
-            rows = np.isfinite(said).reshape(len(said), -1).all(axis=1)
-            for i, guess in enumerate((said[rows], point[rows])):
+            held = self.held_out.take(slice(None), t, k)
+            rows = self._seen_by(held)
+            for i, guess in enumerate((getattr(held, self.scoring.reads)[rows], point[rows])):
                 mean = np.average(loss(y[rows], guess), weights=weight[rows])
                 found[i, k] = self.scoring.error(float(mean))
         return found[0], found[1]

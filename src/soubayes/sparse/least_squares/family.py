@@ -204,8 +204,7 @@ class LinearFamily(Family):
                 "other rows, too far to predict its row when it is held out; correct the value, "
                 "or leave out the row."
             ) from None
-        zero = np.zeros_like(mean)
-        return HeldOut(mean, variance, zero + mixture.noise, mean, zero, zero)
+        return HeldOut.of_numbers(mean, variance, np.full_like(mean, mixture.noise))
 
     def _known(self, t: int) -> tuple[Component, Array, float]:
         component, point = self.sparse[t]
@@ -269,7 +268,7 @@ def path_fails(
     wanted = [{PATH.name}] * len(points)
     each = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
     for t, (point, y) in enumerate(zip(points, task.targets, strict=True)):
-        residual = np.concatenate([y[test] - held[t][PATH.name].middle for test, held in each])
+        residual = np.concatenate([y[test] - held[t][PATH.name].mean for test, held in each])
         n, k = len(y), min(point.effective, 0.9 * len(y))
         claimed = math.sqrt(point.component.noise * n / (n - k))
         if float(np.median(np.abs(residual))) > FAILED_PATH * MEDIAN_NORMAL * claimed:

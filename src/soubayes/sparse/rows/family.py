@@ -6,7 +6,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
-from scipy.special import expit
 
 from soubayes.confidence import shown
 from soubayes.data.rows import RowBlock, RowSource
@@ -344,23 +343,27 @@ class RowFamily(Family):
         mean = np.where(wild, LARGEST_MEAN, mean)
         variance = np.where(wild | (variance > LARGEST_MEAN**2), LARGEST_MEAN**2, variance)
         density = np.where(density > -LARGEST_MEAN, density, -LARGEST_MEAN)
-        return HeldOut(density, variance, np.zeros(len(y)), mean, rough, below)
+        return HeldOut(density, mean, variance, np.zeros(len(y)), rough, below)
 
 
 class ClassFamily(RowFamily):
-    """A class against the rest: candidates say log odds."""
+    """A class against the rest."""
 
     scoring = CLASSES
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        """The log odds of the averaged probability."""
+        """Log probabilities of the rest and of the class."""
         odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
-        zero = np.zeros_like(odds)
-        return HeldOut(odds, zero, zero, expit(odds), zero, zero)
+        each = -np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)
+        return HeldOut.of_classes(np.stack(each, axis=1))
+
+    def reported(self, choices: list[Choice]) -> list[Choice]:
+        """Of the class."""
+        return [_of_one_class(choice, 1) for choice in choices]
 
 
 class SoftmaxFamily(RowFamily):
-    """Several classes at once: candidates say log probabilities of all classes.
+    """Several classes at once.
 
     ``place`` are the places of the rows' classes in the basis, ``rank`` those of the classes.
     """
@@ -377,22 +380,17 @@ class SoftmaxFamily(RowFamily):
 
     def reported(self, choices: list[Choice]) -> list[Choice]:
         """The one choice as each class reports it."""
-        each = []
-        for r in self.rank:
-            held = choices[0].out_of_fold
-            assert held is not None
-            mean = held[f"class {r}"]
-            columns = {"y": (self.place == r).astype(float), "mean": mean}
-            columns |= {"sd": np.sqrt(mean * (1.0 - mean)), "fold": held["fold"]}
-            mixture = of_class(choices[0].mixture, int(r))
-            each.append(choices[0]._replace(mixture=mixture, out_of_fold=pd.DataFrame(columns)))
-        return each
+        mixture = choices[0].mixture
+        return [
+            _of_one_class(choices[0], r, (self.place == r).astype(float))._replace(
+                mixture=of_class(mixture, int(r))
+            )
+            for r in self.rank
+        ]
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """Log probabilities of all classes, in the order of the basis."""
-        log_probability = log_shares(mixture, rows)
-        zero = np.zeros_like(log_probability)
-        return HeldOut(log_probability, zero, zero, zero, zero, zero)
+        return HeldOut.of_classes(log_shares(mixture, rows))
 
 
 class CountFamily(RowFamily):
@@ -400,10 +398,14 @@ class CountFamily(RowFamily):
 
     scoring = COUNTS
 
-    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        """The mean of y, which the deviance is a function of, and its variance."""
-        held = super().held_out(mixture, rows, y)
-        return held._replace(middle=held.mean)
+
+def _of_one_class(choice: Choice, k: int, y: Array | None = None) -> Choice:
+    """A choice with the held-out probabilities of a class."""
+    assert choice.out_of_fold is not None
+    mean, fold = choice.out_of_fold[f"class {k}"], choice.out_of_fold["fold"]
+    sd = np.sqrt(mean * (1.0 - mean))
+    y = choice.out_of_fold["y"] if y is None else y
+    return choice._replace(out_of_fold=pd.DataFrame({"y": y, "mean": mean, "sd": sd, "fold": fold}))
 
 
 def _with_nuisance(rows: Any, likelihood: Likelihood | None) -> Any:

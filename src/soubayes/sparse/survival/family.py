@@ -189,7 +189,7 @@ class SurvivalFamily(RowFamily):
         # log risks of separated data may overflow: such a candidate is behind, not an error
         density = np.nan_to_num(density, nan=-_FAR, neginf=-_FAR)
         whole = logsumexp(density, b=mixture.weights[:, None], axis=0)
-        return HeldOut(whole, zero, zero, mixture.weights @ means, whole, zero + np.nan)
+        return HeldOut(whole, mixture.weights @ means, zero, zero, whole, zero + np.nan)
 
 
 def _is_wild(name: str, part: Component, X: Any, fits: Fits) -> bool:
