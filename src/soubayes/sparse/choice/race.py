@@ -24,6 +24,20 @@ from soubayes.sparse.choice.scoring import (
     first_column,
 )
 from soubayes.sparse.choice.sparsity import Sparsity
+from soubayes.sparse.constants import (
+    BEHIND,
+    DECIDED,
+    DENSE,
+    DENSE_FOLDS,
+    EARLY,
+    EARLY_ERRORS,
+    EARLY_NATS,
+    ENOUGH_ROWS,
+    LITTLE_GAIN,
+    ROUNDS,
+    SETTLED_ROWS,
+    SOME,
+)
 from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.posterior import Component, Mixture
 from soubayes.threads import SLOW, run_jobs, solver_threads
@@ -31,18 +45,6 @@ from soubayes.threads import SLOW, run_jobs, solver_threads
 Array = np.ndarray
 
 Predictions = list[dict[str, HeldOut]]  # of every target and candidate
-
-
-BEHIND = 5.0  # nats; candidates further behind have a relative weight below 0.7 %
-ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
-DECIDED = 5  # folds after which one remaining fit needs no more
-ENOUGH_ROWS = 40  # held-out rows that a recalibration needs
-SOME = 30  # held-out rows before any candidate is left behind by the plain rule
-EARLY = 10  # the same by a rule with a margin: so many times the nats and the standard errors
-EARLY_NATS, EARLY_ERRORS = 2.0, 3.0
-SETTLED_ROWS = 1_000  # held-out rows before the folds may end because all predict alike
-LITTLE_GAIN = 5e-4  # nats a row by which further folds would change what the mixture scores
-DENSE_FOLDS = 2  # folds before a dense end is left behind: one fold may have the outliers
 
 
 class Candidate(NamedTuple):
@@ -57,7 +59,7 @@ class Candidate(NamedTuple):
     @property
     def dense(self) -> bool:
         """Whether it is an end of the dial, where all columns have one scale."""
-        return self.local >= 100.0 * self.coef
+        return self.local >= DENSE * self.coef
 
     @classmethod
     def of(cls, point: DialPoint) -> "Candidate":

@@ -11,17 +11,21 @@ from scipy.special import logsumexp, ndtr, ndtri, xlogy
 from scipy.stats import t
 
 from soubayes.levels import LEVEL
+from soubayes.sparse.constants import (
+    CLASSES_POWER,
+    LEAST_WEIGHT,
+    NUMBERS_POWER,
+    OUTLIER_NATS,
+    SCORE_DEGREES,
+    SETTLED_ERROR,
+)
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
 
-NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
-CLASSES_POWER = 0.1  # and for classification
 FARTHEST = 8.0  # normal score beyond which a distribution function is 0 or 1 to all digits
 LEAST_CHANCE = 1e-9  # of a difference of two distribution functions that has digits
 NO_CHANCE = 2e-15  # rounding of sums of probabilities: closer to 0 or 1 they are 0 or 1
-OUTLIER_NATS = 5.0  # by which the log density of a row may depend on its share in the spread
-LEAST_WEIGHT = 1e-3  # weights below this are set to 0
 
 
 def predictive_weights(scores: Array, power: float = NUMBERS_POWER) -> Array:
@@ -89,10 +93,6 @@ def relative_error(square: Array, weight: Array) -> float:
     mean = share @ square
     spread = np.sqrt((share**2) @ (square - mean) ** 2)
     return float(np.max(spread / np.maximum(mean, 1e-300)))
-
-
-DEGREES = 5.0  # of freedom of the t scores
-SETTLED_ERROR = 0.4  # relative standard error of the mean square; 40 normal rows have 0.22
 
 
 class HeldOut(NamedTuple):
@@ -193,7 +193,9 @@ class Scoring(NamedTuple):
         return middle / unit, error / unit
 
 
-def t_scores(residual: Array, variance: Array, weight: Array, degrees: float = DEGREES) -> Array:
+def t_scores(
+    residual: Array, variance: Array, weight: Array, degrees: float = SCORE_DEGREES
+) -> Array:
     """Log densities of Student's t with 5 degrees of freedom, its scale fitted but at least 1.
 
     A normal score lets one outlier decide between candidates; real tables have outliers.
@@ -209,7 +211,7 @@ def score_numbers(
     weight: Array,
     more: float = 1.0,
     degrees: float = np.inf,
-    tails: float = DEGREES,
+    tails: float = SCORE_DEGREES,
 ) -> Scored:
     """Scores after recalibration; the mixture's mean and recalibrated variance.
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from soubayes.results import Printable, Shown
-
-CLEAR_ERRORS = 2.0  # standard errors from which a difference is called better or worse
+from soubayes.sparse.constants import CLEAR_ERRORS
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,8 +14,6 @@ import numpy as np
 from soubayes.confidence import shown
 from soubayes.sparse.choice.folds import (
     DENSE_BYTES,
-    FEWEST_NUMBERS,
-    LARGE,
     Splits,
     few_at_a_time,
     folds_of,
@@ -25,6 +23,14 @@ from soubayes.sparse.choice.folds import (
 )
 from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Choice, Fits, choose
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS, HeldOut, student_scoring
+from soubayes.sparse.constants import (
+    CLEARLY_SPARSE,
+    FAILED_PATH,
+    FEWEST_NUMBERS,
+    LARGE,
+    RATHER_SPARSE,
+    TRIED_FOLDS,
+)
 from soubayes.sparse.designs.moments import FoldedMoments, folded_moments
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.criterion import support_evidence
@@ -49,11 +55,7 @@ from soubayes.threads import solver_threads
 Array = np.ndarray
 
 FOLD_STILL = 1e-4  # relative change at which the rounds for Student's t end in a fold
-RATHER_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
-FAILED_PATH = 3.0  # errors relative to those claimed: 18 to 29 where signals were lost, else 1 to 2
-TRIED_FOLDS = 3  # in which that is looked at
 MEDIAN_NORMAL = 0.6745  # of |z|
-CLEARLY_SPARSE = 1.0  # nats for each row by which it does: no dense candidate comes near
 
 
 class LinearFamily(Family):

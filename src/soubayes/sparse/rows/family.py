@@ -9,7 +9,7 @@ from scipy.sparse import issparse
 
 from soubayes.confidence import shown
 from soubayes.data.rows import RowBlock, RowSource
-from soubayes.sparse.choice.folds import DENSE_BYTES, LARGE, Splits, folds_of, say_path
+from soubayes.sparse.choice.folds import DENSE_BYTES, Splits, folds_of, say_path
 from soubayes.sparse.choice.race import PATH, Candidate, Choice
 from soubayes.sparse.choice.scoring import (
     CLASSES,
@@ -19,6 +19,7 @@ from soubayes.sparse.choice.scoring import (
     HeldOut,
     class_scoring,
 )
+from soubayes.sparse.constants import FAR_MORE, LARGE, ROOM, STRIDE
 from soubayes.sparse.designs.columns import SPARSE_BYTES
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.designs.standardise import (
@@ -41,7 +42,6 @@ from soubayes.sparse.rows.dial import ROW_DIAL
 from soubayes.sparse.rows.many_rows import choose_ends
 from soubayes.sparse.rows.passes import RowsInMemory, rows_in_memory
 from soubayes.sparse.rows.path import (
-    ROOM,
     Limits,
     PathRows,
     RowOutcome,
@@ -58,8 +58,6 @@ from soubayes.threads import run_jobs, solver_threads
 
 Array = np.ndarray
 
-STRIDE = 4  # a path in a fold or on many rows visits every fourth point
-FAR_MORE = 10  # rows for each column at which losses of new rows are estimated in the fitted ones
 LARGEST_MEAN = 1e100  # of a held-out row: its square is a number
 FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
 # the same of several classes, whose steps cost more, and of a point on the way

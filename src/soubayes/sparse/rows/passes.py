@@ -8,6 +8,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import blas, lapack
 
+from soubayes.sparse.constants import CLEAR
 from soubayes.sparse.designs.columns import SPARSE_BYTES, StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
 from soubayes.sparse.likelihoods.base import Likelihood, RowTerms, times_rows, weighted_terms
@@ -15,8 +16,6 @@ from soubayes.sparse.likelihoods.shifted import offset_apart, plain
 from soubayes.sparse.rows import coordinates
 
 Array = np.ndarray
-
-CLEAR = 2.0  # standard errors by which phi exceeds 1 if the data contradict the family
 
 
 class RowDesign(Protocol):
