@@ -18,7 +18,8 @@ from soubayes.levels import LEVEL
 
 MIXED = (
     "Medians and intervals ({level}) are those of the mixture of fits that predictions are "
-    "made from, in the units of the data. The interval of a column with a weak effect may miss it."
+    "made from, in the units of the data. For weak effects an interval contains the true value "
+    "less often than that."
 )
 ALONE = (
     "Medians and intervals ({level}) are those of the sparse fit, in the units of the data. "

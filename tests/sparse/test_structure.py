@@ -61,7 +61,7 @@ def test_a_default_fit_passes_through_few_modules():
 
 
 def test_sparse_has_few_modules():
-    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 95
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 96
 
 
 def test_no_class_of_sparse_shares_its_name():

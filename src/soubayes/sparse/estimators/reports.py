@@ -82,7 +82,7 @@ class PosteriorReports:
         if not self._single:
             table = WholeTable(pd.concat(frames, keys=self._target_names(), names=["target"]))
         chosen = "_sparse_point" in self.__dict__
-        given = "sparse point, given its columns: their choice is not in the intervals"
+        given = "sparse point; the intervals take its columns as given"
         table.columns.name = "mixture, not recalibrated" if chosen else given
         return table
 

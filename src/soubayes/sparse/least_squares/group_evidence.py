@@ -27,7 +27,7 @@ _ROUNDS = 12  # of all groups together; three or four settle
 _STEP, _REACH = 0.1, 6.0
 
 
-class GroupEvidence(NamedTuple):
+class SupportWithGroups(NamedTuple):
     """A support with groups, at the tau_g of largest evidence."""
 
     w: Array  # (k,) prior precisions: w_g, and those given of the columns of their own
@@ -40,7 +40,7 @@ class GroupEvidence(NamedTuple):
 
 def group_evidence(
     part: LeastSquares, groups: Array, kept: Array, own: float, left: float, least: float
-) -> GroupEvidence:
+) -> SupportWithGroups:
     """Of a support whose columns belong to ``groups``, -1 being a column of its own.
 
     Columns of their own have the precision ``own``; those that are ``kept`` are signals whose sizes
@@ -67,7 +67,7 @@ def group_evidence(
     total = sum(profile.log_integral(at, *slab, mode) for profile, mode in both)
     used = sum(profile.degrees for profile in profiles)
     variance = np.diag(at.inverse).copy()
-    return GroupEvidence(w, at.rss, variance, np.append(at.sizes(kept), log_tau), total, used)
+    return SupportWithGroups(w, at.rss, variance, np.append(at.sizes(kept), log_tau), total, used)
 
 
 class _Posterior(NamedTuple):

@@ -12,7 +12,6 @@ from soubayes.sparse.constants import CLEAR
 from soubayes.sparse.designs.columns import SPARSE_BYTES, StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
 from soubayes.sparse.likelihoods.base import Likelihood, RowTerms, times_rows, weighted_terms
-from soubayes.sparse.likelihoods.shifted import offset_apart, plain
 from soubayes.sparse.rows import coordinates
 
 Array = np.ndarray
@@ -391,40 +390,3 @@ def _plug_in_block(
         loss, slope = likelihood.plug_in(eta, y)
     total = Z.T @ times_rows(weight, slope).astype(Z.dtype)
     return float(weight @ loss), total.ravel().astype(float, copy=False)
-
-
-def dispersion(problem: RowProblem, mean: Array) -> float:
-    """phi at known coefficients and one standard error more, or 1 where the family explains it.
-
-    Where a family does not say rightly how the variance of y follows from its mean, the variance of
-    an estimate is H^-1 J H^-1 and not H^-1, with J the outer product of the slopes of the loss and
-    H its curvature. For families of one mean and one variance the ratio J/H of a row is its squared
-    Pearson residual, so the ratio of both is about the dispersion of a quasi-likelihood,
-
-        phi = sum (y - mu)^2 / Var[y | mu] / (n - k).
-
-    Where the family holds phi has the variance `residual_variance`/n. Where it does not, only the
-    residuals say how well they tell phi, and a few of them often are most of it: phi alone would
-    still be too small in most tables. Intervals are never narrower than those of the family.
-    """
-    work = partial(_residuals, likelihood=problem.likelihood, mean=mean)
-    square, fourth, n = map(float, problem.total(work))
-    left = n - len(mean)
-    if not (left > 0.0 and np.isfinite(fourth)):
-        return 1.0
-    phi = square / left
-    if phi <= 1.0 + CLEAR * float(np.sqrt(problem.likelihood.residual_variance / n)):
-        return 1.0
-    return phi + float(np.sqrt(max(fourth / n - (square / n) ** 2, 0.0) / left))
-
-
-@np.errstate(over="ignore", divide="ignore", invalid="ignore")
-def _residuals(
-    Z: Array, y: Array, weight: Array, likelihood: Likelihood, mean: Array
-) -> tuple[Any, ...]:
-    """Sums of the squared Pearson residuals, of their squares, and of the weights."""
-    base: Any = plain(likelihood)
-    y, offset = offset_apart(y)
-    eta = Z.astype(float, copy=False) @ mean + offset + likelihood.shift
-    square = (y - base.predict(eta, np.zeros_like(eta))) ** 2 / base.noise(eta)
-    return weight @ square, weight @ square**2, weight.sum()

@@ -26,8 +26,9 @@ from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.rows.dropped import Counted, weakest, without
 from soubayes.sparse.rows.newton import solve
-from soubayes.sparse.rows.passes import RowDesign, RowProblem, dispersion, gram_of
+from soubayes.sparse.rows.passes import RowDesign, RowProblem, gram_of
 from soubayes.sparse.rows.products import fit_held_by_products, screened_start
+from soubayes.sparse.rows.residuals import dispersion, price_factor
 from soubayes.sparse.rows.state import RowFit, RowModel, RowState, copies_out, make_state
 from soubayes.sparse.rows.wide import solve_wide, wide_predictors
 
@@ -91,7 +92,7 @@ class SharedRows(NamedTuple):
     gram: Array | None  # X'X; None: never formed
     n: float  # sum of the weights
     products: bool = False  # whether all columns are read by products with a sparse X alone
-    dispersion: float = 1.0  # what multiplies the price of a column
+    dispersion: float = 1.0  # least factor of the price of a column, see `_settle_price`
 
     @property
     def coordinates(self) -> int:
@@ -246,7 +247,8 @@ def solve_rows(
     the point of the path has a low threshold; it is reported without them if that lowers the score.
     Where the residuals contradict the family the loss is divided by their dispersion, as in a
     quasi-likelihood: the same as multiplying the rest with it. The dispersion is that of the fit it
-    leads to, found from the sparse end, because columns that are taken in for outliers hide them.
+    leads to, found from the sparse end, because columns that are taken in for outliers hide them. A
+    support whose own rows of high leverage have larger residuals pays for those (`price_factor`).
     """
     selects = bool(np.any(free & model.selects))
     auto = confidence is None and selects and solver == "newton"
@@ -314,41 +316,36 @@ def _choose(
         inside = inside[inside % limits.stride > 0]
         below = visits[max(best(visits) - 1, 0)]
         visits = sorted(visits + walk(grid[inside], below), key=lambda visit: visit.point.gamma)
-    shared, visits = _settle_dispersion(shared, visits, counted)
     visits = _trim(shared, one, counted, visits, rough)
+    priced, visits = _settle_price(shared, visits, counted)
+    if priced is not shared:
+        shared, visits = priced, _trim(priced, one, counted, visits, rough)
     chosen, points = visits[best(visits)], [visit.point for visit in visits]
     fit = shared.minimise(one, chosen.refit, limits, readmit=False)
     fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
-    phi = shared.dispersion if isinstance(shared, SharedRows) else 1.0
     found = _outcome(one, fit, points, chosen.point.gamma)
-    return found._replace(first=first, dispersion=phi)
+    return found._replace(first=first, dispersion=_dispersion(shared, chosen.refit))
 
 
-def _settle_dispersion(
+def _settle_price(
     shared: PathRows, visits: list[_Visit], places: Array
 ) -> tuple[PathRows, list[_Visit]]:
-    """Rows and visits with the dispersion of the best visit, from that of the sparsest on."""
+    """The dispersion of the best visit in all prices, found from the sparse end."""
     if not isinstance(shared, SharedRows):
         return shared, visits
     phi = _dispersion(shared, visits[-1].refit)
     while phi != shared.dispersion:
-        new = shared._replace(dispersion=phi)
-        visits, shared = _priced(visits, places, shared, new), new
+        shared = shared._replace(dispersion=phi)
+        visits = [_priced(shared, visit, places) for visit in visits]
         best = min(visits, key=lambda visit: visit.point.score)
         phi = min(phi, _dispersion(shared, best.refit))
     return shared, visits
 
 
-def _priced(visits: list[_Visit], places: Array, old: PathRows, new: PathRows) -> list[_Visit]:
-    """Visits whose columns are priced by another dispersion."""
-    before, after, found = _pricing(old, places), _pricing(new, places), []
-    for visit in visits:
-        size = _size(visit.refit, places)
-        if np.isfinite(visit.point.score):
-            score = visit.point.score + after(*size) - before(*size)
-            visit = visit._replace(point=visit.point._replace(score=score))
-        found.append(visit)
-    return found
+def _priced(shared: PathRows, visit: _Visit, places: Array) -> _Visit:
+    """A visit with the score that these rows ask for."""
+    score = _score(shared, visit.refit, places)
+    return visit._replace(point=visit.point._replace(score=score))
 
 
 def _trim(
@@ -363,10 +360,9 @@ def _trim(
         refit, score = visits[number].refit, visits[number].point.score
         if refit.rows is not None or not np.isfinite(score):
             return np.inf, number, np.zeros(0, int)
-        gain, gone = weakest(refit.state, places, price)
+        gain, gone = weakest(refit.state, places, _pricing(shared, refit, places))
         return score - gain, number, gone
 
-    price = _pricing(shared, places)
     visits, tried = list(visits), set()
     new = [visits[0], *(v for u, v in pairwise(visits) if u.refit is not v.refit)]
     open_ = [expect(visits.index(v)) for v in new]
@@ -533,7 +529,7 @@ def _places(model: RowModel, free: Array) -> Array:
 
 def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
     """What `solve_rows` minimises along the path."""
-    price = _pricing(shared, places)(*_size(refit, places))
+    price = _pricing(shared, refit, places)(*_size(refit, places))
     return 2.0 * shared.loss(refit) + price
 
 
@@ -545,19 +541,27 @@ def _size(refit: RowFit, places: Array) -> tuple[float, int]:
     return counted.total, len(counted.numbers)
 
 
-def _pricing(shared: PathRows, places: Array) -> Callable[[float, int], float]:
-    """`_price` of these rows, times the dispersion."""
-    phi = shared.dispersion if isinstance(shared, SharedRows) else 1.0
-    return lambda k, kept: phi * _price(shared.n, _count(places), k, kept)
+def _pricing(shared: PathRows, refit: RowFit, places: Array) -> Callable[[float, int], float]:
+    """`_price` of these rows, times what their residuals at a refit say of it."""
+    factor = _of_residuals(shared, refit, price_factor)
+    factor = max(factor, shared.dispersion) if isinstance(shared, SharedRows) else factor
+    return lambda k, kept: factor * _price(shared.n, _count(places), k, kept)
 
 
 def _dispersion(shared: PathRows, fit: RowFit) -> float:
-    """`dispersion` at a fit, where the rows are read by a likelihood of rows."""
+    """`dispersion` at a fit."""
+    return _of_residuals(shared, fit, dispersion)
+
+
+def _of_residuals(
+    shared: PathRows, fit: RowFit, factor: Callable[[RowProblem, Array], float]
+) -> float:
+    """A factor of the residuals at a fit; 1 where the rows are not read by a likelihood of rows."""
     compared = isinstance(shared, SharedRows) and np.isfinite(shared.likelihood.residual_variance)
     if not compared or fit.rows is not None:
         return 1.0
     assert isinstance(shared, SharedRows)
-    return dispersion(shared.problem(fit).take(fit.state.active), fit.state.mean)
+    return factor(shared.problem(fit).take(fit.state.active), fit.state.mean)
 
 
 def _count(places: Array) -> int:
