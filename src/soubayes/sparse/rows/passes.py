@@ -8,7 +8,6 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import blas, lapack
 
-from soubayes.sparse.constants import CLEAR
 from soubayes.sparse.designs.columns import SPARSE_BYTES, StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits, row_blocks, standardise_block
 from soubayes.sparse.likelihoods.base import Likelihood, RowTerms, times_rows, weighted_terms
