@@ -73,8 +73,19 @@ _OURS = {
     "Supports": "soubayes.sparse.inclusion.view",
     "Sparsity": "soubayes.sparse.choice.race",
     "SupportPosterior": "soubayes.sparse.inclusion.supports",
+    "GroupLabels": "soubayes.sparse.blocks",
+    "TermColumns": "soubayes.terms.expansion",
+    "TermBlock": "soubayes.terms.expansion",
+    "Plain": "soubayes.terms.expansion",
+    "Bend": "soubayes.terms.expansion",
+    "Indicators": "soubayes.terms.expansion",
+    "Slopes": "soubayes.terms.expansion",
+    "CentredProduct": "soubayes.terms.pairs",
+    "NaturalSpline": "soubayes.terms.basis",
+    "Cycle": "soubayes.terms.basis",
     "FoldedMoments": "soubayes.sparse.designs.moments",
     "Moments": "soubayes.sparse.designs.moments",
+    "ColumnEstimates": "soubayes.sparse.intervals.estimates",
 }
 # public modules whose estimators prepare columns for ours or combine several of ours; not
 # sklearn.cluster, whose compiled loops take the shapes and thread counts of attributes on trust

@@ -54,9 +54,11 @@ def test_every_constant_names_a_heading_that_exists(names, line, end):
 
 
 def _is_numeric(value):
-    """Whether an expression is made of numbers."""
-    leaves = [n for n in ast.walk(value) if isinstance(n, ast.Constant)]
-    return bool(leaves) and all(isinstance(leaf.value, int | float) for leaf in leaves)
+    """Whether an expression is made of numbers alone."""
+    nodes = list(ast.walk(value))
+    if any(isinstance(node, ast.Call | ast.Name | ast.Subscript) for node in nodes):
+        return False
+    return all(isinstance(n.value, int | float) for n in nodes if isinstance(n, ast.Constant))
 
 
 def test_every_other_constant_of_sparse_says_what_it_is():

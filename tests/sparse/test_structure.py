@@ -20,7 +20,7 @@ from soubayes import (
 from tools.code_lines import counted
 
 SOURCE = Path(__file__).parents[2] / "src" / "soubayes"
-MOST_SPARSE, MOST_LINES = 13_750, 29_900  # lines of code, as tools/code_lines.py counts them
+MOST_SPARSE, MOST_LINES = 14_800, 31_900  # lines of code, as tools/code_lines.py counts them
 
 
 def imports():
@@ -63,9 +63,9 @@ LAYERS = [  # from the lowest
     {"constants", "designs", "scales"},
     {"model", "blocks", "posterior", "dial"},
     {"likelihoods"},
-    {"choice", "inclusion"},
+    {"choice", "inclusion", "intervals"},
     {"least_squares", "rows", "survival"},
-    {"shell"},
+    {"shell", "levels"},
     {"estimators"},
 ]
 
@@ -101,11 +101,11 @@ def traced(model, X, y):
 
 DATA, TARGET = load_diabetes(return_X_y=True)
 FITS = {  # with the modules that a fit passes through
-    "linear": (SoULinearRegression(), TARGET, 30),
-    "binary": (SoULogisticRegression(), TARGET > 150, 30),
-    "Poisson": (SoUPoissonRegression(), np.round(TARGET / 20)[:80], 34),
-    "softmax": (SoULogisticRegression(), np.digitize(TARGET, [100, 200])[:80], 35),
-    "Cox": (SoUCoxRegression(), (TARGET[:80] < 200, np.minimum(TARGET[:80], 200.0)), 37),
+    "linear": (SoULinearRegression(), TARGET, 31),
+    "binary": (SoULogisticRegression(), TARGET > 150, 34),
+    "Poisson": (SoUPoissonRegression(), np.round(TARGET / 20)[:80], 37),
+    "softmax": (SoULogisticRegression(), np.digitize(TARGET, [100, 200])[:80], 36),
+    "Cox": (SoUCoxRegression(), (TARGET[:80] < 200, np.minimum(TARGET[:80], 200.0)), 38),
 }
 
 
@@ -121,7 +121,7 @@ def test_a_default_fit_passes_through_few_modules_and_layers(name):
 
 
 def test_sparse_has_few_modules_and_lines():
-    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 95
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 101
     lines = counted(SOURCE)
     assert lines["sparse"] <= MOST_SPARSE
     assert lines["total"] <= MOST_LINES

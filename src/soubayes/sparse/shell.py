@@ -8,7 +8,7 @@ target, its candidates, and what these say about a row that was held out. `fit_r
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from soubayes.sparse.choice.scoring import HeldOut, Scoring
 from soubayes.sparse.constants import FEWEST_ROWS
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.intervals.estimates import ColumnEstimates
 from soubayes.sparse.model import FitSettings
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint, centred
 from soubayes.threads import solver_threads
@@ -85,7 +86,7 @@ class Reported(NamedTuple):
 class Family(ABC):
     """What the shell asks of a kind of response."""
 
-    candidates: ClassVar[tuple[Candidate, ...]]
+    candidates: tuple[Candidate, ...]
     scoring: Scoring
     settings: FitSettings
     fewest_rows: ClassVar[int] = FEWEST_ROWS  # below which nothing is chosen by prediction
@@ -133,6 +134,15 @@ class Family(ABC):
             seed=how.seed, owner=how.owner, stratified=how.stratified,
         )  # fmt: skip
         return None if folds is None else (self.candidates, folds)
+
+    def estimates(
+        self, rows: TrainingRows, predictors: Callable[[], list[Array]], mixtures: list[Mixture]
+    ) -> list[ColumnEstimates] | None:
+        """Of all columns and every target, which no prior pulls to 0; None: they are not kept.
+
+        ``predictors()`` are the fitted ones, means of the ``mixtures``.
+        """
+        return None
 
     def in_order(self, each: list[Any]) -> list[Any]:
         """What was found for every target, in the order in which it is reported."""

@@ -214,6 +214,15 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             self._describe_folds(sets)
         return self
 
+    def _screening_target(self, y: Any) -> Array:
+        """Martingale residuals without columns: the event less the cumulative hazard."""
+        records = read_training(y)
+        order = np.argsort(records["stop"], kind="stable")
+        event, at_risk = records["event"][order], np.arange(len(records), 0, -1)
+        hazard = np.empty(len(records))
+        hazard[order] = np.cumsum(event / at_risk)
+        return (records["event"] - hazard)[:, None]
+
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
@@ -437,7 +446,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             return float(total[0])
         return float(np.trapezoid(total, grid) / (grid[-1] - grid[0]))
 
-    def summary(self, level: float = LEVEL, exponentiate: bool = False) -> pd.DataFrame:
+    def summary(
+        self, level: float = LEVEL, intervals: str = "posterior", exponentiate: bool = False
+    ) -> pd.DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
@@ -452,7 +463,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         table : pandas.DataFrame
             As of :meth:`SoULogisticRegression.summary`.
         """
-        table = super().summary(level)
+        table = super().summary(level, intervals)
         if not exponentiate:
             return table
         for name in ("estimate", "median", "lower", "upper"):

@@ -51,6 +51,7 @@ from soubayes.sparse.estimators.parameters import (
     estimator,
     intercept_prior,
 )
+from soubayes.sparse.intervals.estimates import ColumnEstimates, least_squares
 from soubayes.sparse.least_squares.family import LinearFamily
 from soubayes.sparse.least_squares.fitting import (
     LinearIntake,
@@ -337,7 +338,8 @@ class SoULinearRegression(
     def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
         """From the statistics of the folds, whose rows are gone."""
         check_rows(moments.rows, moments.total().n)
-        intake = intake or moments_intake(moments.total(), self.fit_intercept)
+        whole, shared = moments.total(), self._settings().shared
+        intake = intake or moments_intake(whole, self.fit_intercept, shared=shared)
         return self._fit_design(self._family(), intake._replace(moments=moments))
 
     def _family(self) -> LinearFamily:
@@ -421,6 +423,16 @@ class SoULinearRegression(
         super()._report_mixtures(mixtures)
         self.inflation_ = self._by_target([mixture.inflation for mixture in mixtures])
         self.degrees_of_freedom_ = self._by_target([m.noise_degrees for m in mixtures])
+
+    def _unpulled_estimates(self) -> list[ColumnEstimates]:
+        if (moments := self.__dict__.get("_moments")) is not None:
+            return least_squares(moments.total(), self.fit_intercept)
+        return super()._unpulled_estimates()
+
+    def _without_estimates(self) -> str:
+        if self.noise == "student":
+            return "they are those of normal noise, and this fit has noise='student'"
+        return super()._without_estimates()
 
     def _check_parameters(self) -> None:
         check_choosing(self)

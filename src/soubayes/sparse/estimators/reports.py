@@ -10,8 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
+from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
+from soubayes.sparse.estimators.term_reports import term_effects, term_table
 from soubayes.sparse.inclusion.view import Supports
+from soubayes.sparse.intervals.estimates import ColumnEstimates
+from soubayes.sparse.intervals.fab import fab_intervals
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
@@ -25,6 +29,7 @@ class PosteriorReports:
     supports_: Supports
     _single: bool
     _x_mean: Array
+    _unpulled: list[ColumnEstimates] | None  # made of the rows; None: they cannot be
 
     def _target_names(self) -> list[Any]:
         raise NotImplementedError
@@ -32,13 +37,16 @@ class PosteriorReports:
     def _feature_names(self) -> Array:
         raise NotImplementedError
 
-    def summary(self, level: float = LEVEL) -> pd.DataFrame:
+    def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
         ----------
         level : float, default=0.9
             Level of the intervals.
+        intervals : {"posterior", "frequentist"}, default="posterior"
+            ``"frequentist"``: intervals that contain the true coefficient as often as ``level``
+            says whatever its size, also a weak one.
 
         Returns
         -------
@@ -46,8 +54,16 @@ class PosteriorReports:
             One row for each column of X: ``estimate`` (the mean, equal to ``coef_``), ``sd``,
             ``median``, ``lower`` and ``upper`` of the posterior that predictions are made from,
             which the header names. ``selected`` says whether the sparse point keeps the column.
+            With ``terms`` there is a row for each term: its ``kind`` (absent, straight, curved,
+            factor, unit, pair), its coefficient if it has one column, ``effect_sd``, the standard
+            deviation of its effect over the rows, ``unit_sd``, that between units, and its
+            ``effective`` columns.
             After a fit with ``inclusion=True`` there are also ``inclusion``, the probability that
             the column carries an effect, and ``set``, the number of its credible set (0: in none).
+            With ``intervals="frequentist"`` the columns are ``estimate``, which no prior pulls to
+            0, its standard error ``se``, ``lower``, ``upper`` and ``selected``; the header says
+            how far the coverage is guaranteed. The interval of a column that the data do not
+            determine, such as one of two copies, is infinite.
 
         Notes
         -----
@@ -55,9 +71,30 @@ class PosteriorReports:
         noise is estimated. They do not include the recalibration of predictions (``inflation_``,
         ``odds_power_``). The sparse point and the supports have summaries of their own:
         ``sparse_.summary()`` and ``supports_.summary()``.
+
+        Frequentist intervals are those of [1]_: of all tests of a value the one whose acceptance is
+        least likely under a sparse prior, which is fitted to the other columns. For most columns
+        they are shorter than those of least squares, for a few a little longer. They are exact for
+        linear regression with normal noise and more rows than columns, hold in large samples for
+        likelihoods of rows, and are empirical for p >= n.
+
+        References
+        ----------
+        .. [1] P. Hoff and C. Yu (2019), "Exact adaptive confidence intervals for linear regression
+           coefficients", Electronic Journal of Statistics 13.
         """
         check_is_fitted(self)
         check_level("level", level)
+        check_choice("intervals", intervals, ("posterior", "frequentist"))
+        if "_inner" in self.__dict__:
+            if intervals == "frequentist":
+                raise ValueError(
+                    "intervals='frequentist' are of columns, but this fit has terms: use the "
+                    "posterior's, or fit the columns without terms."
+                )
+            return term_table(self, level)
+        if intervals == "frequentist":
+            return self._frequentist(level)
         p, names = len(self._x_mean), self._feature_names()
         ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
         frames = []
@@ -78,13 +115,75 @@ class PosteriorReports:
                 frame["inclusion"] = self.supports_.posteriors[t].probability
                 frame["set"] = self.supports_.posteriors[t].set_numbers()
             frames.append(frame)
+        chosen = "_sparse_point" in self.__dict__
+        given = "sparse point; the intervals take its columns as given"
+        return self._joined(frames, "mixture, not recalibrated" if chosen else given)
+
+    def _frequentist(self, level: float) -> pd.DataFrame:
+        """ColumnEstimates of all columns, with intervals that cover at every size."""
+        frames = []
+        for t, given in enumerate(each := self._unpulled_estimates()):
+            lower, upper = fab_intervals(given, level)
+            frame = pd.DataFrame(
+                {"estimate": given.value, "se": given.se, "lower": lower, "upper": upper},
+                index=pd.Index(self._feature_names(), name="feature"),
+            )
+            frame["selected"] = np.atleast_2d(self.selected_)[t]
+            frames.append(frame)
+        return self._joined(frames, each[0].kind)
+
+    def _joined(self, frames: list[pd.DataFrame], header: str) -> pd.DataFrame:
+        """One table of all targets."""
         table = WholeTable(frames[0])
         if not self._single:
             table = WholeTable(pd.concat(frames, keys=self._target_names(), names=["target"]))
-        chosen = "_sparse_point" in self.__dict__
-        given = "sparse point; the intervals take its columns as given"
-        table.columns.name = "mixture, not recalibrated" if chosen else given
+        table.columns.name = header
         return table
+
+    def _unpulled_estimates(self) -> list[ColumnEstimates]:
+        """Of all columns and every target, which no prior pulls to 0."""
+        if (kept := self.__dict__.get("_unpulled")) is not None:
+            return list(kept)
+        name = type(self).__name__
+        raise ValueError(f"this {name} has no frequentist intervals: {self._without_estimates()}.")
+
+    def _without_estimates(self) -> str:
+        """Why no such estimates were kept."""
+        if "_unpulled" not in self.__dict__:
+            return "a sparse point keeps no statistics, so call summary of the fit itself"
+        return "they need rows in memory and a likelihood of rows with one predictor"
+
+    @property
+    def terms_(self) -> dict[str, pd.DataFrame]:
+        """The effects of all terms of the first target, with 90 % bands (`term_effects`)."""
+        return self.term_effects()
+
+    def term_effects(self, level: float = LEVEL, target: int = 0) -> dict[str, pd.DataFrame]:
+        """Effects of the terms over the ranges of their columns.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Level of the bands.
+        target : int, default=0
+            Which target, or which class against the rest.
+
+        Returns
+        -------
+        effects : dict of str to pandas.DataFrame
+            Of every term a table: the values of its columns, ``estimate``, ``lower`` and ``upper``
+            of its effect on the linear predictor, less its mean over the rows of the fit.
+
+        Notes
+        -----
+        A band covers the curve at its level on average over x, not at each x. It averages over the
+        candidates, but a curve that was dropped by all of them has no width.
+        """
+        check_is_fitted(self)
+        check_level("level", level)
+        if "_inner" not in self.__dict__:
+            raise ValueError("there are no terms: fit the estimator with terms, such as 'curves'.")
+        return term_effects(self, level, target)
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
         """Draw from the posterior.

@@ -134,8 +134,8 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         offset = row_offsets(offset, X.shape[0])
         return self._fit_memory(X, values, sample_weight, check_groups(groups, X), offset)
 
-    def summary(self, level: float = LEVEL) -> pd.DataFrame:
-        table = super().summary(level)
+    def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
+        table = super().summary(level, intervals)
         if self.dispersion_factor_ > 1.0:
             table.columns.name += (
                 f"; the residuals contradict the family (variances x {self.dispersion_factor_:.2g})"
@@ -144,6 +144,10 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         return table
 
     summary.__doc__ = RowwiseEstimator.summary.__doc__
+
+    def _screening_target(self, y: Any) -> Array:
+        values = super()._screening_target(y)
+        return np.log(values + 0.5) if self._likelihood().log_link else values
 
     def _look_at(self, X: Any, y: Any) -> None:
         """What must be read of y before it becomes an array."""

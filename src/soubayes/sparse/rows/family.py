@@ -1,7 +1,7 @@
 """Likelihoods of rows as families of the shell: sparse point, supports, candidates."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,7 +31,9 @@ from soubayes.sparse.designs.standardise import (
     column_units,
     in_range,
 )
+from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.intervals.estimates import ColumnEstimates, one_step
 from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood
 from soubayes.sparse.likelihoods.bernoulli import average_log_odds
 from soubayes.sparse.likelihoods.predictive import Predictive
@@ -89,12 +91,15 @@ class RowFamily(Family):
     """A likelihood with its settings."""
 
     settings: RowSettings
-    dial = ROW_DIAL
-    candidates: ClassVar = (PATH, *map(Candidate.of, ROW_DIAL))
+    dial: tuple[DialPoint, ...] = ROW_DIAL
+    candidates: tuple[Candidate, ...] = (PATH, *map(Candidate.of, ROW_DIAL))
     scoring = DENSITIES
 
     def __init__(self, likelihood: Likelihood, settings: RowSettings) -> None:
         self.likelihood, self.settings, self.sparse = likelihood, settings, []
+        if settings.shared is not None:
+            self.dial = (*self.dial, EACH_TERM)
+            self.candidates = (*self.candidates, Candidate.of(EACH_TERM))
         if self.scoring is DENSITIES and self.whole:
             self.scoring = WHOLE_DENSITIES
 
@@ -124,7 +129,7 @@ class RowFamily(Family):
                 )
             X = as_dense(X)
         X, unit = in_range(X)
-        units = column_units(X, weight, self.settings.centre)
+        units = column_units(X, weight, self.settings.centre, self.settings.shared)
         plan = self.settings.plan(X.shape[1], column_marks(X, units, weight))
         design = rows_in_memory(X, units, plan.order, plan.ones)
         rows = share_rows(self.likelihood, design, targets, weight, self.settings.solver)
@@ -132,6 +137,22 @@ class RowFamily(Family):
         check_units(units.scale)
         plan = plan.of_coordinates(self.likelihood.coordinates) if self.several else plan
         return RowIntake(rows, plan, units)
+
+    def estimates(
+        self, rows: TrainingRows, predictors: Callable[[], list[Array]], mixtures: list[Mixture]
+    ) -> list[ColumnEstimates] | None:
+        """One Newton step with all columns from the fitted predictors."""
+        if self.several or not isinstance(self.likelihood, RowLikelihood):
+            return None
+        found, own = [], self.settings.intercept is not None
+        for y, eta, mixture in zip(rows.targets, predictors(), mixtures, strict=True):
+            values, offset = offset_apart(y)
+            likelihood: Any = plain(mixture.components[0].likelihood or self.likelihood)
+            with np.errstate(over="ignore"):
+                _, slope, curvature = likelihood.derivatives(eta + offset, values)
+            noise = max(part.dispersion for part in mixture.components)
+            found.append(one_step(rows.X, eta, slope, curvature, rows.weight, own, noise))
+        return None if None in found else [each for each in found if each is not None]
 
     def streamed(
         self,
@@ -145,7 +166,8 @@ class RowFamily(Family):
         whole = found.statistics.total()
         use = whole if self.settings.centre else whole.about_zero()
         check_squares(whole.x_mean, np.diag(use.xx) / use.n)
-        units, plan = ColumnUnits.of_moments(use), self.settings.plan(found.n_columns)
+        units = ColumnUnits.of_moments(use, self.settings.shared)
+        plan = self.settings.plan(found.n_columns)
         order, divisor = plan.order, units.divisor[plan.order]
         p, ones = len(order), plan.model.intercept
         gram = np.zeros((p + ones, p + ones))
@@ -220,7 +242,7 @@ class RowFamily(Family):
         self, intake: RowIntake, t: int, solved: RowSolved, rows: TrainingRows
     ) -> list[SupportPosterior]:
         X, unit = in_range(rows.X)
-        units = column_units(X, rows.weight, self.settings.centre)
+        units = column_units(X, rows.weight, self.settings.centre, self.settings.shared)
         scale, point = units.scale * unit, solved.points[0]
         likelihood = point.component.likelihood or self.likelihood
         if not isinstance(likelihood, RowLikelihood):
