@@ -1,7 +1,7 @@
 """Reports of a posterior: tables, draws, export to ArviZ, and the explorer page."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,10 +11,45 @@ from sklearn.utils.validation import check_is_fitted
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
+from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
+
+
+class FitReport(NamedTuple):
+    """What pages and plots need of a fit beside its attributes.
+
+    Attributes
+    ----------
+    features : ndarray of shape (p,)
+        Names of the columns.
+    means : ndarray of shape (p,)
+        Means of the columns, at which predictors are centred.
+    units : ndarray of shape (targets, p)
+        Coefficients of a column of which one standard deviation changes the predictor by one unit.
+    targets : list
+        Names of the targets or classes.
+    single : bool
+        Whether attributes of one target are not in a list.
+    grouped : bool
+        Whether columns share a scale.
+    classes : object or None
+        The posterior of all classes of a softmax model together.
+    """
+
+    features: Array
+    means: Array
+    units: Array
+    targets: list[Any]
+    single: bool
+    grouped: bool
+    classes: Any = None
+
+    def each(self, values: Any) -> list[Any]:
+        """An attribute as a list, one entry for each target."""
+        return [values] if self.single else list(values)
 
 
 class PosteriorReports:
@@ -25,12 +60,32 @@ class PosteriorReports:
     supports_: Supports
     _single: bool
     _x_mean: Array
+    _coef_units: Array
+
+    def _group_labels(self) -> GroupLabels | None:
+        raise NotImplementedError
 
     def _target_names(self) -> list[Any]:
         raise NotImplementedError
 
     def _feature_names(self) -> Array:
         raise NotImplementedError
+
+    def report(self) -> FitReport:
+        """Names, units and shapes of the fit, which pages and plots are made of.
+
+        Returns
+        -------
+        report : FitReport
+            Of the posterior that predictions are made from.
+        """
+        check_is_fitted(self)
+        classes = getattr(self, "_classes", None)
+        names, targets = self._feature_names(), self._target_names()
+        grouped = self._group_labels() is not None
+        return FitReport(
+            names, self._x_mean, self._coef_units, targets, self._single, grouped, classes
+        )
 
     def summary(self, level: float = LEVEL) -> pd.DataFrame:
         """Summarise the coefficients in a table.
