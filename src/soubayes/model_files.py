@@ -75,6 +75,7 @@ _OURS = {
     "SupportPosterior": "soubayes.sparse.inclusion.supports",
     "FoldedMoments": "soubayes.sparse.designs.moments",
     "Moments": "soubayes.sparse.designs.moments",
+    "ColumnEstimates": "soubayes.sparse.intervals.estimates",
 }
 # public modules whose estimators prepare columns for ours or combine several of ours; not
 # sklearn.cluster, whose compiled loops take the shapes and thread counts of attributes on trust

@@ -8,7 +8,7 @@ target, its candidates, and what these say about a row that was held out. `fit_r
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from soubayes.sparse.choice.race import Candidate, Choice, ChoiceTask, Fits, Pre
 from soubayes.sparse.choice.scoring import HeldOut, Scoring
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.intervals.estimates import ColumnEstimates
 from soubayes.sparse.model import FitSettings
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint, centred
 from soubayes.threads import solver_threads
@@ -132,6 +133,15 @@ class Family(ABC):
             seed=how.seed, owner=how.owner, stratified=how.stratified,
         )  # fmt: skip
         return None if folds is None else (self.candidates, folds)
+
+    def estimates(
+        self, rows: TrainingRows, predictors: Callable[[], list[Array]], mixtures: list[Mixture]
+    ) -> list[ColumnEstimates] | None:
+        """Of all columns and every target, which no prior pulls to 0; None: they are not kept.
+
+        ``predictors()`` are the fitted ones, means of the ``mixtures``.
+        """
+        return None
 
     def in_order(self, each: list[Any]) -> list[Any]:
         """What was found for every target, in the order in which it is reported."""

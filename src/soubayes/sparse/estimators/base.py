@@ -353,10 +353,17 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
     ) -> Self:
         """From rows of positive weight."""
         rows = TrainingRows(X, targets, weight, labels, groups)
-        return self._finish(*fit_rows(family, rows, self._choosing()))
+        self._finish(*fit_rows(family, rows, self._choosing()))
+
+        def predictors() -> list[Array]:
+            return self._by_rows(X, lambda mixture, block: block @ mixture.mean)
+
+        self._unpulled = family.estimates(rows, predictors, self.mixtures_)
+        return self
 
     def _fit_design(self, family: Family, intake: Any) -> Self:
         """From rows that are not in memory."""
+        self._unpulled = None
         return self._finish(*fit_design(family, intake, self._choosing()))
 
     def _choosing(self) -> Choosing:

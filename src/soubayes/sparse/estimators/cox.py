@@ -442,7 +442,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             return float(total[0])
         return float(np.trapezoid(total, grid) / (grid[-1] - grid[0]))
 
-    def summary(self, level: float = LEVEL, exponentiate: bool = False) -> pd.DataFrame:
+    def summary(
+        self, level: float = LEVEL, intervals: str = "posterior", exponentiate: bool = False
+    ) -> pd.DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
@@ -457,7 +459,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         table : pandas.DataFrame
             As of :meth:`SoULogisticRegression.summary`.
         """
-        table = super().summary(level)
+        table = super().summary(level, intervals)
         if not exponentiate:
             return table
         for name in ("estimate", "median", "lower", "upper"):

@@ -50,6 +50,7 @@ from soubayes.sparse.estimators.parameters import (
     estimator,
     intercept_prior,
 )
+from soubayes.sparse.intervals.estimates import ColumnEstimates, least_squares
 from soubayes.sparse.least_squares.family import LinearFamily
 from soubayes.sparse.least_squares.fitting import (
     LinearIntake,
@@ -421,6 +422,16 @@ class SoULinearRegression(
         super()._report_mixtures(mixtures)
         self.inflation_ = self._by_target([mixture.inflation for mixture in mixtures])
         self.degrees_of_freedom_ = self._by_target([m.noise_degrees for m in mixtures])
+
+    def _unpulled_estimates(self) -> list[ColumnEstimates]:
+        if (moments := self.__dict__.get("_moments")) is not None:
+            return least_squares(moments.total(), self.fit_intercept)
+        return super()._unpulled_estimates()
+
+    def _without_estimates(self) -> str:
+        if self.noise == "student":
+            return "they are those of normal noise, and this fit has noise='student'"
+        return super()._without_estimates()
 
     def _check_parameters(self) -> None:
         check_choosing(self)

@@ -10,9 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
+from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
 from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.inclusion.view import Supports
+from soubayes.sparse.intervals.estimates import ColumnEstimates
+from soubayes.sparse.intervals.fab import fab_intervals
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
@@ -61,6 +64,7 @@ class PosteriorReports:
     _single: bool
     _x_mean: Array
     _coef_units: Array
+    _unpulled: list[ColumnEstimates] | None  # made of the rows; None: they cannot be
 
     def _group_labels(self) -> GroupLabels | None:
         raise NotImplementedError
@@ -87,13 +91,16 @@ class PosteriorReports:
             names, self._x_mean, self._coef_units, targets, self._single, grouped, classes
         )
 
-    def summary(self, level: float = LEVEL) -> pd.DataFrame:
+    def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
         """Summarise the coefficients in a table.
 
         Parameters
         ----------
         level : float, default=0.9
             Level of the intervals.
+        intervals : {"posterior", "frequentist"}, default="posterior"
+            ``"frequentist"``: intervals that contain the true coefficient as often as ``level``
+            says whatever its size, also a weak one.
 
         Returns
         -------
@@ -103,6 +110,10 @@ class PosteriorReports:
             which the header names. ``selected`` says whether the sparse point keeps the column.
             After a fit with ``inclusion=True`` there are also ``inclusion``, the probability that
             the column carries an effect, and ``set``, the number of its credible set (0: in none).
+            With ``intervals="frequentist"`` the columns are ``estimate``, which no prior pulls to
+            0, its standard error ``se``, ``lower``, ``upper`` and ``selected``; the header says
+            how far the coverage is guaranteed. The interval of a column that the data do not
+            determine, such as one of two copies, is infinite.
 
         Notes
         -----
@@ -110,9 +121,23 @@ class PosteriorReports:
         noise is estimated. They do not include the recalibration of predictions (``inflation_``,
         ``odds_power_``). The sparse point and the supports have summaries of their own:
         ``sparse_.summary()`` and ``supports_.summary()``.
+
+        Frequentist intervals are those of [1]_: of all tests of a value the one whose acceptance is
+        least likely under a sparse prior, which is fitted to the other columns. For most columns
+        they are shorter than those of least squares, for a few a little longer. They are exact for
+        linear regression with normal noise and more rows than columns, hold in large samples for
+        likelihoods of rows, and are empirical for p >= n.
+
+        References
+        ----------
+        .. [1] P. Hoff and C. Yu (2019), "Exact adaptive confidence intervals for linear regression
+           coefficients", Electronic Journal of Statistics 13.
         """
         check_is_fitted(self)
         check_level("level", level)
+        check_choice("intervals", intervals, ("posterior", "frequentist"))
+        if intervals == "frequentist":
+            return self._frequentist(level)
         p, names = len(self._x_mean), self._feature_names()
         ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
         frames = []
@@ -133,13 +158,43 @@ class PosteriorReports:
                 frame["inclusion"] = self.supports_.posteriors[t].probability
                 frame["set"] = self.supports_.posteriors[t].set_numbers()
             frames.append(frame)
+        chosen = "_sparse_point" in self.__dict__
+        given = "sparse point; the intervals take its columns as given"
+        return self._joined(frames, "mixture, not recalibrated" if chosen else given)
+
+    def _frequentist(self, level: float) -> pd.DataFrame:
+        """ColumnEstimates of all columns, with intervals that cover at every size."""
+        frames = []
+        for t, given in enumerate(each := self._unpulled_estimates()):
+            lower, upper = fab_intervals(given, level)
+            frame = pd.DataFrame(
+                {"estimate": given.value, "se": given.se, "lower": lower, "upper": upper},
+                index=pd.Index(self._feature_names(), name="feature"),
+            )
+            frame["selected"] = np.atleast_2d(self.selected_)[t]
+            frames.append(frame)
+        return self._joined(frames, each[0].kind)
+
+    def _joined(self, frames: list[pd.DataFrame], header: str) -> pd.DataFrame:
+        """One table of all targets."""
         table = WholeTable(frames[0])
         if not self._single:
             table = WholeTable(pd.concat(frames, keys=self._target_names(), names=["target"]))
-        chosen = "_sparse_point" in self.__dict__
-        given = "sparse point; the intervals take its columns as given"
-        table.columns.name = "mixture, not recalibrated" if chosen else given
+        table.columns.name = header
         return table
+
+    def _unpulled_estimates(self) -> list[ColumnEstimates]:
+        """Of all columns and every target, which no prior pulls to 0."""
+        if (kept := self.__dict__.get("_unpulled")) is not None:
+            return list(kept)
+        name = type(self).__name__
+        raise ValueError(f"this {name} has no frequentist intervals: {self._without_estimates()}.")
+
+    def _without_estimates(self) -> str:
+        """Why no such estimates were kept."""
+        if "_unpulled" not in self.__dict__:
+            return "a sparse point keeps no statistics, so call summary of the fit itself"
+        return "they need rows in memory and a likelihood of rows with one predictor"
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
         """Draw from the posterior.

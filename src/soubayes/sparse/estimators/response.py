@@ -133,8 +133,8 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         offset = row_offsets(offset, X.shape[0])
         return self._fit_memory(X, values, sample_weight, check_groups(groups, X), offset)
 
-    def summary(self, level: float = LEVEL) -> pd.DataFrame:
-        table = super().summary(level)
+    def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
+        table = super().summary(level, intervals)
         if self.dispersion_factor_ > 1.0:
             table.columns.name += (
                 f"; the residuals contradict the family (variances x {self.dispersion_factor_:.2g})"

@@ -5,7 +5,7 @@ Rows enter through cross-products, so a fold of many rows is known by its moment
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Choice, F
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS, HeldOut, student_scoring
 from soubayes.sparse.designs.moments import FoldedMoments, folded_moments
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.intervals.estimates import ColumnEstimates, debiased_ridge
 from soubayes.sparse.least_squares.criterion import support_evidence
 from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, LeastSquaresDial
 from soubayes.sparse.least_squares.fitting import (
@@ -129,6 +130,15 @@ class LinearFamily(Family):
         task = FoldMoments(folds, self, intake.units.students)
         with solver_threads(len(intake.units.x_scale), how.jobs):
             return choose(task, self.candidates, task.splits, FOLD_MOMENTS, how.jobs)
+
+    def estimates(
+        self, rows: TrainingRows, predictors: Callable[[], list[Array]], mixtures: list[Mixture]
+    ) -> list[ColumnEstimates] | None:
+        """For more columns than rows; the moments of others say more."""
+        if self.moments is not None or self.settings.student is not None:
+            return None
+        own = self.intercept
+        return [debiased_ridge(rows.X, y, rows.weight, own) for y in rows.targets]
 
     def race(
         self, task: InMemory, intake: LinearIntake, how: Choosing

@@ -32,6 +32,7 @@ from soubayes.sparse.designs.standardise import (
     in_range,
 )
 from soubayes.sparse.inclusion.supports import SupportPosterior
+from soubayes.sparse.intervals.estimates import ColumnEstimates, one_step
 from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood
 from soubayes.sparse.likelihoods.bernoulli import average_log_odds
 from soubayes.sparse.likelihoods.predictive import Predictive
@@ -135,6 +136,22 @@ class RowFamily(Family):
         check_units(units.scale)
         plan = plan.of_coordinates(self.likelihood.coordinates) if self.several else plan
         return RowIntake(rows, plan, units)
+
+    def estimates(
+        self, rows: TrainingRows, predictors: Callable[[], list[Array]], mixtures: list[Mixture]
+    ) -> list[ColumnEstimates] | None:
+        """One Newton step with all columns from the fitted predictors."""
+        if self.several or not isinstance(self.likelihood, RowLikelihood):
+            return None
+        found, own = [], self.settings.intercept is not None
+        for y, eta, mixture in zip(rows.targets, predictors(), mixtures, strict=True):
+            values, offset = offset_apart(y)
+            likelihood: Any = plain(mixture.components[0].likelihood or self.likelihood)
+            with np.errstate(over="ignore"):
+                _, slope, curvature = likelihood.derivatives(eta + offset, values)
+            noise = max(part.dispersion for part in mixture.components)
+            found.append(one_step(rows.X, eta, slope, curvature, rows.weight, own, noise))
+        return None if None in found else [each for each in found if each is not None]
 
     def streamed(
         self,

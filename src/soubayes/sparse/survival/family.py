@@ -109,6 +109,9 @@ class SurvivalFamily(RowFamily):
             each.append(one._replace(points=[replace(one.points[0], kl=kl)]))
         return each
 
+    def estimates(self, *_: Any) -> None:
+        """None are kept: rows are read together."""
+
     def ordered(self, X: Any, coef: Array, sets: RiskSets) -> bool:
         """Whether these coefficients, but those with a normal prior, order the events in time."""
         plan = self.settings.plan(X.shape[1])
