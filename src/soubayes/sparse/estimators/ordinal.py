@@ -177,10 +177,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
-        each = [
-            (q.weight, self.component_likelihood(q.likelihood).cut_mean)
-            for q in mixtures[0].components
-        ]
+        each = [(q.weight, self._of(q.likelihood).cut_mean) for q in mixtures[0].components]
         self.cuts_ = np.asarray(sum(weight * cut for weight, cut in each)) - self.intercept_
 
     @block_by_block

@@ -159,7 +159,7 @@ class PosteriorReports:
                 frame["set"] = self.supports_.posteriors[t].set_numbers()
             frames.append(frame)
         chosen = "_sparse_point" in self.__dict__
-        given = "sparse point; the intervals take its columns as given"
+        given = "sparse point, intervals take its columns as given"
         return self._joined(frames, "mixture, not recalibrated" if chosen else given)
 
     def _frequentist(self, level: float) -> pd.DataFrame:

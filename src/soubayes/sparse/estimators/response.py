@@ -225,28 +225,15 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         X = self._checked(X)
         means, variances = self._predictors(X)[0]
         shift = row_offsets(offset, X.shape[0])
-        likelihoods = [
-            self.component_likelihood(part.likelihood) for part in self.mixtures_[0].components
-        ]
+        likelihoods = [self._of(part.likelihood) for part in self.mixtures_[0].components]
         means = means if shift is None else means + shift
         if likelihoods[0].log_link:
             means, variances = _in_range(means, variances)
         mixture = self.mixtures_[0]
         return Predictive(likelihoods, mixture.weights, means, variances, mixture.widen)
 
-    def component_likelihood(self, likelihood: Likelihood | None) -> Any:
-        """Return the likelihood of a component of the mixture.
-
-        Parameters
-        ----------
-        likelihood : RowLikelihood or None
-            ``likelihood`` of the component; None if it has no nuisance parameters.
-
-        Returns
-        -------
-        likelihood : RowLikelihood
-            With its nuisance parameters as fitted.
-        """
+    def _of(self, likelihood: Likelihood | None) -> Any:
+        """A likelihood with fitted nuisance parameters; None: there are none."""
         return plain(likelihood or self._likelihood())
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
@@ -256,7 +243,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
 
     def _report_points(self, points: list[SparsePoint]) -> None:
         super()._report_points(points)
-        self.likelihood_ = self.component_likelihood(points[0].component.likelihood)
+        self.likelihood_ = self._of(points[0].component.likelihood)
 
     def _target_names(self) -> list[str]:
         return ["y"]
@@ -400,7 +387,7 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         offset = self._exposed(X, offset, exposure)
         mean = self.predict(X, offset=offset)
         y = self._read(np.asarray(y))
-        likelihood = self.component_likelihood(self.mixtures_[0].components[0].likelihood)
+        likelihood = self._of(self.mixtures_[0].components[0].likelihood)
         weight = row_weights(sample_weight, len(y))
         if not isinstance(likelihood, RowLikelihood):
             null: Any = np.average(y, weights=weight)
