@@ -207,6 +207,15 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             self._describe_folds(sets)
         return self
 
+    def _screening_target(self, y: Any) -> Array:
+        """Martingale residuals without columns: the event less the cumulative hazard."""
+        records = read_training(y)
+        order = np.argsort(records["stop"], kind="stable")
+        event, at_risk = records["event"][order], np.arange(len(records), 0, -1)
+        hazard = np.empty(len(records))
+        hazard[order] = np.cumsum(event / at_risk)
+        return (records["event"] - hazard)[:, None]
+
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)

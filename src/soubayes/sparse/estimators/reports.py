@@ -13,6 +13,7 @@ from soubayes._types import DataTree, Matrix, Seed
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
 from soubayes.sparse.blocks import GroupLabels
+from soubayes.sparse.estimators.term_reports import term_effects, term_table
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.intervals.estimates import ColumnEstimates
 from soubayes.sparse.intervals.fab import fab_intervals
@@ -108,6 +109,10 @@ class PosteriorReports:
             One row for each column of X: ``estimate`` (the mean, equal to ``coef_``), ``sd``,
             ``median``, ``lower`` and ``upper`` of the posterior that predictions are made from,
             which the header names. ``selected`` says whether the sparse point keeps the column.
+            With ``terms`` there is a row for each term: its ``kind`` (absent, straight, curved,
+            factor, unit, pair), its coefficient if it has one column, ``effect_sd``, the standard
+            deviation of its effect over the rows, ``unit_sd``, that between units, and its
+            ``effective`` columns.
             After a fit with ``inclusion=True`` there are also ``inclusion``, the probability that
             the column carries an effect, and ``set``, the number of its credible set (0: in none).
             With ``intervals="frequentist"`` the columns are ``estimate``, which no prior pulls to
@@ -136,6 +141,13 @@ class PosteriorReports:
         check_is_fitted(self)
         check_level("level", level)
         check_choice("intervals", intervals, ("posterior", "frequentist"))
+        if "_inner" in self.__dict__:
+            if intervals == "frequentist":
+                raise ValueError(
+                    "intervals='frequentist' are of columns, but this fit has terms: use the "
+                    "posterior's, or fit the columns without terms."
+                )
+            return term_table(self, level)
         if intervals == "frequentist":
             return self._frequentist(level)
         p, names = len(self._x_mean), self._feature_names()
@@ -195,6 +207,38 @@ class PosteriorReports:
         if "_unpulled" not in self.__dict__:
             return "a sparse point keeps no statistics, so call summary of the fit itself"
         return "they need rows in memory and a likelihood of rows with one predictor"
+
+    @property
+    def terms_(self) -> dict[str, pd.DataFrame]:
+        """The effects of all terms of the first target, with 90 % bands (`term_effects`)."""
+        return self.term_effects()
+
+    def term_effects(self, level: float = LEVEL, target: int = 0) -> dict[str, pd.DataFrame]:
+        """Effects of the terms over the ranges of their columns.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Level of the bands.
+        target : int, default=0
+            Which target, or which class against the rest.
+
+        Returns
+        -------
+        effects : dict of str to pandas.DataFrame
+            Of every term a table: the values of its columns, ``estimate``, ``lower`` and ``upper``
+            of its effect on the linear predictor, less its mean over the rows of the fit.
+
+        Notes
+        -----
+        A band covers the curve at its level on average over x, not at each x. It averages over the
+        candidates, but a curve that was dropped by all of them has no width.
+        """
+        check_is_fitted(self)
+        check_level("level", level)
+        if "_inner" not in self.__dict__:
+            raise ValueError("there are no terms: fit the estimator with terms, such as 'curves'.")
+        return term_effects(self, level, target)
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
         """Draw from the posterior.
