@@ -17,7 +17,8 @@ from soubayes._types import Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import check_choice, shown
 from soubayes.results import LEVEL, check_level
-from soubayes.sparse.choice.folds import FOLDS, check_groups
+from soubayes.sparse.choice.folds import check_groups
+from soubayes.sparse.constants import FOLDS, SEPARATED_EFFECT
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator
 from soubayes.sparse.estimators.parameters import (
@@ -29,16 +30,22 @@ from soubayes.sparse.estimators.parameters import (
 from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
 from soubayes.sparse.survival.family import SurvivalFamily, with_hazard
 from soubayes.sparse.survival.hazard import DRAWS, BaselineDraws, relative_risk
-from soubayes.sparse.survival.measures import KaplanMeier, brier_scores, concordance
+from soubayes.sparse.survival.measures import (
+    CLOCKS,
+    KaplanMeier,
+    Schoenfeld,
+    brier_scores,
+    concordance,
+    schoenfeld,
+    time_trends,
+)
 from soubayes.sparse.survival.partial import PartialLoss
-from soubayes.sparse.survival.residuals import CLOCKS, Schoenfeld, schoenfeld, time_trends
 from soubayes.sparse.survival.responses import read_survival, read_training, with_strata
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
 
 Array = np.ndarray
 Survival = Any  # structured array, DataFrame or tuple
 
-_SEPARATED = 20.0  # log hazard ratio for one standard deviation: not of this world
 
 # parameters of the methods
 _PARAMETERS = """
@@ -258,6 +265,18 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         draws, _ = replace(mixture, components=parts).sample(DRAWS, np.random.default_rng(seed))
         return draws[:, np.argsort(order)]
 
+    def curve_draws(self) -> tuple[BaselineDraws, Array]:
+        """Return the draws that survival curves are averages of.
+
+        Returns
+        -------
+        baseline : BaselineDraws
+            Draws of the cumulative baseline hazards.
+        coef : ndarray of shape (draws, p)
+            Draws of the coefficients.
+        """
+        return self._baseline, self._drawn_coefficients(self._baseline.seed)
+
     def _drawn_predictors(self, X: Any, seed: int) -> Iterator[Array]:
         """Blocks of rows: predictors at the draws of the coefficients that are behind curves."""
         coef = self._drawn_coefficients(seed)
@@ -463,10 +482,26 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             table[name] = np.exp(table[name])
         return table.rename(columns={"sd": "sd_log"})
 
-    def _schoenfeld(
-        self, X: Any, y: Any, strata: Any = None, sample_weight: Any = None, clock: str = "km"
+    def schoenfeld_residuals(
+        self,
+        X: Matrix,
+        y: Survival,
+        strata: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        clock: str = "km",
     ) -> Schoenfeld:
-        """Scaled Schoenfeld residuals of the columns that the sparse point keeps."""
+        """Compute scaled Schoenfeld residuals of the selected columns in the training rows.
+
+        Parameters
+        ----------
+        clock : {"km", "rank", "log", "identity"}, default="km"
+            The transform of time.
+
+        Returns
+        -------
+        residuals : Schoenfeld
+            ``clock``, the transformed time of every event, and ``scaled``, (events, columns).
+        """
         check_choice("clock", clock, CLOCKS)
         X, records = self._checked(X), self._records(X, y, strata)
         weight = np.ones(len(records)) if sample_weight is None else np.asarray(sample_weight)
@@ -499,7 +534,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             the clock, the ``chi2`` statistic of Grambsch and Therneau (1994) with one degree of
             freedom, and its ``p_value``. A small one says that the effect changes with time.
         """
-        found = self._schoenfeld(X, y, strata, sample_weight, clock)
+        found = self.schoenfeld_residuals(X, y, strata, sample_weight, clock)
         keep = self._get_support_mask()
         rho, statistic, p_value = time_trends(found, self.sparse_.coef_[keep])
         return pd.DataFrame(
@@ -513,7 +548,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     def _warn_separated(self, ordered: bool) -> None:
         """Separated data are the usual reason why a fit does not converge."""
         size = float(np.abs(self.sparse_.coef_ / self._coef_units[0]).max())
-        if not ordered and (self.converged_ or size < _SEPARATED):
+        if not ordered and (self.converged_ or size < SEPARATED_EFFECT):
             return super()._warn_unconverged()
         return warn(
             "SoUCoxRegression: a combination of columns orders the times of events, so the partial "

@@ -1,7 +1,7 @@
 """Reports of a posterior: tables, draws, export to ArviZ, and the explorer page."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,6 +12,7 @@ from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
+from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.estimators.term_reports import component_table, term_effects, term_table
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.intervals.estimates import ColumnEstimates
@@ -19,6 +20,40 @@ from soubayes.sparse.intervals.fab import fab_intervals
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
+
+
+class FitReport(NamedTuple):
+    """What pages and plots need of a fit beside its attributes.
+
+    Attributes
+    ----------
+    features : ndarray of shape (p,)
+        Names of the columns.
+    means : ndarray of shape (p,)
+        Means of the columns, at which predictors are centred.
+    units : ndarray of shape (targets, p)
+        Coefficients of a column of which one standard deviation changes the predictor by one unit.
+    targets : list
+        Names of the targets or classes.
+    single : bool
+        Whether attributes of one target are not in a list.
+    grouped : bool
+        Whether columns share a scale.
+    classes : object or None
+        The posterior of all classes of a softmax model together.
+    """
+
+    features: Array
+    means: Array
+    units: Array
+    targets: list[Any]
+    single: bool
+    grouped: bool
+    classes: Any = None
+
+    def each(self, values: Any) -> list[Any]:
+        """An attribute as a list, one entry for each target."""
+        return [values] if self.single else list(values)
 
 
 class PosteriorReports:
@@ -29,13 +64,33 @@ class PosteriorReports:
     supports_: Supports
     _single: bool
     _x_mean: Array
+    _coef_units: Array
     _unpulled: list[ColumnEstimates] | None  # made of the rows; None: they cannot be
+
+    def _group_labels(self) -> GroupLabels | None:
+        raise NotImplementedError
 
     def _target_names(self) -> list[Any]:
         raise NotImplementedError
 
     def _feature_names(self) -> Array:
         raise NotImplementedError
+
+    def report(self) -> FitReport:
+        """Names, units and shapes of the fit, which pages and plots are made of.
+
+        Returns
+        -------
+        report : FitReport
+            Of the posterior that predictions are made from.
+        """
+        check_is_fitted(self)
+        classes = getattr(self, "_classes", None)
+        names, targets = self._feature_names(), self._target_names()
+        grouped = self._group_labels() is not None
+        return FitReport(
+            names, self._x_mean, self._coef_units, targets, self._single, grouped, classes
+        )
 
     def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
         """Summarise the coefficients in a table.
@@ -116,7 +171,7 @@ class PosteriorReports:
                 frame["set"] = self.supports_.posteriors[t].set_numbers()
             frames.append(frame)
         chosen = "_sparse_point" in self.__dict__
-        given = "sparse point; the intervals take its columns as given"
+        given = "sparse point, intervals take its columns as given"
         return self._joined(frames, "mixture, not recalibrated" if chosen else given)
 
     def _frequentist(self, level: float) -> pd.DataFrame:
