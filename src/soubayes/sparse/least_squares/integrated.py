@@ -24,13 +24,15 @@ from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray
 
-SCAN = np.linspace(-7.0, 7.0, 29)  # log tau in units of the noise, all that data can tell apart
+SCALE_SCAN = np.linspace(
+    -7.0, 7.0, 29
+)  # log tau in units of the noise, all that data can tell apart
 FINE = 11  # points about the mode, for the likelihood ratio
 FAR_BELOW = 4.0  # nats below the mode at which a grid ends
-POINTS = {1: 15, 2: 9, 3: 5}  # of the grid of each scale, by their number
+SCALE_POINTS = {1: 15, 2: 9, 3: 5}  # of the grid of each scale, by their number
 LARGE_POINTS = {1: 7, 2: 3, 3: 3}  # the same of many columns, whose covariances are kept
-MANY_COLUMNS = 300
-LEAST_SHARE = 1e-3  # components of less weight are left out
+MANY_COLUMNS = 300  # from which a grid is coarser, since every node keeps a covariance
+LEAST_NODE = 1e-3  # components of less weight are left out
 FLAT_SHARE = 1e4  # prior variances from which a normal prior takes a degree of freedom
 
 
@@ -51,8 +53,8 @@ def integrated(
     at = _Marginal(solved.design, solved.solution)
     scans = [_Scan.of(at, columns) for columns in scales]
     ratios = [scan.ratio(at, columns) for scan, columns in zip(scans, scales, strict=True)]
-    scales = scales[: max(POINTS)]
-    points = (POINTS if len(at.w) <= MANY_COLUMNS else LARGE_POINTS)[len(scales)]
+    scales = scales[: max(SCALE_POINTS)]
+    points = (SCALE_POINTS if len(at.w) <= MANY_COLUMNS else LARGE_POINTS)[len(scales)]
     nodes, weights = [], []
     both = zip(scans, scales, strict=False)
     for node in product(*(scan.grid(at, columns, points) for scan, columns in both)):
@@ -63,7 +65,7 @@ def integrated(
         nodes.append((w, ridge))
         weights.append(at.log_density(w, ridge) + sum(node))  # flat in tau: tau in log tau
     share = np.exp(np.array(weights) - max(weights))
-    share = np.where(share < LEAST_SHARE * share.sum(), 0.0, share)
+    share = np.where(share < LEAST_NODE * share.sum(), 0.0, share)
     share /= share.sum()
     parts = [
         replace(at.component(intake, t, w, ridge), weight=float(weight))
@@ -116,17 +118,17 @@ class _Scan(NamedTuple):
 
     @classmethod
     def of(cls, at: _Marginal, columns: Array) -> "_Scan":
-        return cls(np.array([at.at(columns, t) for t in SCAN]))
+        return cls(np.array([at.at(columns, t) for t in SCALE_SCAN]))
 
     def ratio(self, at: _Marginal, columns: Array) -> float:
         """Twice the log ratio of the best value to that at 0."""
-        mode, step = SCAN[int(np.argmax(self.values))], SCAN[1] - SCAN[0]
+        mode, step = SCALE_SCAN[int(np.argmax(self.values))], SCALE_SCAN[1] - SCALE_SCAN[0]
         fine = [at.at(columns, t) for t in np.linspace(mode - step, mode + step, FINE)]
         return max(2.0 * (max(fine) - float(self.values[0])), 0.0)
 
     def grid(self, at: _Marginal, columns: Array, points: int) -> Array:
         """Where the posterior is."""
-        ends = _near(SCAN, self.values)
+        ends = _near(SCALE_SCAN, self.values)
         finer = np.linspace(*ends, 2 * FINE)
         ends = _near(finer, np.array([at.at(columns, t) for t in finer]))
         return np.linspace(*ends, points)
