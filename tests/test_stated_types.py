@@ -362,6 +362,7 @@ ARGUMENTS = {
         for name in ("fit", "fit_transform", "score", "log_score", "integrated_brier_score")
     },
     "SoUCoxRegression.check_hazards": (X, TIMES),
+    "SoUCoxRegression.schoenfeld_residuals": (X, TIMES),
     **dict.fromkeys(("predict_survival_function", "predict_cumulative_hazard"), (X,)),
     "Scale.at": (np.array([1.0, 2.0]),),
     "Scale.take": (np.array([0]),),

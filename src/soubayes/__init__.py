@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from soubayes.plots.estimators import plot_shrinkage as plot_shrinkage
     from soubayes.plots.posteriors import plot_event_tree as plot_event_tree
     from soubayes.plots.posteriors import plot_prior_vs_confidence as plot_prior_vs_confidence
+    from soubayes.plots.terms import plot_terms as plot_terms
     from soubayes.select import Selection as Selection
     from soubayes.select import select_confidence as select_confidence
     from soubayes.sparse.estimators.cox import SoUCoxRegression as SoUCoxRegression
@@ -151,6 +152,7 @@ _PUBLIC = {
         "plot_path",
         "plot_shrinkage",
     ],
+    "plots.terms": ["plot_terms"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)

@@ -57,11 +57,11 @@ def test_a_default_fit_passes_through_few_modules():
         finally:
             sys.setprofile(None)
         seen = sorted(name for name in called if SOURCE in Path(name).parents)
-        assert len(seen) <= 33, seen
+        assert len(seen) <= 34, seen
 
 
 def test_sparse_has_few_modules():
-    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 99
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 102
 
 
 def test_no_class_of_sparse_shares_its_name():

@@ -62,15 +62,15 @@ def explorer_data(
 ) -> dict[str, Any]:
     """The numbers of the page, ready for JSON, but those of What if."""
     check_is_fitted(estimator)
-    several = not estimator._single
+    report = estimator.report()
     write = _Code(estimator, code, fitted)
     return {
         "estimator": type(estimator).__name__,
         "fitted": fitted,
         "level": level,
         "targets": [
-            {"name": str(name) if several else "", **_target(estimator, t, level, write)}
-            for t, name in enumerate(estimator._target_names())
+            {"name": "" if report.single else str(name), **_target(estimator, t, level, write)}
+            for t, name in enumerate(report.targets)
         ],
         "sets": _credible_sets(estimator),
         "confusion": _confusion(estimator),
@@ -100,7 +100,7 @@ class _Code:
 
     def point(self, k: int, target: int) -> str:
         """A point is a row of the path: a fit at its confidence alone could keep other columns."""
-        which = "" if self.estimator._single else f"[{target}]"
+        which = "" if self.estimator.report().single else f"[{target}]"
         return (
             f"{self()}\npath = {self.fitted}.sparse_.path_{which}.loc[{k}]\n"
             f"coef = {self.fitted}.sparse_.path_coef_{which}.loc[{k}]\n"
@@ -123,11 +123,12 @@ def _target(estimator: Any, t: int, level: float, write: _Code) -> dict[str, Any
     path = _PathFrames.of(estimator.sparse_, t)
     selected = np.atleast_2d(estimator.selected_)[t]
     ever = path.selected.any(axis=0) | selected
-    units, mixture = estimator._coef_units[t], estimator.mixtures_[t]
+    report, mixture = estimator.report(), estimator.mixtures_[t]
+    units = report.units[t]
     rest = np.flatnonzero(~ever)
     rest = rest[np.argsort(-np.abs(mixture.mean[rest] / units[rest]), kind="stable")]
     kept, rest = np.flatnonzero(ever), rest[:MOST_OTHERS]
-    names = [str(name) for name in estimator._feature_names()]
+    names = [str(name) for name in report.features]
     chosen = hasattr(estimator, "candidates_")
     said = getattr(estimator, "sparsity_", "")
     found: dict[str, Any] = {
@@ -163,7 +164,7 @@ def _target(estimator: Any, t: int, level: float, write: _Code) -> dict[str, Any
 
 def _posterior(estimator: Any, t: int, columns: Array, level: float) -> dict[str, Any]:
     """What ``summary`` says, and the intercept with its interval."""
-    q, x_mean = estimator.mixtures_[t], estimator._x_mean
+    q, x_mean = estimator.mixtures_[t], estimator.report().means
     ends = np.array([0.5 - level / 2.0, 0.5, 0.5 + level / 2.0])
     lower, median, upper = q.coefficient_quantiles(ends, len(x_mean))
     each = (q.mean, median, lower, upper)
@@ -218,11 +219,11 @@ def _confusion(estimator: Any) -> dict[str, Any] | None:
     """How many held-out rows of each class were predicted to be of each."""
     if not isinstance(estimator, SoULogisticRegression) or not hasattr(estimator, "out_of_fold_"):
         return None
-    count = len(estimator.classes_)
-    tables = [estimator.out_of_fold_] if estimator._single else estimator.out_of_fold_
+    count, report = len(estimator.classes_), estimator.report()
+    tables = report.each(estimator.out_of_fold_)
     held = tables[0]["fold"] >= 0
     truth, chance = (np.stack([each[k][held] for each in tables], axis=1) for k in ("y", "mean"))
-    if estimator._single:
+    if report.single:
         truth, chance = (np.hstack([1.0 - part, part]) for part in (truth, chance))
     place = truth.argmax(axis=1) * count + chance.argmax(axis=1)
     counts = np.bincount(place, minlength=count**2).reshape(count, count)
@@ -240,7 +241,7 @@ class _PathFrames(NamedTuple):
     def of(cls, estimator: Any, t: int) -> Self:
         """One target of a fitted estimator."""
         frames = (estimator.path_, estimator.path_coef_, estimator.path_coef_sd_)
-        table, coef, sd = frames if estimator._single else (each[t] for each in frames)
+        table, coef, sd = (estimator.report().each(frame)[t] for frame in frames)
         return cls(table, coef.to_numpy(), sd.to_numpy())
 
     @property
@@ -283,10 +284,10 @@ def _reading(estimator: Any, gamma: Array, degrees: Array) -> dict[str, Any] | N
     blocks = getattr(estimator, "feature_blocks", None)
     if (local != "auto" and local > SMALL_LOCAL) or blocks is not None:
         return None
-    shared, what = 1, "columns whose |t|"
-    if getattr(estimator, "_classes", None) is not None:
+    shared, what, report = 1, "columns whose |t|", estimator.report()
+    if report.classes is not None:
         shared, what = len(estimator.classes_) - 1, "columns whose root mean square t over classes"
-    elif estimator._group_labels() is not None:
+    elif report.grouped:
         what = "columns whose |t|, or groups of columns whose root mean square t"
     # that mean of a column without an effect is F-distributed; with 1 and many degrees it is t^2
     chance = stats.f.sf(gamma, shared, np.minimum(degrees, 1e9))
@@ -299,12 +300,13 @@ def _reading(estimator: Any, gamma: Array, degrees: Array) -> dict[str, Any] | N
 
 def _dial(estimator: Any, t: int, kept: Array, level: float, write: _Code) -> dict[str, Any]:
     """Candidates by falling local confidence."""
-    table = estimator.candidates_ if estimator._single else estimator.candidates_[t]
+    report = estimator.report()
+    table = report.each(estimator.candidates_)[t]
     local = table["confidence_local"]  # NaN: the path, which is the sparse end
     order = np.argsort(np.where(np.isnan(local), 0.0, -local), kind="stable")
     parts = estimator.mixtures_[t].components
     points = [[part for part in parts if part.candidate == table["candidate"][k]] for k in order]
-    own = [_of_parts(each, kept, len(estimator._x_mean), level) for each in points]
+    own = [_of_parts(each, kept, len(report.means), level) for each in points]
     dial = {name: _numbers(table[name][order]) for name in ("score", "score_se", "error", "weight")}
     return {
         **dial,
@@ -313,7 +315,7 @@ def _dial(estimator: Any, t: int, kept: Array, level: float, write: _Code) -> di
         "coefficients": _numbers(table["confidence_coef"][order]),
         "columns": _numbers(table["effective_columns"][order]),
         "coverage": _numbers(table["coverage_recalibrated"][order]),
-        "error_name": _first(estimator.sparsity_).measure,
+        "error_name": report.each(estimator.sparsity_)[t].measure,
         "mixture_error": number(float(np.nanmin(table["mixture_error"][_widest(table)]))),
         **{key: [each and _numbers(each[k]) for each in own] for k, key in enumerate(TABLE)},
         "code": [
@@ -321,10 +323,6 @@ def _dial(estimator: Any, t: int, kept: Array, level: float, write: _Code) -> di
             for k, each in zip(order, points, strict=True)
         ],
     }
-
-
-def _first(each: Any) -> Any:
-    return each[0] if isinstance(each, list) else each
 
 
 def _widest(table: Any) -> Array:
@@ -365,14 +363,15 @@ def _held_out(estimator: Any, t: int) -> dict[str, Any] | None:
     """Out-of-fold predictions of the mixture, and how well their probabilities hold."""
     if not hasattr(estimator, "out_of_fold_"):
         return None
-    table = estimator.out_of_fold_ if estimator._single else estimator.out_of_fold_[t]
+    report = estimator.report()
+    table = report.each(estimator.out_of_fold_)[t]
     if "y" not in table:  # survival times: log risks have no intervals to check
         return None
     rows = np.flatnonzero(table["fold"] >= 0)
     y, mean, sd = (table[name].to_numpy()[rows] for name in ("y", "mean", "sd"))
     classes = isinstance(estimator, SoULogisticRegression)
     names = [str(name) for name in estimator.classes_] if classes else []
-    if classes and not estimator._single:
+    if classes and not report.single:
         names = ["other", names[t]]
     shown = np.arange(len(rows))
     if len(rows) > MOST_POINTS:

@@ -22,12 +22,14 @@ from soubayes.pages import number
 from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.estimators.cox import SoUCoxRegression
 from soubayes.sparse.estimators.linear import SoULinearRegression
+from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.likelihoods.base import HERMITE_NODES, HERMITE_WEIGHTS
 from soubayes.sparse.likelihoods.bernoulli import PROBIT_SCALES, PROBIT_WEIGHTS
 from soubayes.sparse.likelihoods.gamma import Gamma
 from soubayes.sparse.likelihoods.negative_binomial import NegativeBinomial
 from soubayes.sparse.likelihoods.ordinal import Ordinal
 from soubayes.sparse.likelihoods.poisson import Poisson
+from soubayes.sparse.likelihoods.shifted import plain
 from soubayes.sparse.likelihoods.softmax import class_basis, normal_nodes
 from soubayes.sparse.posterior import Mixture, centred, scale_share
 from soubayes.sparse.rows.classes import JointClasses, ProductClasses
@@ -59,11 +61,13 @@ def what_if_data(
     columns = _edited(estimator, int(np.sqrt(MOST_NUMBERS / shapes) / size))
     numbers = shapes * len(columns) * size**2 + (2 * DRAWS if kind["kind"] == "risk" else 0)
     names, rows = _rows(estimator, X, MOST_NUMBERS // numbers)
+    report = estimator.report()
+    edited = report.features[columns]
     return {
         **kind,
-        "columns": [str(name) for name in estimator._feature_names()[columns]],
-        "categories": _chosen_together(categories or {}, estimator._feature_names()[columns]),
-        "others": len(estimator._x_mean) - len(columns),
+        "columns": [str(name) for name in edited],
+        "categories": _chosen_together(categories or {}, edited),
+        "others": len(report.means) - len(columns),
         "size": size,
         "steps": _steps(estimator, columns),
         "rows": names,
@@ -102,9 +106,9 @@ def _kind(estimator: Any) -> dict[str, Any] | None:
     """Which predictive distribution it is, with the constants of its formulas."""
     classes = [str(label) for label in getattr(estimator, "classes_", [])]
     probits = {"weights": packed(PROBIT_WEIGHTS), "points": packed(PROBIT_SCALES)}
-    if getattr(estimator, "_classes", None) is not None:
+    if (joint := estimator.report().classes) is not None:
         points, weights = normal_nodes(len(classes) - 1, False)
-        basis = class_basis(len(classes))[estimator._classes.rank]
+        basis = class_basis(len(classes))[joint.rank]
         nodes = {"weights": packed(weights), "points": packed(points), "basis": packed(basis)}
         return {"kind": "softmax", "classes": classes, **nodes}
     likelihood = getattr(estimator.sparse_, "likelihood_", None)
@@ -129,14 +133,14 @@ def _kind(estimator: Any) -> dict[str, Any] | None:
 
 def _mixtures(estimator: Any) -> list[Mixture]:
     """One for each target, or the one of all classes."""
-    whole = getattr(estimator, "_classes", None)
+    whole = estimator.report().classes
     return estimator.mixtures_ if whole is None else [whole.mixture]
 
 
 def _edited(estimator: Any, most: int) -> Array:
     """The columns that matter most in any target, of the mixture or the sparse point."""
     both = [np.abs(np.atleast_2d(each.coef_)) for each in (estimator, estimator.sparse_)]
-    size = (np.maximum(*both) / estimator._coef_units).max(axis=0)
+    size = (np.maximum(*both) / estimator.report().units).max(axis=0)
     return np.argsort(-size, kind="stable")[: max(1, min(most, MOST_COLUMNS))]
 
 
@@ -144,9 +148,10 @@ def _rows(estimator: Any, X: Any, most: int) -> tuple[list[str], Array]:
     """Names and values of the bases; the first is the mean of the data."""
     # a few digits of the means: the row is what its fields show. Rounding leaves a centred column
     # with a mean of some 1e-17, which is shown as 0
-    steps = _steps(estimator, np.arange(len(estimator._x_mean)))
-    means = zip(estimator._x_mean, steps, strict=True)
-    mean = [float(f"{x:.5g}") if abs(x) > 1e-6 * step else 0.0 for x, step in means]
+    means = estimator.report().means
+    steps = _steps(estimator, np.arange(len(means)))
+    pairs = zip(means, steps, strict=True)
+    mean = [float(f"{x:.5g}") if abs(x) > 1e-6 * step else 0.0 for x, step in pairs]
     names, values = ["mean of the data"], np.array([mean])
     if X is None:
         return names, values
@@ -158,7 +163,7 @@ def _rows(estimator: Any, X: Any, most: int) -> tuple[list[str], Array]:
 
 def _steps(estimator: Any, columns: Array) -> list[float]:
     """Of the inputs: a power of ten below half the standard deviation of a column, about."""
-    unit = 1.0 / estimator._coef_units[0][columns]
+    unit = 1.0 / estimator.report().units[0][columns]
     if isinstance(estimator, SoULinearRegression):  # its units have sd(y), at least that of noise
         unit = unit * np.sqrt(np.atleast_1d(estimator.noise_variance_)[0])
     return [float(10.0 ** np.floor(np.log10(x / 2.0))) if x > 0.0 else 1.0 for x in unit]
@@ -166,7 +171,7 @@ def _steps(estimator: Any, columns: Array) -> list[float]:
 
 def _target(estimator: Any, mixture: Mixture, columns: Array, rows: Array) -> dict[str, Any]:
     """The components of a mixture, at the edited columns and at the bases."""
-    bases = centred(rows, estimator._x_mean, mixture)
+    bases = centred(rows, estimator.report().means, mixture)
     edits = np.zeros((len(columns), bases.shape[1]))
     edits[np.arange(len(columns)), columns] = 1.0
     shapes = {_key(part): part.posterior for part in mixture.components}
@@ -196,14 +201,14 @@ def _curves(view: Any, columns: Array, rows: Array) -> dict[str, Any] | None:
     """The draws behind survival curves, at the quartiles of the event times; of one stratum."""
     if not isinstance(view, SoUCoxRegression) or len(view.strata_) > 1:
         return None
-    baseline, times = view._baseline, np.quantile(view.event_times_, [0.25, 0.5, 0.75])
-    coef = view._drawn_coefficients(baseline.seed)
+    times = np.quantile(view.event_times_, [0.25, 0.5, 0.75])
+    baseline, coef = view.curve_draws()
     return {
         "times": times.tolist(),
         "expected": packed(baseline.at(times, 0, baseline.expected)),
         "drawn": packed(baseline.at(times, 0, baseline.drawn)),
         "coef": packed(coef[:, columns]),
-        "base": packed((rows - view._x_mean) @ coef.T),
+        "base": packed((rows - view.report().means) @ coef.T),
     }
 
 
@@ -239,9 +244,9 @@ def _times(q: Any, X: Array) -> Array:
 
 def _nuisance(estimator: Any, likelihood: Any) -> dict[str, Any]:
     """Values of a nuisance parameter with their weights, or the cuts between ordered classes."""
-    if not hasattr(estimator, "_of"):
+    if not isinstance(estimator, ResponseEstimator):
         return {}
-    own = estimator._of(likelihood)
+    own: Any = estimator.sparse_.likelihood_ if likelihood is None else plain(likelihood)
     if isinstance(own, Ordinal):
         return {"cuts": packed(own.cut_mean), "cut_variances": packed(own.cut_variance)}
     if isinstance(own, Poisson):

@@ -58,15 +58,15 @@ def plot_path(
     """
     table, selected, gamma = _of_target(estimator, target)
     ax = _axes(ax)
-    frames = estimator.sparse_.path_coef_
-    coef = (frames if estimator._single else frames[target]).to_numpy()
-    coef = coef / estimator._coef_units[target] if standardised else coef
+    report = estimator.report()
+    coef = report.each(estimator.sparse_.path_coef_)[target].to_numpy()
+    coef = coef / report.units[target] if standardised else coef
     for j in np.flatnonzero(~selected & (coef != 0).any(axis=0)):
         ax.plot(table["gamma"], coef[:, j], color="0.75", lw=0.8, zorder=1)
     at = int(np.argmax(table["chosen"]))
     kept = np.flatnonzero(selected)
     kept = kept[np.argsort(-coef[at, kept], kind="stable")]
-    names = estimator._feature_names()
+    names = report.features
     for j in kept:
         ax.plot(table["gamma"], coef[:, j], lw=1.4, zorder=2, label=_short(str(names[j])))
     if 0 < len(kept) <= 10:
@@ -150,9 +150,10 @@ def plot_coefficients(
     """
     table = estimator.summary(level)
     shown = f"coefficient, {table.columns.name.split(',')[0]}"
-    if not estimator._single:
-        table = table.loc[estimator._target_names()[target]]
-    units = estimator._coef_units[target]
+    report = estimator.report()
+    if not report.single:
+        table = table.loc[report.targets[target]]
+    units = report.units[target]
     order = np.argsort(-np.abs(table["median"] / units), kind="stable")[:most]
     part, scale = table.iloc[order], units[order] if standardised else np.ones(len(order))
     ax = _axes(ax, (6.4, 1.2 + 0.27 * len(part)))
@@ -274,7 +275,7 @@ def plot_credible_sets(
     """
     check_is_fitted(estimator)
     supports = estimator.supports_.posteriors[target]
-    names, sets = estimator._feature_names(), supports.credible_sets(level)
+    names, sets = estimator.report().features, supports.credible_sets(level)
     ax = _axes(ax)
     inside = np.zeros(len(supports.probability), bool)
     for i, one in enumerate(sets):
@@ -420,14 +421,14 @@ def plot_hazards(
     'effect of x0'
     """
     check_is_fitted(estimator)
-    names, kept = estimator._feature_names(), np.flatnonzero(estimator.selected_).tolist()
+    names, kept = estimator.report().features, np.flatnonzero(estimator.selected_).tolist()
     numbers = [j for j in kept if feature in (j, names[j])]
     if not numbers:
         raise ValueError(
             f"{feature!r} is not a selected column; selected are {', '.join(names[kept])}."
         )
     j = numbers[0]
-    found = estimator._schoenfeld(X, y, strata=strata, clock=clock)
+    found = estimator.schoenfeld_residuals(X, y, strata=strata, clock=clock)
     ax = _axes(ax)
     order = np.argsort(found.clock, kind="stable")
     at, effect = found.clock[order], found.scaled[order, kept.index(j)]
@@ -447,7 +448,7 @@ def plot_hazards(
 def _of_target(estimator: Any, target: int) -> tuple[Any, np.ndarray, float]:
     check_is_fitted(estimator)
     point = estimator.sparse_
-    table = point.path_ if estimator._single else point.path_[target]
+    table = estimator.report().each(point.path_)[target]
     selected = np.atleast_2d(point.selected_)[target]
     return table, selected, float(np.atleast_1d(point.confidence_coef_)[target])
 

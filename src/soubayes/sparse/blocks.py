@@ -1,6 +1,7 @@
 """``feature_blocks`` and ``feature_groups``: from what a user writes to sources and groups."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,11 +88,14 @@ def parse_blocks(
     return blocks
 
 
-class GroupLabels(NamedTuple):
+@dataclass(frozen=True)
+class GroupLabels:
     """Which group every column belongs to; groups are numbered in the order of their columns."""
 
     number: Array  # (p,)
     names: list[str]  # of the groups
+    common: bool = field(default=False, repr=False)  # columns of a group also have one unit
+    columns: tuple[str, ...] = field(default=(), repr=False)  # their names, if they are of terms
 
     @property
     def single(self) -> bool:
@@ -107,8 +111,8 @@ def parse_groups(feature_groups: Any, n_features: int, names: Any = None) -> Gro
     >>> parse_groups({"shelf": ["good", "bad"]}, 3, ["price", "good", "bad"])
     GroupLabels(number=array([0, 1, 1]), names=['price', 'shelf'])
     """
-    if feature_groups is None:
-        return None
+    if feature_groups is None or isinstance(feature_groups, GroupLabels):
+        return feature_groups
     if isinstance(feature_groups, str) or not hasattr(feature_groups, "__len__"):
         raise TypeError(
             f"feature_groups is {shown(feature_groups)}, but it must be a sequence with one label "

@@ -79,6 +79,10 @@ class DialPoint(NamedTuple):
         return cls(f"sure {held:g}", "normal", np.inf, SURE, held)
 
 
+# the scale of every group by itself, at confidence 1: REML, a little short of 0
+EACH_TERM = DialPoint("each term", "exponential", 0.01, 1.0)
+
+
 def at_point(model: AnyModel, point: DialPoint) -> AnyModel:
     """The model with the priors and confidences of a point in all columns.
 

@@ -301,6 +301,11 @@ class FitSettings:
     blocks: tuple[FeatureBlock, ...] = ()
     groups: GroupLabels | None = None  # columns of a group share a tau
 
+    @property
+    def shared(self) -> Array | None:
+        """Which columns have one unit, as those of a term; None: each has its own."""
+        return self.groups.number if self.groups is not None and self.groups.common else None
+
     def say(self, words: str) -> None:
         """What ``verbose`` asks for."""
         if self.verbose:

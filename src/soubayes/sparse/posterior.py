@@ -84,6 +84,16 @@ class Posterior:
             np.append(self.scale, 1.0),
         )
 
+    def placed(self, place: Array, size: int) -> "Posterior":
+        """As one of ``size`` coefficients, these at ``place`` (ascending), the others exactly 0."""
+        return Posterior(
+            spread_out(self.mean, place, size),
+            spread_out(self.variance, place, size),
+            place[self.active],
+            self.covariance,
+            spread_out(self.scale, place, size, 1.0),
+        )
+
     def widened(self, factor: float) -> "Posterior":
         """With variances times a factor."""
         wide = copy(self)
@@ -182,6 +192,20 @@ class LowRankPosterior(Posterior):
             self.variance[order],
         )
 
+    def placed(self, place: Array, size: int) -> "Posterior":
+        inside = place[: len(self.d)]  # columns of X; the intercept has none
+        p = size - (len(place) - len(inside))
+        return LowRankPosterior(
+            spread_out(self.mean, place, size),
+            spread_out(self.diagonal, place, size),
+            spread_out(np.asarray(self.X), inside, p),
+            spread_out(self.d, inside, p),
+            self.T,
+            self.inverse,
+            spread_out(self.scale, place, size, 1.0),
+            spread_out(self.variance, place, size),
+        )
+
     def joined(self, mean: float, variance: float) -> "Posterior":
         return LowRankPosterior(
             np.append(self.mean, mean),
@@ -204,6 +228,17 @@ class LowRankPosterior(Posterior):
         e = rng.standard_normal((n, len(self.inverse)))
         v = self._inside(u / self.diagonal) + e @ self.inverse.T
         return self.mean + (u - self._outside(v)) * self.scale
+
+
+def spread_out(values: Array, place: Array, size: int, other: float = 0.0) -> Array:
+    """Values of the last axis at ``place``, another value elsewhere.
+
+    >>> spread_out(np.array([1.0, 2.0]), np.array([0, 2]), 4)
+    array([1., 0., 2., 0.])
+    """
+    found = np.full((*values.shape[:-1], size), other)
+    found[..., place] = values
+    return found
 
 
 @dataclass(frozen=True)

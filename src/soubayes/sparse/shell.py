@@ -85,7 +85,7 @@ class Reported(NamedTuple):
 class Family(ABC):
     """What the shell asks of a kind of response."""
 
-    candidates: ClassVar[tuple[Candidate, ...]]
+    candidates: tuple[Candidate, ...]
     scoring: Scoring
     settings: FitSettings
     fewest_rows: ClassVar[int] = FEWEST_ROWS  # below which nothing is chosen by prediction

@@ -316,7 +316,7 @@ def test_residuals_find_an_effect_that_changes():
     table = model.check_hazards(X, y)
     assert table["p_value"].iloc[0] < 1e-6
     assert table["p_value"].iloc[1] > 1e-3
-    found = model._schoenfeld(X, y)
+    found = model.schoenfeld_residuals(X, y)
     np.testing.assert_allclose(found.scaled.mean(axis=0), model.coef_, atol=0.03)
 
 

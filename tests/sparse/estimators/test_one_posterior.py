@@ -60,7 +60,7 @@ def test_a_table_is_of_one_posterior(model):
         variance = np.diagonal(each.covariance_, axis1=-2, axis2=-1)
         np.testing.assert_allclose(np.sqrt(variance).ravel(), np.ravel(each.coef_sd_), rtol=1e-6)
     assert model.summary().columns.name == "mixture, not recalibrated"
-    given = "sparse point; the intervals take its columns as given"
+    given = "sparse point, intervals take its columns as given"
     assert model.sparse_.summary().columns.name == given
 
 

@@ -53,6 +53,8 @@ class Candidate(NamedTuple):
     local: float  # gamma_tau
     coef: float  # gamma_b
     fit: str = ""  # of which fit it is a part; its name if empty
+    terms: str = ""  # how much of the terms it has; empty where all candidates have the same
+    point: bool = False  # whether it is the sparse point
 
     @property
     def dense(self) -> bool:
@@ -65,7 +67,7 @@ class Candidate(NamedTuple):
         return cls(point.name, point.prior, point.local, point.coef)
 
 
-PATH = Candidate("sparse", "", np.nan, np.nan)
+PATH = Candidate("sparse", "", np.nan, np.nan, point=True)
 PATH_AVERAGE = Candidate("average path", "", np.nan, np.nan, PATH.name)
 
 
@@ -103,10 +105,11 @@ class Choice(NamedTuple):
     gap: tuple[float, float]  # see `_Race.gap`
     judged_by: str = "held-out rows"
     alone: Recalibration = Recalibration()  # of the sparse point
+    sparse: str = PATH.name  # the candidate that is reported as the sparse point
 
     def sparsity(self, selected: Array) -> Sparsity:
         """What keeping only the selected columns costs on held-out rows."""
-        row = self.candidates.set_index("candidate").loc[PATH.name]
+        row = self.candidates.set_index("candidate").loc[self.sparse]
         return Sparsity(
             int(selected.sum()), len(selected), float(row["error"]), float(row["mixture_error"]),
             self.error, *self.gap, self.judged_by,
@@ -290,17 +293,29 @@ class _Race:
             rows_seen[f"class {k}"][rows] = np.exp(scored.point[:, k])
         held = pd.DataFrame(rows_seen) if by_row else None
         mixture = scored.recalibration.of(Mixture(tuple(parts)))
-        rows, alone = self.alone(t)
+        sparse = self.sparse(weights)
+        rows, alone = self.alone(t, sparse)
         gap, own = (np.nan, np.nan), Recalibration()
         if alone is not None:
-            gap = self.gap(t, scored, weights, rows, alone)
+            gap = self.gap(t, scored, weights[self.labels == sparse], rows, alone)
             own = alone.recalibration._replace(scale=float(alone.inflation[0]))
         table = pd.DataFrame(columns)
-        return Choice(mixture, table, held, self.scoring.name, gap, alone=own)
+        if any(candidate.terms for candidate in self.candidates):
+            table.insert(1, "terms", [candidate.terms for candidate in self.candidates])
+        return Choice(mixture, table, held, self.scoring.name, gap, alone=own, sparse=sparse)
 
-    def alone(self, t: int) -> tuple[Array, Scored | None]:
-        """The rows that the sparse point saw held out, and its scores without the others."""
-        sparse = self.labels == PATH.name
+    def sparse(self, weights: Array) -> str:
+        """The sparse point that is reported: with the terms that the mixture is mostly of."""
+        total: dict[str, float] = {}
+        for candidate, weight in zip(self.candidates, weights, strict=True):
+            total[candidate.terms] = total.get(candidate.terms, 0.0) + float(weight)
+        most = max(total, key=lambda terms: total[terms])
+        points = [c.name for c in self.candidates if c.point and c.terms == most]
+        return points[0] if points else PATH.name
+
+    def alone(self, t: int, name: str) -> tuple[Array, Scored | None]:
+        """The rows that a sparse point saw held out, and its scores without the others."""
+        sparse = self.labels == name
         said = self.said.take(slice(None), t).take(slice(None), sparse)
         rows = np.isfinite(said.middle).reshape(len(said.middle), -1).all(axis=1)
         if not sparse.any() or not rows.any():
@@ -313,10 +328,12 @@ class _Race:
     ) -> tuple[float, float]:
         """By how much the sparse point predicts worse than the mixture, and its standard error.
 
+        ``weights`` are those of the sparse point in the mixture.
+
         Both are recalibrated, since columns are compared and not calibrations. The rows are those
         that the sparse point saw held out.
         """
-        if weights[self.labels == PATH.name][0] == 1.0:
+        if weights[0] == 1.0:
             return 0.0, 0.0
         y, weight, folds = self.task.targets[t][rows], self.task.weight[rows], self.fold[rows]
         loss = self.scoring.loss

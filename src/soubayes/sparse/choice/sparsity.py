@@ -31,9 +31,10 @@ class Sparsity(Printable):
     difference: float  # in units of y, or nats a row
     standard_error: float  # of the difference; NaN if it is not known
     rows: str = "held-out rows"  # whose errors they are
+    terms: str = ""  # what is kept, in words, where columns are those of terms
 
     def _shown(self) -> Shown:
-        columns = f"{self.selected:,} of {self.columns:,} columns"
+        columns = self.terms or f"{self.selected:,} of {self.columns:,} columns"
         return [f"{columns}; alone they predict {self.rows} {self._compared()}."]
 
     def _compared(self) -> str:

@@ -26,33 +26,34 @@ class ColumnUnits(NamedTuple):
         return np.where(self.constant, np.inf, self.scale)
 
     @classmethod
-    def of(cls, mean: Array, square: Array, n: float) -> "ColumnUnits":
-        """From means and mean squares about them."""
+    def of(cls, mean: Array, square: Array, n: float, shared: Array | None = None) -> "ColumnUnits":
+        """From means and mean squares about them; for ``shared`` see `column_scales`."""
         check_squares(mean, square)
-        return cls(mean, *column_scales(mean, square, n))
+        return cls(mean, *column_scales(mean, square, n, shared))
 
     @classmethod
-    def of_moments(cls, moments: Moments) -> "ColumnUnits":
+    def of_moments(cls, moments: Moments, shared: Array | None = None) -> "ColumnUnits":
         """From sufficient statistics."""
-        return cls.of(moments.x_mean, np.diag(moments.xx) / moments.n, moments.n)
+        return cls.of(moments.x_mean, np.diag(moments.xx) / moments.n, moments.n, shared)
 
 
-def column_units(X: Any, weight: Array, centre: bool) -> ColumnUnits:
+def column_units(X: Any, weight: Array, centre: bool, shared: Array | None = None) -> ColumnUnits:
     """Weighted mean and standard deviation of every column, a block of rows at a time.
 
-    Without an intercept (``centre`` False) the columns are only scaled, to mean square 1.
+    Without an intercept (``centre`` False) the columns are only scaled, to mean square 1. For
+    ``shared`` see `column_scales`.
     """
     n = float(weight.sum())
     share = weight / n
     if sp.issparse(X):
-        return ColumnUnits.of(*weighted_moments(X, share, centre), n)
+        return ColumnUnits.of(*weighted_moments(X, share, centre), n, shared)
     mean, square = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     few = X.shape[0] <= BLOCK_ROWS
     for rows in row_blocks(X.shape[0]) if centre else []:
         mean += _total(share[rows], X[rows], few)
     for rows in row_blocks(X.shape[0]):
         square += _total(share[rows], np.square(np.asarray(X[rows], float) - mean), few)
-    return ColumnUnits.of(mean, square, n)
+    return ColumnUnits.of(mean, square, n, shared)
 
 
 def _total(share: Array, X: Array, few: bool) -> Array:
@@ -105,10 +106,13 @@ def standardise_block(
     return out
 
 
-def column_scales(mean: ArrayLike, variance: ArrayLike, n: float) -> tuple[Array, Array]:
+def column_scales(
+    mean: ArrayLike, variance: ArrayLike, n: float, shared: Array | None = None
+) -> tuple[Array, Array]:
     """Standard deviations with 1 for constant columns, and which columns are constant.
 
-    A variance that rounding alone explains counts as none.
+    A variance that rounding alone explains counts as none. Columns with the same number in
+    ``shared`` are one term: they have one unit, in which their variances sum to 1.
 
     >>> column_scales([1e8, 0.0], [1e-15, 4.0], 10)
     (array([1., 2.]), array([ True, False]))
@@ -120,6 +124,9 @@ def column_scales(mean: ArrayLike, variance: ArrayLike, n: float) -> tuple[Array
     with np.errstate(over="ignore"):
         constant = variance <= (rows * mean * eps) ** 2 + np.finfo(float).tiny
     constant &= np.isfinite(variance)
+    if shared is not None:
+        total = np.bincount(shared, np.where(constant, 0.0, variance))[shared]
+        return np.sqrt(np.where(total > 0.0, total, 1.0)), constant
     return np.sqrt(np.where(constant, 1.0, variance)), constant
 
 

@@ -26,8 +26,10 @@ from soubayes.sparse.estimators.parameters import (
     shared_settings,
 )
 from soubayes.sparse.estimators.reports import PosteriorReports
+from soubayes.sparse.estimators.terms import sparse_with_terms
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
+from soubayes.sparse.levels import fit_levels
 from soubayes.sparse.posterior import Mixture, SparsePoint, centred
 from soubayes.sparse.rows.state import RowSettings
 from soubayes.sparse.shell import Choosing, Family, TrainingRows, fit_design, fit_rows
@@ -109,9 +111,13 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
         It is an estimator of the same class. Without a choice by prediction it is this one.
         """
         check_is_fitted(self)
+        if "_inner" in self.__dict__:
+            return sparse_with_terms(self)
         return self.__dict__.get("_sparse_point", self)
 
     def __getattr__(self, name: str) -> Any:
+        if "_inner" in self.__dict__ and not name.startswith("__"):
+            return getattr(self._inner, name)
         if name in OF_THE_POINT and "_sparse_point" in self.__dict__:
             raise AttributeError(
                 f"this {type(self).__name__} is a mixture of candidates, which has no {name}; its "
@@ -308,6 +314,9 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
         return list(range(len(self.mixtures_)))
 
     def _feature_names(self) -> Array:
+        given = getattr(self, "feature_groups", None)
+        if isinstance(given, GroupLabels):
+            return np.array(given.columns, dtype=object)
         names = self.__dict__.get("feature_names_in_")
         return np.array([f"x{i}" for i in range(len(self._x_mean))]) if names is None else names
 
@@ -328,7 +337,7 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
 
 def _is_stale(name: str) -> bool:
     """Whether an attribute belongs to an earlier fit; what checking X and y sets does not."""
-    beside = ("_sparse_point",)
+    beside = ("_sparse_point", "_inner")
     return name in beside or (name.endswith("_") and name not in CHECKED)
 
 
@@ -352,13 +361,19 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
         groups: Array | None,
     ) -> Self:
         """From rows of positive weight."""
-        rows = TrainingRows(X, targets, weight, labels, groups)
-        self._finish(*fit_rows(family, rows, self._choosing()))
+        rows, how = TrainingRows(X, targets, weight, labels, groups), self._choosing()
+        levels = self.__dict__.pop("_levels", None)
+        if levels is None:
+            self._finish(*fit_rows(family, rows, how))
+        else:
+            self._finish(*fit_levels(family, rows, how, levels))
 
         def predictors() -> list[Array]:
             return self._by_rows(X, lambda mixture, block: block @ mixture.mean)
 
-        self._unpulled = family.estimates(rows, predictors, self.mixtures_)
+        self._unpulled = None
+        if not isinstance(self.feature_groups, GroupLabels):  # those of terms are shrunk together
+            self._unpulled = family.estimates(rows, predictors, self.mixtures_)
         return self
 
     def _fit_design(self, family: Family, intake: Any) -> Self:
@@ -381,6 +396,11 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
     def _fitted_names(self) -> list[Any]:
         """Names of the targets that are fitted, before there is a result."""
         return []
+
+    def _screening_target(self, y: Any) -> Array:
+        """What pairs of terms are screened by, (n, targets)."""
+        values = np.asarray(y, float)
+        return values.reshape(len(values), -1)
 
     def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
         """Rows of positive weight."""

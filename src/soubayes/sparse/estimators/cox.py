@@ -207,6 +207,15 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             self._describe_folds(sets)
         return self
 
+    def _screening_target(self, y: Any) -> Array:
+        """Martingale residuals without columns: the event less the cumulative hazard."""
+        records = read_training(y)
+        order = np.argsort(records["stop"], kind="stable")
+        event, at_risk = records["event"][order], np.arange(len(records), 0, -1)
+        hazard = np.empty(len(records))
+        hazard[order] = np.cumsum(event / at_risk)
+        return (records["event"] - hazard)[:, None]
+
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
@@ -248,6 +257,18 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         )
         draws, _ = replace(mixture, components=parts).sample(DRAWS, np.random.default_rng(seed))
         return draws[:, np.argsort(order)]
+
+    def curve_draws(self) -> tuple[BaselineDraws, Array]:
+        """Return the draws that survival curves are averages of.
+
+        Returns
+        -------
+        baseline : BaselineDraws
+            Draws of the cumulative baseline hazards.
+        coef : ndarray of shape (draws, p)
+            Draws of the coefficients.
+        """
+        return self._baseline, self._drawn_coefficients(self._baseline.seed)
 
     def _drawn_predictors(self, X: Any, seed: int) -> Iterator[Array]:
         """Blocks of rows: predictors at the draws of the coefficients that are behind curves."""
@@ -454,10 +475,26 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             table[name] = np.exp(table[name])
         return table.rename(columns={"sd": "sd_log"})
 
-    def _schoenfeld(
-        self, X: Any, y: Any, strata: Any = None, sample_weight: Any = None, clock: str = "km"
+    def schoenfeld_residuals(
+        self,
+        X: Matrix,
+        y: Survival,
+        strata: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        clock: str = "km",
     ) -> Schoenfeld:
-        """Scaled Schoenfeld residuals of the columns that the sparse point keeps."""
+        """Compute scaled Schoenfeld residuals of the selected columns in the training rows.
+
+        Parameters
+        ----------
+        clock : {"km", "rank", "log", "identity"}, default="km"
+            The transform of time.
+
+        Returns
+        -------
+        residuals : Schoenfeld
+            ``clock``, the transformed time of every event, and ``scaled``, (events, columns).
+        """
         check_choice("clock", clock, CLOCKS)
         X, records = self._checked(X), self._records(X, y, strata)
         weight = np.ones(len(records)) if sample_weight is None else np.asarray(sample_weight)
@@ -490,7 +527,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             the clock, the ``chi2`` statistic of Grambsch and Therneau (1994) with one degree of
             freedom, and its ``p_value``. A small one says that the effect changes with time.
         """
-        found = self._schoenfeld(X, y, strata, sample_weight, clock)
+        found = self.schoenfeld_residuals(X, y, strata, sample_weight, clock)
         keep = self._get_support_mask()
         rho, statistic, p_value = time_trends(found, self.sparse_.coef_[keep])
         return pd.DataFrame(

@@ -338,7 +338,8 @@ class SoULinearRegression(
     def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
         """From the statistics of the folds, whose rows are gone."""
         check_rows(moments.rows, moments.total().n)
-        intake = intake or moments_intake(moments.total(), self.fit_intercept)
+        whole, shared = moments.total(), self._settings().shared
+        intake = intake or moments_intake(whole, self.fit_intercept, shared=shared)
         return self._fit_design(self._family(), intake._replace(moments=moments))
 
     def _family(self) -> LinearFamily:

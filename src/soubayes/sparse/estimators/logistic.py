@@ -253,6 +253,10 @@ class SoULogisticRegression(
         targets = [one_against_rest(label, y) for label in self._target_names()]
         return self._fit_family(self._family(), X, targets, weight, y, groups)
 
+    def _screening_target(self, y: Any) -> Array:
+        values = np.asarray(y)
+        return np.stack([values == label for label in np.unique(values)[1:]], axis=1).astype(float)
+
     def _is_softmax(self, X: Any) -> bool:
         """Whether several classes are one model."""
         if self.multi_class != "auto":

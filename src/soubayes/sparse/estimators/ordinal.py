@@ -91,6 +91,10 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     fit_intercept = True  # the cut points are the intercept
     confidence_intercept = 1.0
 
+    def _screening_target(self, y: Any) -> Array:
+        values = np.asarray(y)
+        return np.stack([values == label for label in np.unique(values)[1:]], axis=1).astype(float)
+
     def _look_at(self, X: Any, y: Any) -> None:
         self._order = _categories(y) if self.levels is None else list(self.levels)
         if self._order is None and isinstance(X, np.memmap) and y is not None:

@@ -4,6 +4,7 @@ A class marked by `estimator` has the parameters that it and its bases annotate.
 only what is special: descriptions of shared parameters and attributes come from the classes here.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
@@ -15,6 +16,7 @@ from soubayes._types import FeatureBlocks, FeatureGroups, Folds
 from soubayes.confidence import check_choice, check_gamma, shown
 from soubayes.data.rows import checks_rows
 from soubayes.sparse.choice.folds import check_folds
+from soubayes.sparse.estimators.terms import with_terms
 from soubayes.sparse.scales.base import ScalePrior
 from soubayes.sparse.scales.priors import make_prior
 
@@ -44,7 +46,7 @@ def estimator(cls: type[Made]) -> type[Made]:
     Methods check the rows that they are given.
     """
     made = fill_docstrings(METHOD_PARAMETERS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
-    return checks_rows(made)
+    return with_terms(checks_rows(made))
 
 
 @estimator
@@ -116,6 +118,11 @@ class ColumnParameters:
     feature_groups : sequence of labels or mapping, optional
         Columns that are kept or dropped together, such as the dummies of a category: one label for
         each column, or a mapping such as ``{"shelf": ["good", "bad"]}``. They share a local scale.
+    terms : str, sequence of str or None, default=None
+        What the columns of X mean: ``"curves"`` (every number may be absent, straight or curved),
+        ``"pairs"`` (and pairs of columns that the data ask for), or a list of terms such as
+        ``["s(age)", "sex", "s(dose):sex", "(1 | site)", "offset(log_time)"]``. None: every column
+        of X is a number that enters as it is.
     inclusion : bool, default=False
         Also compute the posterior over supports, ``supports_``: inclusion probabilities, credible
         sets and discoveries.
@@ -143,6 +150,7 @@ class ColumnParameters:
     random_state: int | None = 0
     feature_blocks: FeatureBlocks | None = None
     feature_groups: FeatureGroups | None = None
+    terms: str | Sequence[str] | None = None
     inclusion: bool = False
     n_jobs: int | None = None
 

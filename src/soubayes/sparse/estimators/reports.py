@@ -1,7 +1,7 @@
 """Reports of a posterior: tables, draws, export to ArviZ, and the explorer page."""
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,48 @@ from soubayes._files import atomic_path
 from soubayes._types import DataTree, Matrix, Seed
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
+from soubayes.sparse.blocks import GroupLabels
+from soubayes.sparse.estimators.term_reports import term_effects, term_table
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.intervals.estimates import ColumnEstimates
 from soubayes.sparse.intervals.fab import fab_intervals
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
+
+
+class FitReport(NamedTuple):
+    """What pages and plots need of a fit beside its attributes.
+
+    Attributes
+    ----------
+    features : ndarray of shape (p,)
+        Names of the columns.
+    means : ndarray of shape (p,)
+        Means of the columns, at which predictors are centred.
+    units : ndarray of shape (targets, p)
+        Coefficients of a column of which one standard deviation changes the predictor by one unit.
+    targets : list
+        Names of the targets or classes.
+    single : bool
+        Whether attributes of one target are not in a list.
+    grouped : bool
+        Whether columns share a scale.
+    classes : object or None
+        The posterior of all classes of a softmax model together.
+    """
+
+    features: Array
+    means: Array
+    units: Array
+    targets: list[Any]
+    single: bool
+    grouped: bool
+    classes: Any = None
+
+    def each(self, values: Any) -> list[Any]:
+        """An attribute as a list, one entry for each target."""
+        return [values] if self.single else list(values)
 
 
 class PosteriorReports:
@@ -28,13 +64,33 @@ class PosteriorReports:
     supports_: Supports
     _single: bool
     _x_mean: Array
+    _coef_units: Array
     _unpulled: list[ColumnEstimates] | None  # made of the rows; None: they cannot be
+
+    def _group_labels(self) -> GroupLabels | None:
+        raise NotImplementedError
 
     def _target_names(self) -> list[Any]:
         raise NotImplementedError
 
     def _feature_names(self) -> Array:
         raise NotImplementedError
+
+    def report(self) -> FitReport:
+        """Names, units and shapes of the fit, which pages and plots are made of.
+
+        Returns
+        -------
+        report : FitReport
+            Of the posterior that predictions are made from.
+        """
+        check_is_fitted(self)
+        classes = getattr(self, "_classes", None)
+        names, targets = self._feature_names(), self._target_names()
+        grouped = self._group_labels() is not None
+        return FitReport(
+            names, self._x_mean, self._coef_units, targets, self._single, grouped, classes
+        )
 
     def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
         """Summarise the coefficients in a table.
@@ -53,6 +109,10 @@ class PosteriorReports:
             One row for each column of X: ``estimate`` (the mean, equal to ``coef_``), ``sd``,
             ``median``, ``lower`` and ``upper`` of the posterior that predictions are made from,
             which the header names. ``selected`` says whether the sparse point keeps the column.
+            With ``terms`` there is a row for each term: its ``kind`` (absent, straight, curved,
+            factor, unit, pair), its coefficient if it has one column, ``effect_sd``, the standard
+            deviation of its effect over the rows, ``unit_sd``, that between units, and its
+            ``effective`` columns.
             After a fit with ``inclusion=True`` there are also ``inclusion``, the probability that
             the column carries an effect, and ``set``, the number of its credible set (0: in none).
             With ``intervals="frequentist"`` the columns are ``estimate``, which no prior pulls to
@@ -81,6 +141,13 @@ class PosteriorReports:
         check_is_fitted(self)
         check_level("level", level)
         check_choice("intervals", intervals, ("posterior", "frequentist"))
+        if "_inner" in self.__dict__:
+            if intervals == "frequentist":
+                raise ValueError(
+                    "intervals='frequentist' are of columns, but this fit has terms: use the "
+                    "posterior's, or fit the columns without terms."
+                )
+            return term_table(self, level)
         if intervals == "frequentist":
             return self._frequentist(level)
         p, names = len(self._x_mean), self._feature_names()
@@ -104,7 +171,7 @@ class PosteriorReports:
                 frame["set"] = self.supports_.posteriors[t].set_numbers()
             frames.append(frame)
         chosen = "_sparse_point" in self.__dict__
-        given = "sparse point; the intervals take its columns as given"
+        given = "sparse point, intervals take its columns as given"
         return self._joined(frames, "mixture, not recalibrated" if chosen else given)
 
     def _frequentist(self, level: float) -> pd.DataFrame:
@@ -140,6 +207,38 @@ class PosteriorReports:
         if "_unpulled" not in self.__dict__:
             return "a sparse point keeps no statistics, so call summary of the fit itself"
         return "they need rows in memory and a likelihood of rows with one predictor"
+
+    @property
+    def terms_(self) -> dict[str, pd.DataFrame]:
+        """The effects of all terms of the first target, with 90 % bands (`term_effects`)."""
+        return self.term_effects()
+
+    def term_effects(self, level: float = LEVEL, target: int = 0) -> dict[str, pd.DataFrame]:
+        """Effects of the terms over the ranges of their columns.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Level of the bands.
+        target : int, default=0
+            Which target, or which class against the rest.
+
+        Returns
+        -------
+        effects : dict of str to pandas.DataFrame
+            Of every term a table: the values of its columns, ``estimate``, ``lower`` and ``upper``
+            of its effect on the linear predictor, less its mean over the rows of the fit.
+
+        Notes
+        -----
+        A band covers the curve at its level on average over x, not at each x. It averages over the
+        candidates, but a curve that was dropped by all of them has no width.
+        """
+        check_is_fitted(self)
+        check_level("level", level)
+        if "_inner" not in self.__dict__:
+            raise ValueError("there are no terms: fit the estimator with terms, such as 'curves'.")
+        return term_effects(self, level, target)
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
         """Draw from the posterior.

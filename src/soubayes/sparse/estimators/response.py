@@ -144,6 +144,10 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
 
     summary.__doc__ = RowwiseEstimator.summary.__doc__
 
+    def _screening_target(self, y: Any) -> Array:
+        values = super()._screening_target(y)
+        return np.log(values + 0.5) if self._likelihood().log_link else values
+
     def _look_at(self, X: Any, y: Any) -> None:
         """What must be read of y before it becomes an array."""
 

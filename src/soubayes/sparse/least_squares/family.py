@@ -7,7 +7,7 @@ Rows enter through cross-products, so a fold of many rows is known by its moment
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from soubayes.sparse.choice.folds import (
 from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Choice, Fits, choose
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS, HeldOut, student_scoring
 from soubayes.sparse.designs.moments import FoldedMoments, folded_moments
+from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.intervals.estimates import ColumnEstimates, debiased_ridge
 from soubayes.sparse.least_squares.criterion import support_evidence
@@ -61,12 +62,18 @@ class LinearFamily(Family):
     """``folds`` are those of which moments are kept."""
 
     settings: LinearSettings
-    candidates: ClassVar = (PATH, PATH_AVERAGE, *map(Candidate.of, LEAST_SQUARES_DIAL))
+    candidates: tuple[Candidate, ...] = (
+        PATH, PATH_AVERAGE, *map(Candidate.of, LEAST_SQUARES_DIAL)
+    )  # fmt: skip
     scoring = NUMBERS
     fewest_rows = FEWEST_NUMBERS
 
     def __init__(self, settings: LinearSettings, folds: int = 1) -> None:
         self.settings, self.folds, self.sparse = settings, folds, []
+        self.dial: tuple[DialPoint, ...] = LEAST_SQUARES_DIAL
+        if settings.shared is not None:
+            self.dial = (*self.dial, EACH_TERM)
+            self.candidates = (*self.candidates, Candidate.of(EACH_TERM))
         self.priors: list[StudentPrior] = []  # degrees of freedom of all rows; folds hold them
         self.moments: FoldedMoments | None = None  # of all rows, to which others may be added
 
@@ -79,7 +86,8 @@ class LinearFamily(Family):
         """With the moments of the folds, if X'X is formed in the units of X and y."""
         Y, student = np.stack(targets, axis=1), self.settings.student
         counts = None if (weight == 1.0).all() else weight
-        intake = rows_intake(X, Y, counts, self.intercept, self.folds)
+        shared = self.settings.shared
+        intake = rows_intake(X, Y, counts, self.intercept, self.folds, shared=shared)
         known = intake.moments if intake.units.plain else None
         self.moments = known if student is None else None
         if student is not None:
@@ -172,7 +180,8 @@ class LinearFamily(Family):
     ) -> Fits:
         """Dense fits have Student's t about the dense end, sparse ones about the path."""
         Y = np.stack(targets, axis=1)
-        intake = rows_intake(X, Y, weight, self.intercept, square=True)
+        shared = self.settings.shared
+        intake = rows_intake(X, Y, weight, self.intercept, square=True, shared=shared)
         if self.priors:
             given = intake, tails(intake, X, targets, weight), self.settings, self.priors
             dense = settle_targets(*given, dense=True, still=FOLD_STILL)
@@ -192,7 +201,7 @@ class LinearFamily(Family):
             if average:
                 count = float(np.count_nonzero(coefs, axis=1).mean())
                 yield PATH_AVERAGE.name, _along(component, coefs), count
-        points = [point for point in LEAST_SQUARES_DIAL if point.name in wanted]
+        points = [point for point in self.dial if point.name in wanted]
         if points:
             dense = intake.dense or intake
             model, _ = intake.model(self.settings, t)

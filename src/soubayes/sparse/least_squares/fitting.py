@@ -143,28 +143,40 @@ class LinearIntake(NamedTuple):
 
 
 def rows_intake(
-    X: Any, Y: Array, weight: Array | None, intercept: bool, folds: int = 1, square: bool = False
+    X: Any,
+    Y: Array,
+    weight: Array | None,
+    intercept: bool,
+    folds: int = 1,
+    square: bool = False,
+    shared: Array | None = None,
 ) -> LinearIntake:
     """From rows in memory.
 
     ``square``: cross-products also with up to twice as many columns as rows, where p x p systems,
-    which need no product with X, are solved faster than n x n ones.
+    which need no product with X, are solved faster than n x n ones. Columns of one number in
+    ``shared`` have one unit (`column_scales`).
     """
     X, x_unit = in_range(X)
     Y, y_unit = in_range(Y)
     if X.shape[0] * (1 + square) < X.shape[1]:
-        return _wide(X, Y, weight, intercept, x_unit, y_unit)
+        return _wide(X, Y, weight, intercept, x_unit, y_unit, shared)
     found = folded_moments(X, Y, weight, folds)
-    return moments_intake(found.total(), intercept, x_unit, y_unit)._replace(moments=found)
+    intake = moments_intake(found.total(), intercept, x_unit, y_unit, shared)
+    return intake._replace(moments=found)
 
 
 def moments_intake(
-    raw: Moments, intercept: bool, x_unit: Array | float = 1.0, y_unit: Array | float = 1.0
+    raw: Moments,
+    intercept: bool,
+    x_unit: Array | float = 1.0,
+    y_unit: Array | float = 1.0,
+    shared: Array | None = None,
 ) -> LinearIntake:
     """From the moments of X/x_unit and y/y_unit."""
     use = raw if intercept else raw.about_zero()
     n = use.n
-    x_scale, constant = column_scales(raw.x_mean * intercept, np.diag(use.xx) / n, n)
+    x_scale, constant = column_scales(raw.x_mean * intercept, np.diag(use.xx) / n, n, shared)
     y_scale, _ = column_scales(raw.y_mean * intercept, use.yy / n, n)
     check_squares(raw.x_mean, np.diag(use.xx) / n)
     check_squares(raw.y_mean, use.yy / n)
@@ -186,13 +198,14 @@ def _wide(
     intercept: bool,
     x_unit: Array | float,
     y_unit: Array | float,
+    shared: Array | None,
 ) -> LinearIntake:
     counts = np.ones(len(Y)) if weight is None else weight
     n = float(counts.sum())
     share = counts / n
     x_mean, x_square = weighted_moments(X, share, intercept)
     y_mean, y_square = weighted_moments(Y, share, intercept)
-    x_scale, constant = column_scales(x_mean, x_square, n)
+    x_scale, constant = column_scales(x_mean, x_square, n, shared)
     y_scale, _ = column_scales(y_mean, y_square, n)
     root = np.sqrt(counts)
     columns = standard_columns(X, x_mean, np.where(constant, np.inf, x_scale), root)

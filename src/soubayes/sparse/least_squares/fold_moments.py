@@ -60,7 +60,8 @@ class FoldMoments(ChoiceTask):
         known: bool,
         students: tuple[StudentNoise, ...] = (),
     ) -> Fits:
-        intake = moments_intake(raw, self.family.settings.intercept is not None)
+        settings = self.family.settings
+        intake = moments_intake(raw, settings.intercept is not None, shared=settings.shared)
         return self.family.fit_candidates(intake.with_noise(students), wanted, known)
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from soubayes.sparse.likelihoods.softmax import Softmax, class_basis, spread_root
-from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
+from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior, spread_out
 
 Array = np.ndarray
 
@@ -44,6 +44,10 @@ class ClassPosterior:
         """Of the same coefficients in another order of columns, each times its scale."""
         raise NotImplementedError
 
+    def placed(self, place: Array, size: int) -> "ClassPosterior":
+        """As that of ``size`` columns, these at ``place``, the others exactly 0."""
+        raise NotImplementedError
+
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         """Draws of shape (n, columns, d)."""
         raise NotImplementedError
@@ -65,6 +69,9 @@ class ProductClasses(ClassPosterior):
 
     def moved(self, order: Array, scale: Array) -> "ProductClasses":
         return ProductClasses(tuple(part.moved(order, scale) for part in self.parts))
+
+    def placed(self, place: Array, size: int) -> "ProductClasses":
+        return ProductClasses(tuple(part.placed(place, size) for part in self.parts))
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
         return np.stack([part.sample(n, rng) for part in self.parts], axis=2)
@@ -122,6 +129,15 @@ class JointClasses(ClassPosterior):
             place[inside],
             self.covariance[inside][:, :, inside],
             self.scale[order] * scale,
+        )
+
+    def placed(self, place: Array, size: int) -> "JointClasses":
+        return JointClasses(
+            spread_out(self.mean.T, place, size).T,
+            spread_out(self.variance.T, place, size).T,
+            place[self.active],
+            self.covariance,
+            spread_out(self.scale, place, size, 1.0),
         )
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:

@@ -1,7 +1,7 @@
 """Likelihoods of rows as families of the shell: sparse point, supports, candidates."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,6 +31,7 @@ from soubayes.sparse.designs.standardise import (
     column_units,
     in_range,
 )
+from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.intervals.estimates import ColumnEstimates, one_step
 from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood
@@ -93,12 +94,15 @@ class RowFamily(Family):
     """A likelihood with its settings."""
 
     settings: RowSettings
-    dial = ROW_DIAL
-    candidates: ClassVar = (PATH, *map(Candidate.of, ROW_DIAL))
+    dial: tuple[DialPoint, ...] = ROW_DIAL
+    candidates: tuple[Candidate, ...] = (PATH, *map(Candidate.of, ROW_DIAL))
     scoring = DENSITIES
 
     def __init__(self, likelihood: Likelihood, settings: RowSettings) -> None:
         self.likelihood, self.settings, self.sparse = likelihood, settings, []
+        if settings.shared is not None:
+            self.dial = (*self.dial, EACH_TERM)
+            self.candidates = (*self.candidates, Candidate.of(EACH_TERM))
         if self.scoring is DENSITIES and self.whole:
             self.scoring = WHOLE_DENSITIES
 
@@ -128,7 +132,7 @@ class RowFamily(Family):
                 )
             X = as_dense(X)
         X, unit = in_range(X)
-        units = column_units(X, weight, self.settings.centre)
+        units = column_units(X, weight, self.settings.centre, self.settings.shared)
         plan = self.settings.plan(X.shape[1], column_marks(X, units, weight))
         design = rows_in_memory(X, units, plan.order, plan.ones)
         rows = share_rows(self.likelihood, design, targets, weight, self.settings.solver)
@@ -165,7 +169,8 @@ class RowFamily(Family):
         whole = found.statistics.total()
         use = whole if self.settings.centre else whole.about_zero()
         check_squares(whole.x_mean, np.diag(use.xx) / use.n)
-        units, plan = ColumnUnits.of_moments(use), self.settings.plan(found.n_columns)
+        units = ColumnUnits.of_moments(use, self.settings.shared)
+        plan = self.settings.plan(found.n_columns)
         order, divisor = plan.order, units.divisor[plan.order]
         p, ones = len(order), plan.model.intercept
         gram = np.zeros((p + ones, p + ones))
@@ -240,7 +245,7 @@ class RowFamily(Family):
         self, intake: RowIntake, t: int, solved: RowSolved, rows: TrainingRows
     ) -> list[SupportPosterior]:
         X, unit = in_range(rows.X)
-        units = column_units(X, rows.weight, self.settings.centre)
+        units = column_units(X, rows.weight, self.settings.centre, self.settings.shared)
         scale, point = units.scale * unit, solved.points[0]
         likelihood = point.component.likelihood or self.likelihood
         if not isinstance(likelihood, RowLikelihood):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.special import logsumexp
@@ -68,7 +68,7 @@ class SurvivalFamily(RowFamily):
     """
 
     dial = SURVIVAL_DIAL
-    candidates: ClassVar = (PATH, *map(Candidate.of, dial), BESIDE)
+    candidates: tuple[Candidate, ...] = (PATH, *map(Candidate.of, dial), BESIDE)
     scoring = DENSITIES._replace(score=partial(score_densities, power=_POWER), power=_POWER)
 
     def __init__(self, settings: RowSettings, ties: str, prior: BaselinePrior) -> None:
@@ -83,7 +83,8 @@ class SurvivalFamily(RowFamily):
     def design(self, X: Any, targets: Sequence[Array], weight: Array) -> RowIntake:
         """Subjects in memory, their columns standardised."""
         X, unit = in_range(X)
-        units, plan = column_units(X, weight, True), self.settings.plan(X.shape[1])
+        units = column_units(X, weight, True, self.settings.shared)
+        plan = self.settings.plan(X.shape[1])
         order = plan.order
         rows = np.empty(X.shape)
         for part in row_slices(X):

@@ -1,0 +1,201 @@
+"""Estimators with ``terms``: an expansion of the rows, and the same estimator on its columns.
+
+`with_terms` wraps the public methods of an estimator. Fitted with terms, it holds the `TermColumns`
+and an estimator of its class for the expanded columns, to which methods and attributes go.
+"""
+
+import inspect
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from soubayes.data.rows import as_rows, check_row_labels, row_weights
+from soubayes.sparse.blocks import GroupLabels
+from soubayes.sparse.estimators.term_reports import effect_sds, kinds, sentence
+from soubayes.terms.expansion import TermColumns, learn
+from soubayes.terms.levels import with_pairs
+from soubayes.terms.parsing import parse_terms
+from soubayes.terms.table import Table, as_table
+
+Array = np.ndarray
+Made = TypeVar("Made")
+
+FLAT_VARIANCE = 1e8  # variance of the prior of a required column, in units of var(y)/var(x)
+# methods that are the outer estimator's own
+OWN = {
+    "fit", "partial_fit", "summary", "get_params", "set_params", "get_metadata_routing",
+    "set_output", "fit_transform", "get_support", "transform", "inverse_transform",
+    "get_feature_names_out", "term_effects",
+}  # fmt: skip
+
+
+def with_terms(cls: type[Made]) -> type[Made]:
+    """Let every public method know of terms."""
+    methods = {
+        name: member
+        for base in reversed(cls.__mro__)
+        for name, member in vars(base).items()
+        if not name.startswith("_") and inspect.isfunction(member)
+    }
+    for name, method in methods.items():
+        if name in ("fit", "partial_fit"):
+            setattr(cls, name, _fitting(method, name))
+        elif name not in OWN:
+            setattr(cls, name, _delegated(method, name))
+    return cls
+
+
+def _fitting(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self, "terms", None) is None:
+            self.__dict__.pop("_inner", None)
+            return method(self, *args, **kwargs)
+        if name != "fit":
+            raise ValueError(
+                "partial_fit cannot be used with terms, because knots and levels are learned from "
+                "all rows: pass them to fit."
+            )
+        given = signature.bind(self, *args, **kwargs).arguments
+        given.pop("self")
+        return fit_terms(self, **given)
+
+    return call
+
+
+def _delegated(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    signature = inspect.signature(method)
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        inner = self.__dict__.get("_inner")
+        if inner is None:
+            return method(self, *args, **kwargs)
+        given = signature.bind(self, *args, **kwargs).arguments
+        given.pop("self")
+        more = given.pop("kwargs", {})
+        if given.get("X") is not None:
+            check_row_labels(given)
+            table = checked_table(self, given["X"])
+            given["X"] = self._expansion.transform(table)
+            _add_offset(self._expansion, table, given, signature)
+        return getattr(inner, name)(**given, **more)
+
+    return call
+
+
+def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
+    """Learn the terms, then fit the estimator of their columns."""
+    estimator._check_parameters()
+    wanted = parse_terms(estimator.terms)
+    for name in ("feature_groups", "feature_blocks"):
+        if getattr(estimator, name, None) is not None:
+            raise ValueError(
+                f"{name} and terms were both given: terms say which columns belong together."
+            )
+    if as_rows(X, y, rest.get("sample_weight")) is not None:
+        raise ValueError(
+            "terms were given, but X comes in blocks: knots and levels need the rows in memory. "
+            "Pass X and y as arrays."
+        )
+    check_row_labels({"X": X, "y": y, **rest})
+    table = as_table(X)
+    weight = rest.get("sample_weight")
+    weight = None if weight is None else row_weights(weight, table.rows)
+    if weight is not None and not weight.any():
+        weight = None
+    expansion = learn(wanted, table, weight)
+    Z, levels = expansion.transform(table), None
+    if wanted.curves:
+        known = None if weight is None else weight[weight > 0]
+        rows = slice(None) if weight is None else weight > 0
+        target = estimator._screening_target(y)[rows] if wanted.pairs else np.zeros((len(Z), 0))
+        expansion, levels = with_pairs(expansion, Z[rows], target, known, wanted.pairs)
+        Z = expansion.transform(table)
+        levels = levels if len(levels.levels) > 1 else None
+    for name in [name for name in vars(estimator) if name.endswith("_") or name == "_inner"]:
+        delattr(estimator, name)
+    inner = type(estimator)(
+        **{**estimator.get_params(deep=False), **_columns(estimator, expansion)}
+    )
+    _add_offset(expansion, table, rest, inspect.signature(type(estimator).fit))
+    if levels is not None:
+        inner._levels = levels
+    inner.fit(Z, y, **rest)
+    estimator._inner, estimator._expansion = inner, expansion
+    estimator._term_sd = effect_sds(estimator, Z, weight)
+    if hasattr(inner, "sparsity_"):
+        estimator.sparsity_ = _in_words(estimator, inner.sparsity_)
+    estimator.n_features_in_ = len(table.columns)
+    if table.named:
+        estimator.feature_names_in_ = np.array(list(table.columns), dtype=object)
+    return estimator
+
+
+def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
+    """Parameters of the estimator of the columns."""
+    number, names = expansion.number, [block.name for block in expansion.blocks]
+    labels = GroupLabels(number, names, common=True, columns=tuple(expansion.names))
+    required = np.flatnonzero(np.array([block.required for block in expansion.blocks])[number])
+    found: dict[str, Any] = {"terms": None, "feature_groups": labels}
+    if len(required):
+        block = {"columns": required.tolist(), "prior": "normal", "variance": FLAT_VARIANCE}
+        found["feature_blocks"] = {"required": block}
+    optional = [b for b in expansion.blocks if not b.required and b.kind not in SCALES_DECIDE]
+    if not optional and estimator.confidence_coef == "auto":
+        found["confidence_coef"] = 1.0  # nothing to select: scales by REML
+    return found
+
+
+SCALES_DECIDE = ("unit", "slope", "curved")  # kinds that alone leave nothing to choose
+
+
+def _in_words(estimator: Any, sparsity: Any) -> Any:
+    """The costs of sparsity with the terms that are kept."""
+    if isinstance(sparsity, list):
+        each = enumerate(sparsity)
+        return [replace(one, terms=sentence(kinds(estimator, t))) for t, one in each]
+    return replace(sparsity, terms=sentence(kinds(estimator)))
+
+
+def checked_table(estimator: Any, X: Any) -> Table:
+    """New rows of the same columns."""
+    table, expansion = as_table(X), estimator._expansion
+    if not table.named and len(table.columns) != len(expansion.columns):
+        raise ValueError(
+            f"X has {len(table.columns)} features, but {type(estimator).__name__} is expecting "
+            f"{len(expansion.columns)} features as input."
+        )
+    if not table.named:  # columns of arrays are known by their places
+        both = zip(expansion.columns, table.columns.values(), strict=True)
+        table = table._replace(columns=dict(both))
+    return table
+
+
+def _add_offset(
+    expansion: TermColumns, table: Table, given: dict[str, Any], signature: inspect.Signature
+) -> None:
+    """The offset of the terms, added to the one that was given."""
+    known = expansion.offset(table)
+    if known is None:
+        return
+    if "offset" not in signature.parameters:
+        raise ValueError(
+            "a term is an offset, but this estimator takes none: subtract it from y, or leave it "
+            "out."
+        )
+    before = given.get("offset")
+    given["offset"] = known if before is None else known + np.asarray(before, float)
+
+
+def sparse_with_terms(estimator: Any) -> Any:
+    """The sparse point of an estimator with terms, for the same rows."""
+    point = copy(estimator)
+    point._inner = estimator._inner.sparse_
+    return point
