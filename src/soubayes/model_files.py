@@ -71,7 +71,7 @@ _OURS = {
     "Ordinal": "soubayes.sparse.likelihoods.ordinal",
     "Cuts": "soubayes.sparse.likelihoods.ordinal",
     "Supports": "soubayes.sparse.inclusion.view",
-    "Sparsity": "soubayes.sparse.choice.sparsity",
+    "Sparsity": "soubayes.sparse.choice.race",
     "SupportPosterior": "soubayes.sparse.inclusion.supports",
     "GroupLabels": "soubayes.sparse.blocks",
     "TermColumns": "soubayes.terms.expansion",

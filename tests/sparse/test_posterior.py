@@ -8,15 +8,15 @@ from scipy import stats
 
 from soubayes.sparse.choice.race import PATH, Candidate, _Race
 from soubayes.sparse.choice.scoring import (
+    FOLD_MOMENTS,
     NUMBERS,
     HeldOut,
-    inflation,
     pooled_variance,
-    power_of_odds,
     predictive_weights,
+    robust_scale,
     score_classes,
-    score_moments,
     score_numbers,
+    temperature,
 )
 from soubayes.sparse.least_squares.dial import LEAST_SQUARES_DIAL, RIDGE
 from soubayes.sparse.posterior import Component, LowRankPosterior, Mixture, Posterior, centred
@@ -27,9 +27,15 @@ def normal(mean, covariance):
     return Posterior(mean, np.diag(covariance).copy(), np.arange(len(mean)), covariance)
 
 
-def said(middle, variance):
+def said(mean, variance):
     """With the noise of all folds alike."""
-    return HeldOut(middle, variance, np.ones_like(middle), middle, 0.0 * middle, 0.0 * middle)
+    return HeldOut.of_numbers(mean, variance, np.ones_like(mean))
+
+
+def square(off, variance, weight=None):
+    """The mean of off^2/variance, as normal noise is recalibrated by it."""
+    weight = np.ones(len(off)) if weight is None else weight
+    return robust_scale((off / np.sqrt(variance))[:, None], weight, np.inf)[0]
 
 
 @pytest.fixture
@@ -103,12 +109,20 @@ def test_weights_and_recalibration():
     weights = predictive_weights(scores, 0.3)
     ratio = np.exp(0.3 * (scores[:, 0] - scores[:, 1]).sum())
     assert weights[0] / weights[1] == pytest.approx(ratio)
-    assert inflation(np.array([1.0, 3.0]), np.array([1.0, 1.0]), np.array([3.0, 1.0])) == 3.0
-    assert inflation(np.array([0.1]), np.array([1.0])) == 1.0
+    assert square(np.array([1.0, 3.0]), np.array([1.0, 1.0]), np.array([3.0, 1.0])) == 3.0
+    narrow = score_numbers(np.array([0.1]), said(np.zeros((1, 1)), np.ones((1, 1))), np.ones(1))
+    assert narrow.scale[0] == 1.0
     rng = np.random.default_rng(0)
     odds = rng.normal(size=4000)
     y = (rng.random(4000) < 1 / (1 + np.exp(-2.5 * odds))).astype(float)
-    assert power_of_odds(odds, y) == pytest.approx(2.5, rel=0.1)
+    log_p = -np.logaddexp(0.0, np.column_stack([odds, -odds]))
+    power = temperature(log_p, y.astype(int), np.ones(4000))
+    assert power == pytest.approx(2.5, rel=0.1)
+    # of two classes it is the power of the odds, with the same prior
+    grid = np.linspace(0.5, 1.3, 8001)
+    signed = np.where(y > 0.5, -odds, odds)
+    loss = [np.logaddexp(0.0, np.exp(t) * signed).sum() + t * t / 2.0 for t in grid[::100]]
+    assert abs(np.log(power) - grid[::100][np.argmin(loss)]) < 0.011
 
 
 def test_an_outlier_is_compared_with_the_noise_that_has_paid_for_it():
@@ -131,8 +145,8 @@ def test_an_outlier_is_compared_with_the_noise_that_has_paid_for_it():
                 off[fold, 0] = y[fold] - X[fold] @ b
                 variance[fold, 0] = noise[fold, 0] * (1.0 + leverage)
             level = pooled_variance(variance, noise, np.ones(n))
-            assert inflation(off[:, 0], level[:, 0]) < 1.5**2  # 1.5 in the sd
-            assert inflation(off[:, 0], variance[:, 0]) > 100.0  # what was done before
+            assert square(off[:, 0], level[:, 0]) < 1.5**2  # 1.5 in the sd
+            assert square(off[:, 0], variance[:, 0]) > 100.0  # what was done before
     alike = np.full((n, 1), 3.0)
     np.testing.assert_array_equal(pooled_variance(variance, alike, np.ones(n)), variance)
 
@@ -150,14 +164,17 @@ def test_scores_of_numbers_and_classes():
     y, mean = np.array([0.0, 1.0, 2.0]), np.array([[0.0, 3.0], [1.0, 3.0], [2.0, 3.0]])
     found = score_numbers(y, said(mean, np.ones((3, 2))), np.ones(3))
     assert found.weights[0] > found.weights[1]
-    np.testing.assert_allclose(found.inflation, [1.0, (9 + 4 + 1) / 3])
+    np.testing.assert_allclose(found.scale, [1.0, (9 + 4 + 1) / 3])
     np.testing.assert_allclose(found.mean, mean @ found.weights)
     labels = np.array([1.0, 0.0])
     odds = np.array([[2.0, 0.0], [-2.0, 0.0]])
-    classes = score_classes(labels, said(odds, odds), np.ones(2))
+    each = -np.logaddexp(0.0, np.stack([odds, -odds], axis=2))
+    classes = score_classes(labels, HeldOut.of_classes(each), np.ones(2))
     expected = classes.weights @ [1 / (1 + np.exp(-2.0)), 0.5]
     mixed = np.log(expected / (1 - expected))
-    assert classes.mean[0] == pytest.approx(1 / (1 + np.exp(-classes.power * mixed)))
+    assert classes.mean[0] == pytest.approx(
+        1 / (1 + np.exp(-classes.recalibration.temperature * mixed))
+    )
 
 
 def test_scores_of_numbers_are_those_of_a_fitted_t():
@@ -180,7 +197,7 @@ def test_one_outlier_does_not_decide():
     y = np.append(0.5 * rng.normal(size=39), 30.0)
     mean = np.column_stack([np.zeros(40), np.append(rng.choice([-1.0, 1.0], 39), 8.0)])
     robust = score_numbers(y, said(mean, np.ones((40, 2))), np.ones(40))
-    normal_ones = score_moments(y, said(mean, np.ones((40, 2))), np.ones(40))
+    normal_ones = FOLD_MOMENTS.score(y, said(mean, np.ones((40, 2))), np.ones(40), 1.0)
     assert robust.weights[0] > 0.9
     assert normal_ones.weights[0] < 0.5
 
@@ -201,8 +218,8 @@ def test_a_dense_end_is_seen_on_two_folds_unless_it_is_hopeless(rows, at_once):
     assert [each.dense for each in labels] == [False, True, False]
     task = SimpleNamespace(targets=[y], weight=np.ones(80))
     race = _Race(task, labels, NUMBERS, 1)
-    good = HeldOut(y + 0.1, np.ones(80), np.ones(80), y, 0.0 * y, 0.0 * y)
-    bad = good._replace(middle=y + np.where(np.arange(80) % 40 < rows, 3.0, 0.1))
+    good = HeldOut.of_numbers(y + 0.1, np.ones(80), np.ones(80))
+    bad = good._replace(mean=y + np.where(np.arange(80) % 40 < rows, 3.0, 0.1))
     said = [{PATH.name: good, RIDGE.name: bad, LEAST_SQUARES_DIAL[2].name: bad}]
     for number, rows in enumerate((np.arange(40), np.arange(40, 80))):
         part = {name: each.take(rows) for name, each in said[0].items()}

@@ -59,7 +59,7 @@ class Constants(Family):
     def held_out(self, mixture, rows, y):
         mean, one = rows @ mixture.mean, np.ones(len(y))
         density = norm.logpdf(y, mean)
-        return HeldOut(density, one, 0.0 * one, mean, density, norm.cdf(y, mean))
+        return HeldOut(density, mean, one, 0.0 * one, density, norm.cdf(y, mean))
 
 
 class Intake:

@@ -5,12 +5,22 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+import pytest
 from sklearn.datasets import load_diabetes
 
-from soubayes import SoULinearRegression, SoULogisticRegression
+from soubayes import (
+    SoUCoxRegression,
+    SoULinearRegression,
+    SoULogisticRegression,
+    SoUPoissonRegression,
+)
+from tools.code_lines import counted
 
 SOURCE = Path(__file__).parents[2] / "src" / "soubayes"
+MOST_SPARSE, MOST_LINES = 14_800, 31_900  # lines of code, as tools/code_lines.py counts them
 
 
 def imports():
@@ -42,26 +52,84 @@ def test_no_two_modules_of_sparse_import_each_other():
     assert [pair for pair in pairs if pair[0] < pair[1]] == []
 
 
-def test_a_default_fit_passes_through_few_modules():
-    X, y = load_diabetes(return_X_y=True)
-    for model, target in ((SoULinearRegression(), y), (SoULogisticRegression(), y > 150)):
-        called = set()
+class Trace(NamedTuple):
+    """Modules of the package that a fit called, and calls from a lower layer to a higher one."""
 
-        def note(frame, event, _, called=called):
-            if event == "call" and frame.f_code.co_name != "<module>":
-                called.add(frame.f_code.co_filename)
-
-        sys.setprofile(note)
-        try:
-            model.fit(X, target)
-        finally:
-            sys.setprofile(None)
-        seen = sorted(name for name in called if SOURCE in Path(name).parents)
-        assert len(seen) <= 34, seen
+    modules: set[str]
+    upwards: set[tuple[str, str]]
 
 
-def test_sparse_has_few_modules():
-    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 102
+LAYERS = [  # from the lowest
+    {"constants", "designs", "scales"},
+    {"model", "blocks", "posterior", "dial"},
+    {"likelihoods"},
+    {"choice", "inclusion", "intervals"},
+    {"least_squares", "rows", "survival"},
+    {"shell", "levels"},
+    {"estimators"},
+]
+
+
+def layer(file):
+    """Of a file of sparse/; -1 for others."""
+    if SOURCE / "sparse" not in Path(file).parents:
+        return -1
+    name = Path(file).relative_to(SOURCE / "sparse").parts[0].removesuffix(".py")
+    return next(rank for rank, names in enumerate(LAYERS) if name in names)
+
+
+def traced(model, X, y):
+    """What a fit calls."""
+    found = Trace(set(), set())
+
+    def note(frame, event, _):
+        if event != "call" or frame.f_code.co_name == "<module>":
+            return
+        file, back = frame.f_code.co_filename, frame.f_back.f_code.co_filename
+        if SOURCE in Path(file).parents:
+            found.modules.add(file)
+            if layer(file) > layer(back) >= 0:
+                found.upwards.add((back, file))
+
+    sys.setprofile(note)
+    try:
+        model.fit(X, y)
+    finally:
+        sys.setprofile(None)
+    return found
+
+
+DATA, TARGET = load_diabetes(return_X_y=True)
+FITS = {  # with the modules that a fit passes through
+    "linear": (SoULinearRegression(), TARGET, 31),
+    "binary": (SoULogisticRegression(), TARGET > 150, 34),
+    "Poisson": (SoUPoissonRegression(), np.round(TARGET / 20)[:80], 37),
+    "softmax": (SoULogisticRegression(), np.digitize(TARGET, [100, 200])[:80], 36),
+    "Cox": (SoUCoxRegression(), (TARGET[:80] < 200, np.minimum(TARGET[:80], 200.0)), 38),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+@pytest.mark.filterwarnings("ignore")
+def test_a_default_fit_passes_through_few_modules_and_layers(name):
+    model, y, most = FITS[name]
+    trace = traced(model, DATA[: len(y) if len(y) > 2 else 80], y)
+    assert len(trace.modules) <= most, sorted(trace.modules)
+    assert len(trace.upwards) <= 8, trace.upwards
+    classes = [one for one in type(model).__mro__ if one.__module__.startswith("soubayes.")]
+    assert len(classes) <= 12, classes
+
+
+def test_sparse_has_few_modules_and_lines():
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 101
+    lines = counted(SOURCE)
+    assert lines["sparse"] <= MOST_SPARSE
+    assert lines["total"] <= MOST_LINES
+
+
+def test_types_are_hardly_ever_ignored():
+    text = [path.read_text(encoding="utf8") for path in (SOURCE / "sparse").rglob("*.py")]
+    assert sum(part.count("type: ignore") for part in text) <= 2
 
 
 def test_no_class_of_sparse_shares_its_name():

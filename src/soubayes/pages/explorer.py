@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 from soubayes.pages import number, render
 from soubayes.pages.what_if import Categories, what_if_data
 from soubayes.results import LEVEL
+from soubayes.sparse.constants import PRESENCE, SET_LEVEL
 from soubayes.sparse.estimators.logistic import SoULogisticRegression
-from soubayes.sparse.inclusion.supports import PRESENCE, SET_LEVEL
 from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray

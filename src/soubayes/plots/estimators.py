@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 from soubayes._optional import require
 from soubayes._types import Axes, Estimator, Label, Matrix
 from soubayes.results import LEVEL
-from soubayes.sparse.inclusion.supports import SET_LEVEL
+from soubayes.sparse.constants import SET_LEVEL
 
 MOST_NAMED = 40  # columns on an axis
 

@@ -31,6 +31,7 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from scipy import stats
 
+from soubayes.sparse.constants import N_POINTS
 from soubayes.sparse.model import ColumnModel
 from soubayes.sparse.scales.balance import Groups, ScaleModel
 from soubayes.sparse.scales.base import Scale
@@ -103,9 +104,6 @@ def at_point(model: AnyModel, point: DialPoint) -> AnyModel:
         local_prior=make_prior(prior, 10.0),
         global_prior=HalfCauchy(),
     )
-
-
-N_POINTS = 22
 
 
 def confidence_grid(p: int, confidence: float | None, n: float = np.inf) -> Array:

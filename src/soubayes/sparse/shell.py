@@ -13,9 +13,10 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from soubayes.sparse.choice.folds import FEWEST_ROWS, Splits, enough_rows, folds_of
+from soubayes.sparse.choice.folds import Splits, enough_rows, folds_of
 from soubayes.sparse.choice.race import Candidate, Choice, ChoiceTask, Fits, Predictions, choose
 from soubayes.sparse.choice.scoring import HeldOut, Scoring
+from soubayes.sparse.constants import FEWEST_ROWS
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.intervals.estimates import ColumnEstimates

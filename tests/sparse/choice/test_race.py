@@ -30,7 +30,7 @@ class Said(ChoiceTask):
         for name in fits.components[0]:
             mean = self.means[NAMES.index(name)][rows]
             density, one = norm.logpdf(y, mean), np.ones(len(y))
-            found[name] = HeldOut(density, one, 0.0 * one, mean, density, norm.cdf(y, mean))
+            found[name] = HeldOut(density, mean, one, 0.0 * one, density, norm.cdf(y, mean))
         return [found]
 
 

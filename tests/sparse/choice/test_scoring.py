@@ -6,9 +6,9 @@ from scipy.stats import gamma, norm, poisson
 from sklearn.metrics import mean_poisson_deviance
 
 from soubayes.sparse.choice.scoring import (
+    COUNTS,
     HeldOut,
     poisson_deviance,
-    score_counts,
     score_densities,
     spread_density,
     spread_of,
@@ -22,16 +22,16 @@ def test_counts_are_judged_by_their_deviance_over_its_mean():
     both = np.stack([mean, np.full(400, mean.mean())], axis=1)
     chance = poisson(both)
     density, below = chance.logpmf(y[:, None]), chance.cdf(y[:, None])
-    said = HeldOut(both, both, np.zeros_like(both), both, density, below)
-    found = score_counts(np.column_stack([y, np.zeros(400)]), said, np.ones(400))
+    said = HeldOut(density, both, both, np.zeros_like(both), density, below)
+    found = COUNTS.score(np.column_stack([y, np.zeros(400)]), said, np.ones(400), 1.0)
     each = [mean_poisson_deviance(y, both[:, k]) for k in range(2)]
     np.testing.assert_allclose(poisson_deviance(y, both).mean(axis=0), each)
     np.testing.assert_allclose(found.scores.sum(axis=0), -200.0 * np.array(each) / min(each))
     mixed = both @ found.weights
     between = (both - mixed[:, None]) ** 2 @ found.weights
     pearson = np.mean((y - mixed) ** 2 / (mixed + between))
-    assert found.widen == pytest.approx(pearson, rel=0.35)
-    assert found.widen > 2.0
+    assert found.recalibration.spread == pytest.approx(pearson, rel=0.35)
+    assert found.recalibration.spread > 2.0
 
 
 def test_probabilities_of_spread_counts_are_differences_of_the_spread_distribution():
@@ -105,11 +105,11 @@ def test_a_row_that_nothing_foresaw_says_nothing_about_the_candidates():
     density = norm.logpdf(z[:, None], scale=scales)
     below = norm.cdf(z[:, None], scale=scales)
     zero = np.zeros_like(density)
-    said = HeldOut(density, zero + scales**2, zero, zero, density, below)
+    said = HeldOut(density, zero, zero + scales**2, zero, density, below)
     with_it, without = (
         score_densities(z, said.take(rows), np.ones(len(rows)))
         for rows in (np.arange(41), np.arange(40))
     )
     np.testing.assert_allclose(with_it.weights, without.weights)
     assert with_it.weights[0] > 0.5
-    assert with_it.widen == pytest.approx(without.widen)
+    assert with_it.recalibration == pytest.approx(without.recalibration)

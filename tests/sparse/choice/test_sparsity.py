@@ -12,8 +12,8 @@ from soubayes import (
     SoUPoissonRegression,
 )
 from soubayes.datasets import experiment1
+from soubayes.sparse.choice.race import Sparsity
 from soubayes.sparse.choice.scoring import COUNTS, DENSITIES, NUMBERS
-from soubayes.sparse.choice.sparsity import Sparsity
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(80, 6))

@@ -176,7 +176,7 @@ def test_of_copies_the_first_is_kept_and_the_fit_is_that_of_distinct_columns(mon
     X, label = np.repeat(base, copies, axis=1), score + 0.1 * rng.logistic(size=n) > 0
     model = SoULogisticRegression(confidence_coef=1.0, tol=1e-10, bound="jaakkola")
     distinct = clone(model).fit(base, label)
-    monkeypatch.setattr("soubayes.sparse.rows.path._FEW", 0)
+    monkeypatch.setattr("soubayes.sparse.rows.path.FEW_COLUMNS", 0)
     for most in (2_000, 1):
         monkeypatch.setattr("soubayes.sparse.rows.wide.MOST_ACTIVE", most)
         found = clone(model).fit(X, label)

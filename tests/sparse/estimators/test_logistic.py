@@ -187,7 +187,7 @@ def test_wide_data_reach_the_minimum_of_the_dense_solver(monkeypatch):
     X, y = data(40, 330)
     options = {"confidence_local": 1.0, "tol": 1e-10}
     wide = SoULogisticRegression(**({"confidence_coef": 1.0} | options)).fit(X, y)
-    monkeypatch.setattr("soubayes.sparse.rows.path._FEW", 1000)
+    monkeypatch.setattr("soubayes.sparse.rows.path.FEW_COLUMNS", 1000)
     dense = SoULogisticRegression(**({"confidence_coef": 1.0} | options)).fit(X, y)
     assert wide.objective_[-1] == pytest.approx(dense.objective_[-1], rel=1e-6)
     np.testing.assert_allclose(wide.coef_, dense.coef_, atol=2e-3 * np.abs(dense.coef_).max())

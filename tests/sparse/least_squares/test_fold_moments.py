@@ -8,7 +8,7 @@ import pytest
 from many_rows import set_large
 from soubayes import SoULinearRegression
 from soubayes.sparse.choice.race import Fits
-from soubayes.sparse.choice.scoring import HeldOut, score_moments
+from soubayes.sparse.choice.scoring import FOLD_MOMENTS, HeldOut
 from soubayes.sparse.designs.moments import folded_moments
 from soubayes.sparse.least_squares.fold_moments import FoldMoments, mean_variance, residual_products
 from soubayes.sparse.posterior import Component, Mixture, Posterior
@@ -55,10 +55,10 @@ def test_scores_and_errors_of_a_fold_are_those_of_its_rows():
     y, w = Y[test, 0], weight[test]
     assert task.weight[task.splits[1][1]].sum() == pytest.approx(w.sum())
     both = HeldOut(*map(np.column_stack, zip(found["one"], found["two"], strict=True)))
-    mean = both.middle
+    mean = both.mean
     np.testing.assert_array_equal(both.noise, 0.5)
     counts = task.weight[task.splits[1][1]]
-    scored = score_moments(np.zeros(3), both, counts)
+    scored = FOLD_MOMENTS.score(np.zeros(3), both, counts, 1.0)
     for k, part in enumerate((one, two)):
         off = y - rows @ part.posterior.mean
         assert counts @ mean[:, k] ** 2 == pytest.approx(w @ off**2)

@@ -14,7 +14,7 @@ from soubayes import (
     save_model,
     solve_exact,
 )
-from soubayes.sparse.choice.scoring import HeldOut, score_numbers, score_student
+from soubayes.sparse.choice.scoring import HeldOut, score_numbers
 from soubayes.sparse.least_squares.student_noise import (
     DEGREES_NODES,
     Around,
@@ -277,17 +277,15 @@ def test_recalibration_is_not_decided_by_outliers():
     rng = np.random.default_rng(0)
     y = rng.normal(size=200)
     ones = np.ones((200, 1))
-    said = HeldOut(0.0 * ones, 1.25 * ones, ones, *3 * [0.0 * ones])
+    said = HeldOut.of_numbers(0.0 * ones, 1.25 * ones, ones)
     weight = np.ones(200)
-    limit, normal = (
-        score(y, said, weight) for score in (lambda *a: score_student(1e9, *a), score_numbers)
-    )
-    np.testing.assert_allclose(limit.inflation, normal.inflation, rtol=1e-6)
+    limit, normal = (score_numbers(y, said, weight, degrees=d) for d in (1e9, np.inf))
+    np.testing.assert_allclose(limit.scale, normal.scale, rtol=1e-6)
     np.testing.assert_allclose(limit.coverage, normal.coverage)
     np.testing.assert_allclose(limit.scores, normal.scores, rtol=1e-6)
     y[0] = 1e6
-    assert score_student(3.0, y, said, weight).inflation[0] < 1.6
-    assert score_numbers(y, said, weight).inflation[0] > 1e6
+    assert score_numbers(y, said, weight, degrees=3.0).scale[0] < 1.6
+    assert score_numbers(y, said, weight).scale[0] > 1e6
 
 
 def test_bad_input():

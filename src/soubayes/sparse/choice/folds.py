@@ -19,22 +19,13 @@ from sklearn.utils import check_consistent_length, check_random_state, column_or
 
 from soubayes._warnings import warn
 from soubayes.confidence import shown
+from soubayes.sparse.constants import FEWEST_ROWS, FOLDS, LARGE, MORE_FOLDS, ONE_PART, SQUARE_FOLDS
 from soubayes.sparse.designs.columns import SPARSE_BYTES
 
 Array = np.ndarray
 Splits = list[tuple[Array, Array]]
 
-LARGE = 10_000  # rows from which moments, or losses and degrees of freedom, take the place of rows
-ONE_PART = 2_000  # rows from which a classifier holds out one fold only
-FEWEST_ROWS = 20  # rows below which folds would say nothing
-# the same for normal noise: a fold's mean leaves three degrees of freedom, with which predictions
-# have a variance, and scores in units of it say how much the fit to all rows promises
-FEWEST_NUMBERS = 6
 DENSE_BYTES = 2**28  # of a dense X up to which dense candidates are fitted
-FOLDS = 5
-MORE_FOLDS = ((100, 20), (200, 10))  # with fewer rows than this, but not fewer than columns
-SQUARE_FOLDS = ((300, 20), (1000, 10))  # the same for `square_folds`
-STREAM_FOLDS = 5  # of rows of which only the statistics are kept
 
 
 class ChoiceWarning(UserWarning):

@@ -9,12 +9,13 @@ one fit is left. Nothing of the fit to all rows is known to a fold.
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from soubayes.results import Printable, Shown
 from soubayes.sparse.choice.folds import Splits
 from soubayes.sparse.choice.scoring import (
     HeldOut,
@@ -23,7 +24,21 @@ from soubayes.sparse.choice.scoring import (
     Scoring,
     first_column,
 )
-from soubayes.sparse.choice.sparsity import Sparsity
+from soubayes.sparse.constants import (
+    BEHIND,
+    CLEAR_ERRORS,
+    DECIDED,
+    DENSE,
+    DENSE_FOLDS,
+    EARLY,
+    EARLY_ERRORS,
+    EARLY_NATS,
+    ENOUGH_ROWS,
+    LITTLE_GAIN,
+    ROUNDS,
+    SETTLED_ROWS,
+    SOME,
+)
 from soubayes.sparse.dial import DialPoint
 from soubayes.sparse.posterior import Component, Mixture
 from soubayes.threads import SLOW, run_jobs, solver_threads
@@ -31,18 +46,6 @@ from soubayes.threads import SLOW, run_jobs, solver_threads
 Array = np.ndarray
 
 Predictions = list[dict[str, HeldOut]]  # of every target and candidate
-
-
-BEHIND = 5.0  # nats; candidates further behind have a relative weight below 0.7 %
-ROUNDS = (1, 2, 3, 5, 10)  # folds after which candidates are left behind
-DECIDED = 5  # folds after which one remaining fit needs no more
-ENOUGH_ROWS = 40  # held-out rows that a recalibration needs
-SOME = 30  # held-out rows before any candidate is left behind by the plain rule
-EARLY = 10  # the same by a rule with a margin: so many times the nats and the standard errors
-EARLY_NATS, EARLY_ERRORS = 2.0, 3.0
-SETTLED_ROWS = 1_000  # held-out rows before the folds may end because all predict alike
-LITTLE_GAIN = 5e-4  # nats a row by which further folds would change what the mixture scores
-DENSE_FOLDS = 2  # folds before a dense end is left behind: one fold may have the outliers
 
 
 class Candidate(NamedTuple):
@@ -59,7 +62,7 @@ class Candidate(NamedTuple):
     @property
     def dense(self) -> bool:
         """Whether it is an end of the dial, where all columns have one scale."""
-        return self.local >= 100.0 * self.coef
+        return self.local >= DENSE * self.coef
 
     @classmethod
     def of(cls, point: DialPoint) -> "Candidate":
@@ -95,6 +98,51 @@ class ChoiceTask(ABC):
         """What the candidates say about held-out rows."""
 
 
+@dataclass(frozen=True, repr=False)
+class Sparsity(Printable):
+    """What it costs to keep only the selected columns; its text is a sentence.
+
+    Predictions of the sparse point and of the mixture are compared on the same rows, both
+    recalibrated. The difference is positive if the selected columns alone predict worse. Where the
+    measure is the root mean square error, it is in units of y; otherwise in nats a row.
+
+    >>> print(Sparsity(6, 10, 55.2, 54.1, "RMSE", 1.1, 0.4))
+    6 of 10 columns; alone they predict held-out rows worse than all columns (RMSE 55.2 against
+    54.1, a difference of 1.1 ± 0.4).
+    >>> print(Sparsity(6, 10, 0.45, 0.44, "log loss", 0.01, 0.02))
+    6 of 10 columns; alone they predict held-out rows not clearly worse than all columns (a
+    difference of 0.01 ± 0.02 nats a row).
+    """
+
+    selected: int
+    columns: int
+    error: float  # of the sparse point, as in the table of candidates
+    error_all: float  # of the mixture on the same rows
+    measure: str  # what the errors are
+    difference: float  # in units of y, or nats a row
+    standard_error: float  # of the difference; NaN if it is not known
+    rows: str = "held-out rows"  # whose errors they are
+    terms: str = ""  # what is kept, in words, where columns are those of terms
+
+    def _shown(self) -> Shown:
+        columns = self.terms or f"{self.selected:,} of {self.columns:,} columns"
+        return [f"{columns}; alone they predict {self.rows} {self._compared()}."]
+
+    def _compared(self) -> str:
+        if self.difference == 0.0:  # the mixture is the sparse point
+            return "as well as all columns"
+        how = f"{'worse' if self.difference > 0.0 else 'better'} than all columns"
+        if abs(self.difference) < CLEAR_ERRORS * self.standard_error:
+            how = f"not clearly {how}"
+        gap = f"{abs(self.difference):.2g}"
+        if self.standard_error >= 0.0:
+            gap += f" ± {self.standard_error:.2g}"
+        if self.measure != "RMSE":
+            return f"{how} (a difference of {gap} nats a row)"
+        both = f"RMSE {self.error:.3g} against {self.error_all:.3g}"
+        return f"{how} ({both}, a difference of {gap})"
+
+
 class Choice(NamedTuple):
     """The result for one target."""
 
@@ -127,7 +175,7 @@ def choose(
 
     The first fold is fitted alone, since it leaves most of the hopeless candidates behind. Then
     jobs that a round would leave idle fit folds of the next rounds, for all candidates that are
-    still in. What is said there by one that is left behind meanwhile is not kept, so the number of
+    still in. What is held there by one that is left behind meanwhile is not kept, so the number of
     ``jobs`` changes nothing.
     """
     race = _Race(task, candidates, scoring, jobs)
@@ -161,7 +209,7 @@ class _Race:
         self.labels = np.array([candidate.name for candidate in candidates])
         n, count = len(task.weight), len(task.targets)
         shape = len(HeldOut._fields), n, count, len(candidates), *scoring.shape
-        self.said = HeldOut(*np.full(shape, np.nan))
+        self.held_out = HeldOut(*np.full(shape, np.nan))
         self.fold = np.full(n, -1)
         self.left = np.ones((count, len(candidates)), bool)
 
@@ -176,7 +224,7 @@ class _Race:
         self.fold[test] = number
         for t, each in enumerate(found):
             for k in np.flatnonzero(self.left[t]):
-                for whole, part in zip(self.said, each[self.labels[k]], strict=True):
+                for whole, part in zip(self.held_out, each[self.labels[k]], strict=True):
                     whole[test, t, k] = part
 
     @property
@@ -187,10 +235,10 @@ class _Race:
     def scored(self, t: int) -> Scored:
         """The scores of a target by those who are still in."""
         rows, left, weight = self.seen, self.left[t], self.task.weight
-        said = self.said.take(rows, t).take(slice(None), left)
+        held = self.held_out.take(rows, t).take(slice(None), left)
         # one part was held out: the scores of all rows would be so many times as large
         more = float(weight.sum() / weight[rows].sum())
-        return self.scoring.score(self.task.targets[t][rows], said, weight[rows], more)
+        return self.scoring.score(self.task.targets[t][rows], held, weight[rows], more)
 
     def leave_behind(self, more: float, folds: int) -> None:
         """Drop whose weight would vanish with ``more`` times the rows, less one standard error.
@@ -256,7 +304,7 @@ class _Race:
         totals = scored.scores.sum(axis=0)
         # standard errors are those of differences to the best: what rows have in common cancels
         off = scored.scores - scored.scores[:, [int(np.argmax(totals))]]
-        weights, factor = placed(scored.weights, 0.0), placed(scored.inflation)
+        weights, factor = placed(scored.weights, 0.0), placed(scored.scale)
         parts = [
             replace(
                 part,
@@ -279,9 +327,9 @@ class _Race:
             "mixture_error": beside,
             "weight": weights,
             "effective_columns": [fits.effective[t].get(label, np.nan) for label in self.labels],
-            "inflation": placed(scored.inflation),
-            "coverage": placed(scored.coverage),
-            "coverage_recalibrated": placed(scored.recalibrated),
+            "inflation": factor,
+            "coverage": placed(scored.coverage[0] if by_row else np.nan),
+            "coverage_recalibrated": placed(scored.coverage[1] if by_row else np.nan),
         }
         y, rows = self.task.targets[t], self.seen
         mean, variance = np.full((2, len(y)), np.nan)
@@ -298,7 +346,7 @@ class _Race:
         gap, own = (np.nan, np.nan), Recalibration()
         if alone is not None:
             gap = self.gap(t, scored, weights[self.labels == sparse], rows, alone)
-            own = alone.recalibration._replace(scale=float(alone.inflation[0]))
+            own = alone.recalibration._replace(scale=float(alone.scale[0]))
         table = pd.DataFrame(columns)
         if any(candidate.terms for candidate in self.candidates):
             table.insert(1, "terms", [candidate.terms for candidate in self.candidates])
@@ -316,12 +364,17 @@ class _Race:
     def alone(self, t: int, name: str) -> tuple[Array, Scored | None]:
         """The rows that a sparse point saw held out, and its scores without the others."""
         sparse = self.labels == name
-        said = self.said.take(slice(None), t).take(slice(None), sparse)
-        rows = np.isfinite(said.middle).reshape(len(said.middle), -1).all(axis=1)
+        held = self.held_out.take(slice(None), t).take(slice(None), sparse)
+        rows = self._seen_by(held)
         if not sparse.any() or not rows.any():
             return rows, None
         y, weight = self.task.targets[t][rows], self.task.weight[rows]
-        return rows, self.scoring.score(y, said.take(rows), weight, 1.0)
+        return rows, self.scoring.score(y, held.take(rows), weight, 1.0)
+
+    def _seen_by(self, held: HeldOut) -> Array:
+        """The rows about which a candidate has held something."""
+        read = getattr(held, self.scoring.reads)
+        return np.isfinite(read).reshape(len(read), -1).all(axis=1)
 
     def gap(
         self, t: int, scored: Scored, weights: Array, rows: Array, alone: Scored
@@ -351,9 +404,9 @@ class _Race:
         point[self.seen] = scored.point
         found = np.full((2, len(self.labels)), np.nan)
         for k in range(len(self.labels)):
-            said = self.said.middle[:, t, k]
-            rows = np.isfinite(said).reshape(len(said), -1).all(axis=1)
-            for i, guess in enumerate((said[rows], point[rows])):
+            held = self.held_out.take(slice(None), t, k)
+            rows = self._seen_by(held)
+            for i, guess in enumerate((getattr(held, self.scoring.reads)[rows], point[rows])):
                 mean = np.average(loss(y[rows], guess), weights=weight[rows])
                 found[i, k] = self.scoring.error(float(mean))
         return found[0], found[1]

@@ -7,21 +7,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.special import expit, logsumexp, ndtr, ndtri, xlogy
-from scipy.stats import norm, t
+from scipy.special import logsumexp, ndtr, ndtri, xlogy
+from scipy.stats import t
 
 from soubayes.levels import LEVEL
+from soubayes.sparse.constants import (
+    CLASSES_POWER,
+    LEAST_WEIGHT,
+    NUMBERS_POWER,
+    OUTLIER_NATS,
+    SCORE_DEGREES,
+    SETTLED_ERROR,
+)
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
 
-NUMBERS_POWER = 0.25  # of the likelihood of the held-out rows, for regression
-CLASSES_POWER = 0.1  # and for classification
 FARTHEST = 8.0  # normal score beyond which a distribution function is 0 or 1 to all digits
 LEAST_CHANCE = 1e-9  # of a difference of two distribution functions that has digits
 NO_CHANCE = 2e-15  # rounding of sums of probabilities: closer to 0 or 1 they are 0 or 1
-OUTLIER_NATS = 5.0  # by which the log density of a row may depend on its share in the spread
-LEAST_WEIGHT = 1e-3  # weights below this are set to 0
 
 
 def predictive_weights(scores: Array, power: float = NUMBERS_POWER) -> Array:
@@ -44,6 +48,8 @@ def predictive_weights(scores: Array, power: float = NUMBERS_POWER) -> Array:
 def robust_scale(z: Array, weight: Array, degrees: float) -> Array:
     """The squared scale of each column of z that fits Student's t best, by EM.
 
+    With infinite ``degrees``, those of a normal distribution, it is the mean square.
+
     >>> z = np.random.default_rng(0).standard_t(5, size=(20_000, 1))
     >>> robust_scale(3.0 * z, np.ones(20_000), 5.0).round(1)
     array([8.9])
@@ -51,7 +57,7 @@ def robust_scale(z: Array, weight: Array, degrees: float) -> Array:
     square = z * z
     share = weight / weight.sum()
     scale = np.maximum(share @ square, 1e-300)
-    for _ in range(200):
+    for _ in range(200 if np.isfinite(degrees) else 0):
         # E step: the weight of a row under t; M step: the weighted mean square
         new = share @ (square * (degrees + 1.0) / (degrees + square / scale))
         new = np.maximum(new, 1e-300)
@@ -77,15 +83,6 @@ def pooled_variance(variance: Array, noise: Array, weight: Array) -> Array:
     return variance * np.divide(level, noise, out=np.ones_like(variance), where=noise > 0.0)
 
 
-def inflation(residual: Array, variance: Array, weight: Array | None = None) -> float:
-    """What the predictive variances must be multiplied with to fit the held-out rows, at least 1.
-
-    >>> inflation(np.array([2.0, -2.0]), np.ones(2))
-    4.0
-    """
-    return max(1.0, float(np.average(residual**2 / variance, weights=weight)))
-
-
 def relative_error(square: Array, weight: Array) -> float:
     """The standard error of the mean of squares, relative to that mean; the largest of columns.
 
@@ -98,35 +95,30 @@ def relative_error(square: Array, weight: Array) -> float:
     return float(np.max(spread / np.maximum(mean, 1e-300)))
 
 
-def power_of_odds(log_odds: Array, y: Array, weight: Array | None = None) -> float:
-    """The a of logit p <- a logit p that predicts the held-out y best, with log a ~ N(0, 1).
-
-    >>> round(power_of_odds(np.array([4.0] * 50), np.array([1.0] * 40 + [0.0] * 10)), 2)
-    0.37
-    """
-    weight = np.ones(len(y)) if weight is None else weight
-    signed = np.where(y > 0.5, -log_odds, log_odds)
-
-    def loss(t: float) -> float:
-        return float(weight @ np.logaddexp(0.0, np.exp(t) * signed)) + 0.5 * t * t
-
-    return _best_factor(loss, 4.0)
-
-
-HALF_WIDTH = float(norm.ppf(0.5 + LEVEL / 2.0))  # of central intervals, in standard deviations
-DEGREES = 5.0  # of freedom of the t scores
-SETTLED_ERROR = 0.4  # relative standard error of the mean square; 40 normal rows have 0.22
-
-
 class HeldOut(NamedTuple):
-    """What candidates say about held-out rows, (rows,) of one or (rows, candidates) of all."""
+    """What candidates say about held-out rows, (rows,) of one or (rows, candidates) of all.
 
-    middle: Array  # what the loss is a function of: the mean, the log odds or the log density
-    variance: Array  # 0 but for numbers
-    noise: Array  # the part of the variance that is noise, one number for each fold
+    It is the log density of y; of classes, the log probability of every class (a last axis).
+    Moments and the distribution function stand beside it where they are known and asked for.
+    """
+
+    log_density: Array
     mean: Array  # E[y]
-    density: Array  # log density of y; 0 where predictions are not recalibrated by `spread_of`
-    below: Array  # P(Y <= y), or 0 likewise; NaN where it is not known
+    variance: Array  # Var[y]
+    noise: Array  # the part of the variance that is noise, one number for each fold
+    rough: Array  # of whole numbers the log density with the errors of ``below``
+    below: Array  # P(Y <= y); NaN where it is not known
+
+    @classmethod
+    def of_numbers(cls, mean: Array, variance: Array, noise: Array) -> "HeldOut":
+        """Where the density is that of the mean and the variance."""
+        zero = np.zeros_like(mean)
+        return cls(zero, mean, variance, noise, zero, zero)
+
+    @classmethod
+    def of_classes(cls, log_probability: Array) -> "HeldOut":
+        """(rows, classes)."""
+        return cls(log_probability, *(np.zeros_like(log_probability),) * 5)
 
     def take(self, *index: Any) -> "HeldOut":
         """Some rows, targets or candidates."""
@@ -153,33 +145,27 @@ class Scored(NamedTuple):
 
     scores: Array  # (rows, candidates) log scores of the held-out rows, recalibrated
     weights: Array
-    inflation: Array  # (candidates,)
-    coverage: Array  # (candidates,) of 90 % intervals before recalibration
-    recalibrated: Array  # and after
+    scale: Array  # (candidates,) recalibration of each, of the predictive variance
+    coverage: Array  # (2, candidates) of 90 % intervals before and after recalibration
     mean: Array  # (rows,) of the mixture: E[y]
     variance: Array
-    point: Array  # (rows,) what its loss is a function of: the mean, or the log odds
-    power: float
-    settled: bool  # whether further held-out rows would hardly change the recalibration
-    widen: float = 1.0  # squared `spread_of` the mixture: variances are multiplied with it
-
-    @property
-    def recalibration(self) -> Recalibration:
-        """That of the mixture, whose components have scales of their own beside it."""
-        return Recalibration(1.0, self.power, self.widen)
+    point: Array  # (rows,) what its loss is a function of
+    recalibration: Recalibration  # of the mixture, beside the scales of its candidates
+    settled: bool = True  # whether further held-out rows would hardly change the recalibration
 
 
 class Scoring(NamedTuple):
-    """How candidates are judged: `NUMBERS`, `FOLD_MOMENTS`, `CLASSES` or `DENSITIES`."""
+    """How candidates are judged: `NUMBERS`, `CLASSES`, `DENSITIES` and what is made of these."""
 
     name: str  # of the error
 
     score: Callable[[Array, HeldOut, Array, float], Scored]  # the last: see `score_numbers`
-    loss: Callable[[Array, Array], Array]  # of rows y at what candidates say, ``middle``
+    loss: Callable[[Array, Array], Array]  # of rows y at what is read
+    reads: str  # which of `HeldOut` the loss is a function of
     error: Callable[[float], float]  # from the mean loss
     power: float  # of the scores in the weights
     by_row: bool = True  # whether the rows that are scored are those of the data
-    shape: tuple[int, ...] = ()  # of what a candidate says about a row; (c,) for classes at once
+    shape: tuple[int, ...] = ()  # of what a candidate says about a row; (c,) of c classes
     nats: float = 1.0  # that a unit of the loss is worth; 0: the error is in units of y
 
     def gap(self, losses: Array, weight: Array) -> tuple[float, float]:
@@ -207,135 +193,89 @@ class Scoring(NamedTuple):
         return middle / unit, error / unit
 
 
-def t_scores(off: Array, variance: Array, weight: Array, degrees: float = DEGREES) -> Array:
+def t_scores(
+    residual: Array, variance: Array, weight: Array, degrees: float = SCORE_DEGREES
+) -> Array:
     """Log densities of Student's t with 5 degrees of freedom, its scale fitted but at least 1.
 
     A normal score lets one outlier decide between candidates; real tables have outliers.
     """
-    z = off / np.sqrt(variance)
+    z = residual / np.sqrt(variance)
     scale = np.maximum(robust_scale(z, weight, degrees), 1.0)
     return t.logpdf(z / np.sqrt(scale), degrees) - 0.5 * np.log(variance * scale)
 
 
-def normal_scores(off: Array, variance: Array, weight: Array) -> Array:
-    """Normal log densities with inflated variances."""
-    return norm.logpdf(off, scale=np.sqrt(variance * _inflations(off, variance, weight)))
-
-
-def _inflations(off: Array, variance: Array, weight: Array) -> Array:
-    """`inflation` of every candidate."""
-    return np.array([inflation(off[:, k], variance[:, k], weight) for k in range(off.shape[1])])
-
-
 def score_numbers(
     y: Array,
-    said: HeldOut,
+    held: HeldOut,
     weight: Array,
     more: float = 1.0,
-    density: Callable[[Array, Array, Array], Array] = t_scores,
+    degrees: float = np.inf,
+    tails: float = SCORE_DEGREES,
 ) -> Scored:
-    """Scores after recalibration; the mixture's mean and inflated variance.
+    """Scores after recalibration; the mixture's mean and recalibrated variance.
 
     Weights are those that ``more`` times as many held-out rows would give, as all rows would where
-    only a part was held out.
+    only a part was held out. ``degrees`` are those of the noise: each candidate is recalibrated by
+    the factor of its squared scale that fits the held-out rows best, at least 1. So outliers do not
+    decide about it where the noise is Student's t. ``tails`` are those of the scores.
     """
-    mean, variance, noise = said[:3]
-    off = y[:, None] - mean
-    level = pooled_variance(variance, noise, weight)
-    factor = _inflations(off, level, weight)
-    settled = relative_error(off**2 / level, weight) <= SETTLED_ERROR
-    wide = variance * factor
-    scores = weight[:, None] * density(off, variance, weight)
+    residual, share = y[:, None] - held.mean, 1.0 - 2.0 / degrees
+    level = share * pooled_variance(held.variance, held.noise, weight)
+    scale = np.maximum(robust_scale(residual / np.sqrt(level), weight, degrees), 1.0)
+    square = residual**2 / level
+    if np.isfinite(degrees):
+        # what a row adds to the estimate of the scale: bounded, however far out the row is
+        square = (degrees + 1.0) * square / (degrees + square)
+    wide = held.variance * scale
+    log_density = t_scores(residual, share * held.variance, weight, min(degrees, tails))
+    scores = weight[:, None] * log_density
     w = predictive_weights(scores, more * NUMBERS_POWER)
-    middle = mean @ w
-    spread = (wide + (mean - middle[:, None]) ** 2) @ w
-    inside = [np.abs(off) < HALF_WIDTH * np.sqrt(v) for v in (variance, wide)]
-    before, after = (np.mean(part, axis=0) for part in inside)
-    return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0, settled)
+    mean = held.mean @ w
+    spread = (wide + (held.mean - mean[:, None]) ** 2) @ w
+    reach = float(t.ppf(0.5 + LEVEL / 2.0, degrees)) * np.sqrt(share)
+    inside = [np.abs(residual) < reach * np.sqrt(variance) for variance in (held.variance, wide)]
+    coverage = np.stack([part.mean(axis=0) for part in inside])
+    settled = relative_error(square, weight) <= SETTLED_ERROR
+    return Scored(scores, w, scale, coverage, mean, spread, mean, Recalibration(), settled)
 
 
-def score_student(
-    degrees: float, y: Array, said: HeldOut, weight: Array, more: float = 1.0
-) -> Scored:
-    """The same for noise with these degrees of freedom.
-
-    The recalibration is the factor of the squared scale that fits the held-out rows best, so
-    outliers do not decide about it.
-    """
-    mean, variance, noise = said[:3]
-    off, share = y[:, None] - mean, 1.0 - 2.0 / degrees
-    level = share * pooled_variance(variance, noise, weight)
-    factor = np.maximum(robust_scale(off / np.sqrt(level), weight, degrees), 1.0)
-    square = off**2 / level
-    # what a row adds to the estimate of the scale: bounded, however far out the row is
-    weighted = (degrees + 1.0) * square / (degrees + square)
-    settled = relative_error(weighted, weight) <= SETTLED_ERROR
-    wide = variance * factor
-    scores = weight[:, None] * t_scores(off, share * variance, weight, min(degrees, DEGREES))
-    w = predictive_weights(scores, more * NUMBERS_POWER)
-    middle = mean @ w
-    spread = (wide + (mean - middle[:, None]) ** 2) @ w
-    reach = float(t.ppf(0.95, degrees)) * np.sqrt(share)
-    before, after = (np.mean(np.abs(off) < reach * np.sqrt(v), axis=0) for v in (variance, wide))
-    return Scored(scores, w, factor, before, after, middle, spread, middle, 1.0, settled)
-
-
-def score_moments(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
-    """The same where only the moments of a fold are known: normal scores, no coverage."""
-    found = score_numbers(y, said, weight, more, normal_scores)
-    unknown = np.full(len(found.weights), np.nan)
-    return found._replace(coverage=unknown, recalibrated=unknown)
-
-
-def score_classes(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
-    """Bernoulli log scores; the mixture's probability, its odds raised to the best power."""
-    log_odds = said.middle
-    # minus log(1 + exp(-s)) with the sign of the class: no probability near 0 or 1 is ever formed
-    signed = np.where(y[:, None] > 0.5, log_odds, -log_odds)
-    scores = -weight[:, None] * np.logaddexp(0.0, -signed)
-    w = predictive_weights(scores, more * CLASSES_POWER)
-    up = logsumexp(-np.logaddexp(0.0, -log_odds), b=w, axis=1)
-    mixed = up - logsumexp(-np.logaddexp(0.0, log_odds), b=w, axis=1)
-    power = power_of_odds(mixed, y, weight)
-    chance = expit(power * mixed)
-    none, spread = np.full(len(w), np.nan), chance * (1.0 - chance)
-    one = np.ones(len(w))
-    return Scored(scores, w, one, none, none, chance, spread, power * mixed, power, True)
-
-
-def temperature(log_share: Array, y: Array, weight: Array) -> float:
+def temperature(log_probability: Array, y: Array, weight: Array) -> float:
     """The a of log p <- a log p, normalised, that predicts the classes y best; log a ~ N(0, 1).
+
+    Of two classes it is the power of the odds.
 
     >>> sure = np.log(np.array([[0.98, 0.01, 0.01]] * 10))
     >>> round(temperature(sure, np.array([0] * 7 + [1] * 3), np.ones(10)), 2)
     0.39
     """
-    own = log_share[np.arange(len(y)), y]
+    seen = log_probability[np.arange(len(y)), y]
 
     def loss(t: float) -> float:
         a = np.exp(t)
-        return float(weight @ (logsumexp(a * log_share, axis=1) - a * own)) + 0.5 * t * t
+        return float(weight @ (logsumexp(a * log_probability, axis=1) - a * seen)) + 0.5 * t * t
 
     return _best_factor(loss, 4.0)
 
 
-def score_shares(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
-    """Log scores of several classes at once; the mixture's probability of the class seen."""
+def score_classes(y: Array, held: HeldOut, weight: Array, more: float = 1.0) -> Scored:
+    """Log scores of classes; the mixture's log probabilities at the best temperature."""
     rows, y = np.arange(len(y)), y.astype(int)
-    scores = weight[:, None] * said.middle[rows, :, y]
+    log_probability = held.log_density
+    scores = weight[:, None] * log_probability[rows, :, y]
     w = predictive_weights(scores, more * CLASSES_POWER)
     # probabilities are averaged, not their logarithms: this is the mixture that predicts
-    mixed = logsumexp(said.middle, b=w[:, None], axis=1)
+    mixed = logsumexp(log_probability, b=w[:, None], axis=1)
     power = temperature(mixed, y, weight)
     point = power * mixed - logsumexp(power * mixed, axis=1, keepdims=True)
     chance = np.exp(point[rows, y])
-    none, one = np.full(len(w), np.nan), np.ones(len(w))
-    spread = chance * (1.0 - chance)
-    return Scored(scores, w, one, none, none, chance, spread, point, power, True)
+    recalibration, spread = Recalibration(temperature=power), chance * (1.0 - chance)
+    return Scored(scores, w, *_not_rescaled(w), chance, spread, point, recalibration)
 
 
-def _share_loss(y: Array, log_share: Array) -> Array:
-    return -log_share[np.arange(len(y)), y.astype(int)]
+def _not_rescaled(weights: Array) -> tuple[Array, Array]:
+    """Scale and coverage of candidates that have no recalibration of their own."""
+    return np.ones(len(weights)), np.full((2, len(weights)), np.nan)
 
 
 def spread_density(density: Array, below: Array, spread: float, whole: bool) -> Array:
@@ -416,10 +356,10 @@ def _best_factor(loss: Callable[[float], float], reach: float) -> float:
 
 
 def _spread_mixture(
-    said: HeldOut, w: Array, weight: Array, whole: bool
+    held: HeldOut, w: Array, weight: Array, whole: bool
 ) -> tuple[Array, float, Array]:
     """Log densities of the held-out rows under the mixture, recalibrated, its spread, outliers."""
-    density, below = logsumexp(said.density, b=w, axis=1), said.below @ w
+    density, below = logsumexp(held.rough, b=w, axis=1), held.below @ w
     spread, rows = spread_of(density, below, weight, whole)
     known = np.isfinite(below)
     density[known] = spread_density(density[known], below[known], spread, whole)
@@ -428,47 +368,40 @@ def _spread_mixture(
 
 def score_densities(
     y: Array,
-    said: HeldOut,
+    held: HeldOut,
     weight: Array,
     more: float = 1.0,
     whole: bool = False,
     power: float = CLASSES_POWER,
+    deviance: Callable[[Array, Array], Array] | None = None,
 ) -> Scored:
     """Log densities of any likelihood; the mixture's mean and recalibrated variance.
 
     Rows that nothing foresaw, the outliers of `spread_of`, say nothing about the candidates: the
     widest would win by them.
+
+    With a ``deviance`` candidates are judged by it, as in a quasi-likelihood. Counts of real tables
+    vary more than Poisson counts do. Their log probabilities would choose fits that are unsure,
+    because these come closest to that spread, and would be too sure of the choice. A
+    quasi-likelihood divides the deviance by the dispersion, at least 1: here the mean deviance of
+    the best candidate.
     """
-    scores = weight[:, None] * said.middle
+    log_density = held.log_density
+    if deviance is not None:
+        deviances = deviance(y, held.mean)
+        least = float(np.min(np.average(deviances, axis=0, weights=weight)))
+        log_density = -0.5 * deviances / max(1.0, least)
+    scores = weight[:, None] * log_density
     w = predictive_weights(scores, more * power)
-    mixed, s, far = _spread_mixture(said, w, weight, whole)
-    if far.any():
+    mixed, s, far = _spread_mixture(held, w, weight, whole)
+    if far.any() and deviance is None:
         scores[far] = 0.0
         w = predictive_weights(scores, more * power)
-        mixed, s, _ = _spread_mixture(said, w, weight, whole)
-    none, mean = np.full(len(w), np.nan), said.mean @ w
-    spread = s * s * ((said.variance + (said.mean - mean[:, None]) ** 2) @ w)
-    one = np.ones(len(w))
-    return Scored(scores, w, one, none, none, mean, spread, mixed, 1.0, True, widen=s * s)
-
-
-def score_counts(y: Array, said: HeldOut, weight: Array, more: float = 1.0) -> Scored:
-    """Deviances of Poisson counts over their dispersion; mean and recalibrated variance.
-
-    Counts of real tables vary more than Poisson counts do. Their log probabilities would choose
-    fits that are unsure, because these come closest to that spread, and would be too sure of the
-    choice. A quasi-likelihood divides the deviance by the dispersion, at least 1: here the mean
-    deviance of the best candidate.
-    """
-    loss = poisson_deviance(y, said.mean)
-    dispersion = max(1.0, float(np.min(np.average(loss, axis=0, weights=weight))))
-    scores = -0.5 * weight[:, None] * loss / dispersion
-    w = predictive_weights(scores, more * CLASSES_POWER)
-    none, mean = np.full(len(w), np.nan), said.mean @ w
-    spread = (said.variance + (said.mean - mean[:, None]) ** 2) @ w
-    widen = _spread_mixture(said, w, weight, True)[1] ** 2
-    one = np.ones(len(w))
-    return Scored(scores, w, one, none, none, mean, widen * spread, mean, 1.0, True, widen=widen)
+        mixed, s, _ = _spread_mixture(held, w, weight, whole)
+    mean = held.mean @ w
+    spread = s * s * ((held.variance + (held.mean - mean[:, None]) ** 2) @ w)
+    point = mixed if deviance is None else mean
+    return Scored(scores, w, *_not_rescaled(w), mean, spread, point, Recalibration(spread=s * s))
 
 
 def first_column(y: Array) -> Array:
@@ -487,32 +420,40 @@ def _squares(y: Array, mean: Array) -> Array:
     return (y - mean) ** 2
 
 
-def _log_loss(y: Array, log_odds: Array) -> Array:
-    return np.logaddexp(0.0, np.where(y > 0.5, -log_odds, log_odds))
-
-
 def _minus(y: Array, log_density: Array) -> Array:
     return -log_density
 
 
-NUMBERS = Scoring("RMSE", score_numbers, _squares, np.sqrt, NUMBERS_POWER, nats=0.0)
+def _minus_seen(y: Array, log_probability: Array) -> Array:
+    return -log_probability[np.arange(len(y)), y.astype(int)]
+
+
+NUMBERS = Scoring("RMSE", score_numbers, _squares, "mean", np.sqrt, NUMBERS_POWER, nats=0.0)
+# of the moments of a fold no row is known, so its squares are summed and scores are normal
+FOLD_MOMENTS = NUMBERS._replace(score=partial(score_numbers, tails=np.inf), by_row=False)
+DENSITIES = Scoring(
+    "minus log density", score_densities, _minus, "log_density", float, CLASSES_POWER
+)
+WHOLE_DENSITIES = DENSITIES._replace(score=partial(score_densities, whole=True))
+COUNTS = Scoring(
+    "mean deviance",
+    partial(score_densities, whole=True, deviance=poisson_deviance),
+    poisson_deviance, "mean", float, CLASSES_POWER,
+    nats=0.5,  # a deviance is twice a difference of log probabilities
+)  # fmt: skip
 
 
 def student_scoring(degrees: float) -> Scoring:
     """`NUMBERS` for noise with these degrees of freedom."""
-    return NUMBERS._replace(score=partial(score_student, degrees))
-
-
-FOLD_MOMENTS = NUMBERS._replace(score=score_moments, by_row=False)
-CLASSES = Scoring("log loss", score_classes, _log_loss, float, CLASSES_POWER)
+    return NUMBERS._replace(score=partial(score_numbers, degrees=degrees))
 
 
 def class_scoring(classes: int) -> Scoring:
-    """Of several classes at once."""
-    return Scoring("log loss", score_shares, _share_loss, float, CLASSES_POWER, True, (classes,))
+    """Of so many classes."""
+    reads = "log_density"
+    return Scoring(
+        "log loss", score_classes, _minus_seen, reads, float, CLASSES_POWER, True, (classes,)
+    )
 
 
-# a deviance is twice a difference of log probabilities
-COUNTS = Scoring("mean deviance", score_counts, poisson_deviance, float, CLASSES_POWER, nats=0.5)
-DENSITIES = Scoring("minus log density", score_densities, _minus, float, CLASSES_POWER)
-WHOLE_DENSITIES = DENSITIES._replace(score=partial(score_densities, whole=True))
+CLASSES = class_scoring(2)

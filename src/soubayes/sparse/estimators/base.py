@@ -16,6 +16,7 @@ from soubayes.data.rows import check_weights, row_weights
 from soubayes.sparse.blocks import GroupLabels, parse_blocks, parse_groups
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.choice.scoring import Recalibration
+from soubayes.sparse.constants import ROW_LOCAL
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.parameters import (
     ColumnParameters,
@@ -36,7 +37,6 @@ from soubayes.sparse.shell import Choosing, Family, TrainingRows, fit_design, fi
 
 Array = np.ndarray
 
-ROW_LOCAL = 1e-6  # gamma_tau of the path of row-wise models: every tau follows the data
 
 # attributes that checking X and y sets
 CHECKED = ("n_features_in_", "feature_names_in_", "classes_", "n_units_")

@@ -17,7 +17,8 @@ from soubayes._types import Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import check_choice, shown
 from soubayes.results import LEVEL, check_level
-from soubayes.sparse.choice.folds import FOLDS, check_groups
+from soubayes.sparse.choice.folds import check_groups
+from soubayes.sparse.constants import FOLDS, SEPARATED_EFFECT
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator
 from soubayes.sparse.estimators.parameters import (
@@ -29,16 +30,22 @@ from soubayes.sparse.estimators.parameters import (
 from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
 from soubayes.sparse.survival.family import SurvivalFamily, with_hazard
 from soubayes.sparse.survival.hazard import DRAWS, BaselineDraws, relative_risk
-from soubayes.sparse.survival.measures import KaplanMeier, brier_scores, concordance
+from soubayes.sparse.survival.measures import (
+    CLOCKS,
+    KaplanMeier,
+    Schoenfeld,
+    brier_scores,
+    concordance,
+    schoenfeld,
+    time_trends,
+)
 from soubayes.sparse.survival.partial import PartialLoss
-from soubayes.sparse.survival.residuals import CLOCKS, Schoenfeld, schoenfeld, time_trends
 from soubayes.sparse.survival.responses import read_survival, read_training, with_strata
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
 
 Array = np.ndarray
 Survival = Any  # structured array, DataFrame or tuple
 
-_SEPARATED = 20.0  # log hazard ratio for one standard deviation: not of this world
 
 # parameters of the methods
 _PARAMETERS = """
@@ -541,7 +548,7 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     def _warn_separated(self, ordered: bool) -> None:
         """Separated data are the usual reason why a fit does not converge."""
         size = float(np.abs(self.sparse_.coef_ / self._coef_units[0]).max())
-        if not ordered and (self.converged_ or size < _SEPARATED):
+        if not ordered and (self.converged_ or size < SEPARATED_EFFECT):
             return super()._warn_unconverged()
         return warn(
             "SoUCoxRegression: a combination of columns orders the times of events, so the partial "

@@ -22,7 +22,8 @@ from soubayes.data.rows import (
     row_weights,
     walked_again,
 )
-from soubayes.sparse.choice.folds import LARGE, STREAM_FOLDS, check_groups, refuse_groups
+from soubayes.sparse.choice.folds import check_groups, refuse_groups
+from soubayes.sparse.constants import LARGE, LINEAR_LOCAL, STREAM_FOLDS
 from soubayes.sparse.designs.moments import (
     FoldedMoments,
     Gathered,
@@ -64,7 +65,6 @@ from soubayes.sparse.posterior import Mixture
 Array = np.ndarray
 
 LEAST_ROWS = 2  # rows, of which the mean leaves one degree of freedom to the noise
-LINEAR_LOCAL = 1e-9  # gamma_tau of the path: every tau follows the data
 
 
 @estimator

@@ -22,7 +22,8 @@ from soubayes.data.rows import (
     row_weights,
     walked_again,
 )
-from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
+from soubayes.sparse.choice.folds import check_groups, refuse_groups
+from soubayes.sparse.constants import LARGE, SOFTMAX_CLASSES, SOFTMAX_NUMBERS
 from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator, set_columns
 from soubayes.sparse.estimators.parameters import (
@@ -45,9 +46,6 @@ from soubayes.sparse.rows.family import ClassFamily, SoftmaxFamily
 from soubayes.sparse.rows.streams import StreamedTarget, survey, weigh_block
 
 Array = np.ndarray
-
-SOFTMAX_NUMBERS = 2_000_000  # up to here one softmax model takes at most some ten seconds
-SOFTMAX_CLASSES = 20  # its averages have a dimension for each further class
 
 
 _BOUNDS: dict[str | None, type[RowLikelihood]] = {None: Bernoulli, "jaakkola": JaakkolaBernoulli}

@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import validate_data
 
 from soubayes.data.rows import check_in_memory
+from soubayes.sparse.constants import LINEAR_LOCAL
 from soubayes.sparse.designs.standardise import column_scales, in_range
 from soubayes.sparse.estimators.base import SparseEstimator
-from soubayes.sparse.estimators.linear import LINEAR_LOCAL
 from soubayes.sparse.estimators.parameters import (
     NoiseParameters,
     check_noise,

@@ -28,7 +28,8 @@ from soubayes.data.rows import (
     walked_again,
 )
 from soubayes.results import LEVEL
-from soubayes.sparse.choice.folds import LARGE, check_groups, refuse_groups
+from soubayes.sparse.choice.folds import check_groups, refuse_groups
+from soubayes.sparse.constants import LARGE
 from soubayes.sparse.designs.moments import GatherPlan, gather
 from soubayes.sparse.estimators.base import (
     FeatureSelection,

@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import expit
 
+from soubayes.sparse.constants import CLAIM, FEWEST_DEGREES, LEAVE
 from soubayes.sparse.inclusion.field import Field, Quadratic
 from soubayes.sparse.inclusion.priors import (
     SizePrior,
@@ -27,12 +28,10 @@ from soubayes.sparse.inclusion.priors import (
 Array = np.ndarray
 
 GROUP_SIZES = SizePrior()
-PRESENT, ABSENT = 0.5, 0.4  # probability at which a group enters Omega as an effect, and leaves it
 SHARED = 1e-3  # share of an effect below which a group does not stand in for another
-GROUP_SWEEPS = 100
+GROUP_SWEEPS = 100  # over all groups
 BETTER = 0.1  # log Bayes factor by which another group must explain more to take an effect over
 EXCHANGES = 10  # rounds in which a group may give its effect to one that explains more
-FEWEST_DEGREES = 5.0  # of freedom of the noise
 
 
 class GroupOdds(NamedTuple):
@@ -186,7 +185,7 @@ class _GroupSweeper:
         Sweeps change one group at a time, so they never leave a group for a better stand-in.
         """
         moved = False
-        for g in np.flatnonzero((self.alpha >= PRESENT) & self.use).tolist():
+        for g in np.flatnonzero((self.alpha >= CLAIM) & self.use).tolist():
             d, alpha = self.d[g], self.alpha[g]
             self._set(g, 0.0)
             log_bayes = self._log_bayes(self._look_all())
@@ -209,7 +208,7 @@ class _GroupSweeper:
 
     def _free(self, top: int) -> Array:
         """Groups that may carry the effect of ``top``: itself, and those without an effect."""
-        free = self.use & (self.alpha < PRESENT)
+        free = self.use & (self.alpha < CLAIM)
         free[top] = True
         return free
 
@@ -221,7 +220,7 @@ class _GroupSweeper:
         for same in self.alike:
             found = self._look(same)
             goal = expit(found.log_bayes + self.odds[same.groups])
-            calm = ~self.use[same.groups] | ((self.d[same.groups] == 0.0) & (goal < PRESENT))
+            calm = ~self.use[same.groups] | ((self.d[same.groups] == 0.0) & (goal < CLAIM))
             for i, g in enumerate(same.groups):
                 if not calm[i]:
                     one = self._look(same, i)
@@ -245,7 +244,7 @@ class _GroupSweeper:
         goal = float(expit(one.log_bayes[0] + self.odds[g]))
         self.alpha[g] += step * (goal - self.alpha[g])
         new, (T, sT) = 0.0, one.shrunk[0]
-        if self.alpha[g] >= (ABSENT if self.d[g] > 0.0 else PRESENT):
+        if self.alpha[g] >= (LEAVE if self.d[g] > 0.0 else CLAIM):
             new = self.alpha[g] * T / max(1.0 - self.alpha[g] * sT, 1e-9)
         if abs(new - self.d[g]) > 1e-6 * max(self.d[g], 1.0 / self.data.n):
             self._set(g, new)
@@ -271,7 +270,7 @@ class _GroupSweeper:
         each = self._look_all()
         shares = [self._share(g, self.alpha[g], each, noise, degrees) for g in range(len(self.own))]
         p_value = np.array([share.p_value for share in shares])
-        present = np.flatnonzero(self.alpha >= PRESENT)
+        present = np.flatnonzero(self.alpha >= CLAIM)
         present = present[np.lexsort((p_value[present], -self.alpha[present].round(6)))]
         effects = [self._shared(shares[g], each, noise, degrees) for g in present]
         likeliest = self.alpha.copy()
@@ -279,7 +278,7 @@ class _GroupSweeper:
             if share.weight > likeliest[share.group]:
                 likeliest[share.group] = share.weight
                 p_value[share.group] = share.p_value
-        faint = [share for share in shares if 0.0 < share.weight < PRESENT]
+        faint = [share for share in shares if 0.0 < share.weight < CLAIM]
         alike = [self._correlations([share.group for share in effect]) for effect in effects]
         d = self.d[self.number]
         return GroupProduct(self.number, effects, faint, alike, p_value, d, degrees, converged)

@@ -7,13 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from soubayes.sparse.constants import CENTRE, FEWEST_DEGREES, PULL, WIDTH
 from soubayes.sparse.inclusion.field import ColumnEvidence
 
 Array = np.ndarray
 
 SLAB_GRID = 4.0 ** np.arange(1, 17)  # information times variance of the slab's components
-CENTRE, WIDTH = np.log(64.0), 1.4  # of log(information x variance) before data
-PULL = 1.0  # effects' worth of weight that these have
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def log_normal_slab(n: float, counts: Array) -> Slab:
     return Slab(SLAB_GRID[: len(counts)] / n, weight / weight.sum())
 
 
-SHARE_NODES = 64
+SHARE_NODES = 64  # of the rule over the share of columns with an effect
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,6 @@ def stand_ins(log_odds: Array, given_top: Array, top: int) -> Array:
 DAMPING = np.repeat([0.5, 0.2, 0.1], [60, 90, 150])  # how far a site moves in each round
 KNOWN_NOISE = 20  # rounds in which the noise counts as known, which finds the way more surely
 FLATTEST = 1e-3  # least precision of a site, as a share of what the data say
-FEWEST_DEGREES = 5.0  # degrees of freedom
 SETTLED = 1e-3  # change of an inclusion probability at which it counts as found
 
 

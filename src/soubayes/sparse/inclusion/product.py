@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from soubayes.sparse.constants import CLAIM, FAINT, LEAVE, MANY_EFFECTS, SIMILAR, STANDS_IN, SUPPORT
 from soubayes.sparse.inclusion.field import Field, Quadratic
 from soubayes.sparse.inclusion.priors import (
     SETTLED,
@@ -23,14 +24,8 @@ from soubayes.sparse.inclusion.priors import (
 Array = np.ndarray
 
 KEPT_SHARE = 1e-3  # probabilities below this do not enter Omega
-CLAIM, LEAVE = 0.5, 0.4  # probability at which an effect enters the product, and leaves it
 LOOKED_AT = 5  # places without an effect that are tried in turn
-FAINT = 1e-2  # odds below which a column does not compete with others
-SIMILAR = 0.5  # correlation from which two columns look alike
-STANDS_IN = 0.99  # correlation from which a column may only repeat the effect of another
-SUPPORT = np.log(3.0)  # log Bayes factor from which it does more than that
-FEWEST_SWEEPS, MOST_SWEEPS = 3, 100
-MANY_EFFECTS = 20  # fewer are never too many for the rows
+FEWEST_SWEEPS, MOST_SWEEPS = 3, 100  # over all effects
 MOST_ALONE = 500  # columns that are propagated together
 _NOTHING = np.zeros(0, int), np.zeros(0)
 

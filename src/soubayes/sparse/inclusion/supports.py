@@ -6,15 +6,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from soubayes.sparse.constants import PRESENCE, PURITY, SET_LEVEL
 from soubayes.sparse.inclusion.grouped import GroupProduct
 from soubayes.sparse.inclusion.priors import Effect
 from soubayes.sparse.inclusion.product import Product
 
 Array = np.ndarray
 
-SET_LEVEL = 0.95  # of credible sets, the convention of fine mapping
-PURITY = 0.5  # least correlation within a set, as in susieR
-PRESENCE = 0.9  # probability of an effect from which it has a set: in pure noise few reach it
 NEGLIGIBLE = 1e-4  # probabilities below this are left out of an effect's list of columns
 EQUAL_WEIGHTS = 1e-6  # relative difference of weights that count as equal
 

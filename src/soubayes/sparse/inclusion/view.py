@@ -8,13 +8,8 @@ import numpy as np
 import pandas as pd
 
 from soubayes.results import LEVEL, Printable, Shown, WholeTable, check_level
-from soubayes.sparse.inclusion.supports import (
-    PRESENCE,
-    PURITY,
-    SET_LEVEL,
-    CredibleSet,
-    SupportPosterior,
-)
+from soubayes.sparse.constants import PRESENCE, PURITY, SET_LEVEL
+from soubayes.sparse.inclusion.supports import CredibleSet, SupportPosterior
 
 Array = np.ndarray
 

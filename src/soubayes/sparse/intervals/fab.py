@@ -27,7 +27,7 @@ SPLITS = np.linspace(0.0, 3.0, 61)  # log odds of the lower tail's share of 1 - 
 BINS = np.sinh(np.linspace(0.0, 5.3, 161))  # |z| of the other columns
 NOISE_STEP = 0.2  # of log(noise) between two fits of the prior
 SCAN = 201  # pivots that are tried before the ends are bisected
-PIVOT_HALVINGS = 42
+PIVOT_HALVINGS = 42  # of a bracket: to the last digits of float64
 
 
 def fab_intervals(given: ColumnEstimates, level: float) -> tuple[Array, Array]:

@@ -6,13 +6,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, gammaln
 
+from soubayes.sparse.constants import LEAST_SPREAD, PRICE
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.group_evidence import group_evidence
 
 Array = np.ndarray
-
-PRICE = 1.5  # of the log number of supports of a size
-LEAST_SPREAD = 1.0  # variance of log|signal| below which signals are not taken to be alike
 
 
 def choose_support(
@@ -226,4 +224,4 @@ def _threshold(score: _Score, step: float) -> float:
     return t
 
 
-_TINY = 1e-300
+_TINY = 1e-300  # in place of 0, whose logarithm is infinite

@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 
+from soubayes.sparse.constants import ALIKE, RETURNS, SAME
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.objective import LeastSquaresModel, restricted
 from soubayes.sparse.least_squares.state import DROPPED, OUT, PathState, goal_of
@@ -148,9 +149,6 @@ def left_out(
     return np.maximum(1.0 / variance - w, 1e-12 * n), ridge.mean / variance
 
 
-ALIKE = 0.8  # correlation, its sign apart, from which one of two columns can stand in for the other
-SAME = 0.99  # from which J hardly depends on how two columns share a coefficient
-RETURNS = 1.05  # z^2/gamma_b at which a dropped column returns
 _NEAR = 1e6  # precision, in units of what the data give, below which s/w counts in J
 _NONE = np.zeros(0, int), np.zeros(0)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soubayes.sparse.constants import LEAST_SQUARES_POINTS, UNEXPLAINED
 from soubayes.sparse.dial import (
     DIAL_NATS,
     DialPoint,
@@ -89,15 +90,8 @@ def least_squares_evidence(
     return at
 
 
-RIDGE = DialPoint("ridge", "exponential", 100.0, 1.0)
-LEAST_SQUARES_DIAL = (
-    RIDGE,
-    DialPoint("strong ridge", "exponential", 400.0, 4.0),
-    DialPoint("in between", "exponential", 0.6, 2.0),
-    DialPoint("nearly sparse", "exponential", 0.1, 4.0),
-    DialPoint("horseshoe", "horseshoe", 0.2, 2.0),
-)
-UNEXPLAINED = 0.8  # of var(y): gamma_b times the noise does not exceed it, or nothing is fitted
+LEAST_SQUARES_DIAL = tuple(DialPoint(*point) for point in LEAST_SQUARES_POINTS)
+RIDGE = LEAST_SQUARES_DIAL[0]
 
 
 class LeastSquaresDial:

@@ -14,8 +14,6 @@ import numpy as np
 from soubayes.confidence import shown
 from soubayes.sparse.choice.folds import (
     DENSE_BYTES,
-    FEWEST_NUMBERS,
-    LARGE,
     Splits,
     few_at_a_time,
     folds_of,
@@ -25,6 +23,14 @@ from soubayes.sparse.choice.folds import (
 )
 from soubayes.sparse.choice.race import PATH, PATH_AVERAGE, Candidate, Choice, Fits, choose
 from soubayes.sparse.choice.scoring import FOLD_MOMENTS, NUMBERS, HeldOut, student_scoring
+from soubayes.sparse.constants import (
+    CLEARLY_SPARSE,
+    FAILED_PATH,
+    FEWEST_NUMBERS,
+    LARGE,
+    RATHER_SPARSE,
+    TRIED_FOLDS,
+)
 from soubayes.sparse.designs.moments import FoldedMoments, folded_moments
 from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -51,11 +57,7 @@ from soubayes.threads import solver_threads
 Array = np.ndarray
 
 FOLD_STILL = 1e-4  # relative change at which the rounds for Student's t end in a fold
-RATHER_SPARSE = 10.0  # nats by which a support beats ridge regression where folds cannot say
-FAILED_PATH = 3.0  # errors relative to those claimed: 18 to 29 where signals were lost, else 1 to 2
-TRIED_FOLDS = 3  # in which that is looked at
 MEDIAN_NORMAL = 0.6745  # of |z|
-CLEARLY_SPARSE = 1.0  # nats for each row by which it does: no dense candidate comes near
 
 
 class LinearFamily(Family):
@@ -223,8 +225,7 @@ class LinearFamily(Family):
                 "other rows, too far to predict its row when it is held out; correct the value, "
                 "or leave out the row."
             ) from None
-        zero = np.zeros_like(mean)
-        return HeldOut(mean, variance, zero + mixture.noise, mean, zero, zero)
+        return HeldOut.of_numbers(mean, variance, np.full_like(mean, mixture.noise))
 
     def _known(self, t: int) -> tuple[Component, Array, float]:
         component, point = self.sparse[t]
@@ -288,7 +289,7 @@ def path_fails(
     wanted = [{PATH.name}] * len(points)
     each = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
     for t, (point, y) in enumerate(zip(points, task.targets, strict=True)):
-        residual = np.concatenate([y[test] - held[t][PATH.name].middle for test, held in each])
+        residual = np.concatenate([y[test] - held[t][PATH.name].mean for test, held in each])
         n, k = len(y), min(point.effective, 0.9 * len(y))
         claimed = math.sqrt(point.component.noise * n / (n - k))
         if float(np.median(np.abs(residual))) > FAILED_PATH * MEDIAN_NORMAL * claimed:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from soubayes.sparse.blocks import GroupLabels, sources, tau_groups
+from soubayes.sparse.constants import NOISE_SHARE
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
 from soubayes.sparse.designs.moments import FoldedMoments, Moments, folded_moments
 from soubayes.sparse.designs.standardise import (
@@ -53,8 +54,6 @@ from soubayes.sparse.scales.functions import log_minus_psi
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
-
-NOISE_SHARE = 1e-6  # default scale of the noise prior in units of var(y): weaker than any data
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,12 +77,10 @@ class FoldMoments(ChoiceTask):
             root[: len(means)] = np.sqrt(self.count * np.maximum(spread, 0.0))[:, None] * vectors.T
             found.append(
                 {
-                    label: HeldOut(
+                    label: HeldOut.of_numbers(
                         -root[:, k],
                         np.full(self.count, mean_variance(fold, parts, fits.x_mean)),
                         np.full(self.count, Mixture(parts).noise),
-                        -root[:, k],
-                        *np.zeros((2, self.count)),
                     )
                     for k, (label, parts) in enumerate(each.items())
                 }

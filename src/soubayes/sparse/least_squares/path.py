@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from soubayes.sparse.constants import FOLD_CHANGE, FOLD_STRIDE, GUARD, PATH_CHANGE, WIDE_RATIO
 from soubayes.sparse.dial import confidence_grid
 from soubayes.sparse.least_squares.criterion import choose_support, search_degrees
 from soubayes.sparse.least_squares.descent import descend, left_out, put_out
@@ -41,10 +42,6 @@ from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
 
-PATH_CHANGE = 2e-2  # largest change of any kappa_j at which a path point counts as reached
-GUARD = 1.5  # the noise may not rise by more than this from one point of the grid to the next
-FOLD_CHANGE, FOLD_STRIDE = 0.1, 3  # the same in a fold, and how many-th points it visits
-WIDE_RATIO = 3.0  # columns for every row from which a fold visits all points
 RIGID = 1e-8  # confidence in tau, relative to that in beta, below which nu cannot move precisions
 
 

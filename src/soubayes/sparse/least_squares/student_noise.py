@@ -33,13 +33,13 @@ import numpy as np
 from scipy.special import gammaln
 
 from soubayes.data.rows import RowBlock, RowSource
+from soubayes.sparse.constants import RATE, SHAPE
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.state import LeastSquaresFit
 
 Array = np.ndarray
 
-DEGREES_NODES = 2.0 + np.geomspace(0.05, 300.0, 33)
-SHAPE, RATE = 2.0, 0.1  # of the gamma prior of d - 2 (Juarez and Steel 2010, there of d)
+DEGREES_NODES = 2.0 + np.geomspace(0.05, 300.0, 33)  # evenly spaced in log(d - 2)
 INSIDE = 100  # rounds at one support
 OUTSIDE = 12  # supports
 STILL = 1e-9  # relative change at which the rounds at one support end

@@ -168,4 +168,4 @@ def jj_lambda(xi: Array) -> Array:
     return np.where(small, 0.125 - xi * xi / 96.0, np.tanh(safe / 2.0) / (4.0 * safe))
 
 
-_ROOT = 1.0 / np.sqrt(2.0 * np.pi)
+_ROOT = 1.0 / np.sqrt(2.0 * np.pi)  # of the normal density

@@ -5,10 +5,9 @@ from typing import Self
 import numpy as np
 from scipy.special import gammainc, gammaln, logsumexp, polygamma
 
+from soubayes.sparse.constants import SHAPE_SD
 from soubayes.sparse.likelihoods.base import Array, RowLikelihood, RowTerms
 from soubayes.sparse.likelihoods.lognormal import LogNormal
-
-PRIOR_SD = 2.0  # of the logarithm of the shape: about 0.02 to 50
 
 
 class Gamma(RowLikelihood):
@@ -30,7 +29,7 @@ class Gamma(RowLikelihood):
     def of(cls, shape: float | None, confidence: float = 1.0) -> Self:
         """With a known shape, or with one that is estimated (None)."""
         if shape is None:
-            return cls(LogNormal.prior(0.0, PRIOR_SD), confidence)
+            return cls(LogNormal.prior(0.0, SHAPE_SD), confidence)
         return cls(LogNormal.known(float(np.log(shape))), confidence)
 
     def check(self, y: Array) -> Array:

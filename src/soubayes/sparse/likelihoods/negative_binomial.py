@@ -7,11 +7,11 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import betainc, gammaln, logsumexp, xlogy
 
+from soubayes.sparse.constants import DISPERSION_PRIOR
 from soubayes.sparse.likelihoods.base import Array, RowTerms, normal_rule
 from soubayes.sparse.likelihoods.lognormal import LogNormal
 from soubayes.sparse.likelihoods.poisson import Counts
 
-PRIOR = -1.0, 2.0  # mean and sd of the logarithm of the dispersion: about 0.007 to 20
 UPDATE_GRID = np.linspace(-4.0, 4.0, 9)  # standard deviations of q(log dispersion) in an update
 LEAST_SD = 0.02  # of such a standard deviation: the spacing of the grid stays above rounding
 # how many nodes average log(1 + exp(u)) over a normal u with at most this variance, to 1e-9
@@ -46,7 +46,7 @@ class NegativeBinomial(Counts):
     def of(cls, dispersion: float | None, confidence: float = 1.0) -> Self:
         """With a known dispersion, or with one that is estimated (None)."""
         if dispersion is None:
-            return cls(LogNormal.prior(*PRIOR), confidence)
+            return cls(LogNormal.prior(*DISPERSION_PRIOR), confidence)
         return cls(LogNormal.known(float(np.log(dispersion))), confidence)
 
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:

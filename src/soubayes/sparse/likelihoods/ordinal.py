@@ -7,10 +7,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, logit
 
+from soubayes.sparse.constants import GAP_SD
 from soubayes.sparse.likelihoods.base import Array, RowLikelihood, RowTerms, normal_rule
 from soubayes.sparse.likelihoods.bernoulli import Bernoulli, mean_probability
 
-GAP_SD = 2.0  # of the prior of a log gap: gaps of 0.02 to 50 in log odds
 STEPS = 8  # of an update of q(theta): the next update goes on from there
 NODES, WEIGHTS = normal_rule(15)
 LEAST = 1e-12  # of a class's probability, where the moments of two cuts disagree

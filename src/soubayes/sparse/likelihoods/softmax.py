@@ -20,7 +20,7 @@ Array = np.ndarray
 # nodes for each dimension of the product rules; beyond, the number of quasi-random nodes.
 # The second entry is of candidates, which need few digits
 PRODUCT_NODES = {1: (40, 12), 2: (12, 6), 3: (7, 4)}
-OTHER_NODES = (128, 64)
+OTHER_NODES = (128, 64)  # quasi-random, of more coordinates: fine and coarse
 KEPT_NODES = (1e-11, 1e-4)  # of a node that is kept
 EXACT_SPREAD = 1e-8  # variance of a coordinate below which the rule has no error
 _CACHED = 2**16  # numbers that are made of a block of rows

@@ -82,7 +82,7 @@ class ProductClasses(ClassPosterior):
         first = self.parts[0]
         variance = sum(s * part.variance for s, part in zip(square, self.parts, strict=True))
         if isinstance(first, LowRankPosterior):
-            parts: list[LowRankPosterior] = list(self.parts)  # type: ignore[arg-type]
+            parts = [part for part in self.parts if isinstance(part, LowRankPosterior)]
             diagonal = sum(s * part.diagonal for s, part in zip(square, parts, strict=True))
             half = np.vstack([a * part.half for a, part in zip(own, parts, strict=True)])
             none = np.zeros((0, 0))  # draws are of all classes together

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import blas
 
+from soubayes.sparse.constants import ROW_POINTS, SURE_VARIANCES
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.linalg import (
     Woodbury,
@@ -49,11 +50,11 @@ Array = np.ndarray
 
 PARTS = 0.4 ** np.arange(6)  # of a step on q(beta): the first that does not raise J is taken
 FIRST_PARTS = 0.4 ** np.arange(12)  # of the first step, from predictors of 0
-EVIDENCE_STEPS = 4
-EVIDENCE_NATS = 1e-3
+EVIDENCE_STEPS = 4  # on q(beta) at one set of prior variances, at most
+EVIDENCE_NATS = 1e-3  # fall of J below which a step is the last
 EVIDENCE_SHARE = 0.4  # of the fall at these variances: a step that gains less is the last
 LEAST_OF_ROW = 1e-10  # of a row in a matrix that is factorised
-CG_STEPS = 30
+CG_STEPS = 30  # of conjugate gradients at most
 CG_TOL = 1e-3  # of the squared length of the residual
 MOVED = 1e-2  # change of a logarithm from which its effect is read
 SLOWEST = 0.2  # share of the way to another information that a step goes, at least
@@ -469,12 +470,8 @@ def _speed(last: Array, start: Array, end: Array, goal: Array, after: _Read) -> 
 
 NUISANCE_ROUNDS = 4  # of nuisance parameters and coefficients in turn: a candidate needs few digits
 ROW_DIAL = (
-    DialPoint("ridge", "exponential", 1.0, 1.0),
-    DialPoint("cautious", "exponential", 0.003, 3.0),
-    DialPoint("nearly sparse", "exponential", 0.001, 1.0),
-    DialPoint("horseshoe", "horseshoe", 1.0, 1.0),
-    # penalties on which cross-validation settles in standardised columns, from faint to separable
-    *map(DialPoint.sure, (0.01, 0.1, 1.0)),
+    *(DialPoint(*point) for point in ROW_POINTS),
+    *map(DialPoint.sure, SURE_VARIANCES),
 )
 NEAR = 0.01  # nats
 HELD_STEPS = 30  # evidences at held scales, of a few steps each: the last ones gain nothing

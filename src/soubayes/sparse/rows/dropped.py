@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import lapack
 
+from soubayes.sparse.constants import HOPELESS
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.standardise import BLOCK_ROWS
 from soubayes.sparse.likelihoods.base import weighted_terms
@@ -24,7 +25,7 @@ from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
 
-_BYTES = 2**27
+_BYTES = 2**27  # of what is made of a block of rows
 RETURNS_PER_ROW = 1.0  # columns that return at a time, at most, for every row
 FAR = 1e3  # a column is dropped when its prior precision w exceeds this many times s
 
@@ -217,9 +218,6 @@ def _admit(
     near = state.local, state.top
     trial = make_state(model, active, mean + step, data.information, precision, rest, near)
     return trial, part.sweep(trial.mean, trial.root)
-
-
-HOPELESS = 30.0  # by which a score may rise while weaker columns leave, before it may fall again
 
 
 class Counted(NamedTuple):

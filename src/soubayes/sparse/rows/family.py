@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from scipy.sparse import issparse
-from scipy.special import expit
 
 from soubayes.confidence import shown
 from soubayes.data.rows import RowBlock, RowSource
-from soubayes.sparse.choice.folds import DENSE_BYTES, LARGE, Splits, folds_of, say_path
+from soubayes.sparse.choice.folds import DENSE_BYTES, Splits, folds_of, say_path
 from soubayes.sparse.choice.race import PATH, Candidate, Choice
 from soubayes.sparse.choice.scoring import (
     CLASSES,
@@ -20,6 +19,7 @@ from soubayes.sparse.choice.scoring import (
     HeldOut,
     class_scoring,
 )
+from soubayes.sparse.constants import FAR_MORE, LARGE, ROOM, STRIDE
 from soubayes.sparse.designs.columns import SPARSE_BYTES
 from soubayes.sparse.designs.moments import Gathered
 from soubayes.sparse.designs.standardise import (
@@ -44,7 +44,6 @@ from soubayes.sparse.rows.dial import ROW_DIAL
 from soubayes.sparse.rows.many_rows import choose_ends
 from soubayes.sparse.rows.passes import RowsInMemory, rows_in_memory
 from soubayes.sparse.rows.path import (
-    ROOM,
     Limits,
     PathRows,
     RowOutcome,
@@ -61,8 +60,6 @@ from soubayes.threads import run_jobs, solver_threads
 
 Array = np.ndarray
 
-STRIDE = 4  # a path in a fold or on many rows visits every fourth point
-FAR_MORE = 10  # rows for each column at which losses of new rows are estimated in the fitted ones
 LARGEST_MEAN = 1e100  # of a held-out row: its square is a number
 FOLD_TOL = 1e-4  # relative fall of J at which a fold's path stops at a point
 # the same of several classes, whose steps cost more, and of a point on the way
@@ -366,23 +363,27 @@ class RowFamily(Family):
         mean = np.where(wild, LARGEST_MEAN, mean)
         variance = np.where(wild | (variance > LARGEST_MEAN**2), LARGEST_MEAN**2, variance)
         density = np.where(density > -LARGEST_MEAN, density, -LARGEST_MEAN)
-        return HeldOut(density, variance, np.zeros(len(y)), mean, rough, below)
+        return HeldOut(density, mean, variance, np.zeros(len(y)), rough, below)
 
 
 class ClassFamily(RowFamily):
-    """A class against the rest: candidates say log odds."""
+    """A class against the rest."""
 
     scoring = CLASSES
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        """The log odds of the averaged probability."""
+        """Log probabilities of the rest and of the class."""
         odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
-        zero = np.zeros_like(odds)
-        return HeldOut(odds, zero, zero, expit(odds), zero, zero)
+        each = -np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)
+        return HeldOut.of_classes(np.stack(each, axis=1))
+
+    def reported(self, choices: list[Choice]) -> list[Choice]:
+        """Of the class."""
+        return [_of_one_class(choice, 1) for choice in choices]
 
 
 class SoftmaxFamily(RowFamily):
-    """Several classes at once: candidates say log probabilities of all classes.
+    """Several classes at once.
 
     ``place`` are the places of the rows' classes in the basis, ``rank`` those of the classes.
     """
@@ -399,22 +400,17 @@ class SoftmaxFamily(RowFamily):
 
     def reported(self, choices: list[Choice]) -> list[Choice]:
         """The one choice as each class reports it."""
-        each = []
-        for r in self.rank:
-            held = choices[0].out_of_fold
-            assert held is not None
-            mean = held[f"class {r}"]
-            columns = {"y": (self.place == r).astype(float), "mean": mean}
-            columns |= {"sd": np.sqrt(mean * (1.0 - mean)), "fold": held["fold"]}
-            mixture = of_class(choices[0].mixture, int(r))
-            each.append(choices[0]._replace(mixture=mixture, out_of_fold=pd.DataFrame(columns)))
-        return each
+        mixture = choices[0].mixture
+        return [
+            _of_one_class(choices[0], r, (self.place == r).astype(float))._replace(
+                mixture=of_class(mixture, int(r))
+            )
+            for r in self.rank
+        ]
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """Log probabilities of all classes, in the order of the basis."""
-        log_probability = log_shares(mixture, rows)
-        zero = np.zeros_like(log_probability)
-        return HeldOut(log_probability, zero, zero, zero, zero, zero)
+        return HeldOut.of_classes(log_shares(mixture, rows))
 
 
 class CountFamily(RowFamily):
@@ -422,10 +418,14 @@ class CountFamily(RowFamily):
 
     scoring = COUNTS
 
-    def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
-        """The mean of y, which the deviance is a function of, and its variance."""
-        held = super().held_out(mixture, rows, y)
-        return held._replace(middle=held.mean)
+
+def _of_one_class(choice: Choice, k: int, y: Array | None = None) -> Choice:
+    """A choice with the held-out probabilities of a class."""
+    assert choice.out_of_fold is not None
+    mean, fold = choice.out_of_fold[f"class {k}"], choice.out_of_fold["fold"]
+    sd = np.sqrt(mean * (1.0 - mean))
+    y = choice.out_of_fold["y"] if y is None else y
+    return choice._replace(out_of_fold=pd.DataFrame({"y": y, "mean": mean, "sd": sd, "fold": fold}))
 
 
 def _with_nuisance(rows: Any, likelihood: Likelihood | None) -> Any:

@@ -15,7 +15,8 @@ import pandas as pd
 from scipy.stats import norm
 
 from soubayes.sparse.choice.race import PATH, Choice
-from soubayes.sparse.choice.scoring import CLASSES_POWER, predictive_weights
+from soubayes.sparse.choice.scoring import predictive_weights
+from soubayes.sparse.constants import CLASSES_POWER
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.sparse.rows.path import PathRows, RowOutcome

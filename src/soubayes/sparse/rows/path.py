@@ -16,6 +16,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
+from soubayes.sparse.constants import FEW_COLUMNS, GAIN, LATE_ROWS, NUISANCE_GAIN, ROOM
 from soubayes.sparse.designs.columns import EQUAL, first_in_columns
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.standardise import first_in_gram
@@ -34,15 +35,9 @@ from soubayes.sparse.rows.wide import solve_wide, wide_predictors
 Array = np.ndarray
 
 StepReport = Callable[[int, float, int], None]
-_FEW = 150  # columns at which n x n systems hand over to Newton steps
 _ROUNDS = 5  # updates of nuisance parameters at a point on the way
-# how much the score must be expected to fall for fewer columns to be tried; nuisance parameters,
-# which follow, lower it further than is expected
-_GAIN, _NUISANCE_GAIN = 1.0, -30.0
 _LOOSE = 1e-5  # relative change of J at which a point on the way counts as reached
 _PRECISE = 1e-6  # tolerance of J from which on averages over the predictors have all digits
-ROOM = 240  # coordinates with which a path of several classes begins
-LATE_ROWS = 0.5  # a path of more coordinates than these begins where half as many rows would
 
 
 class PathRows(Protocol):
@@ -222,7 +217,7 @@ def share_rows(
 ) -> list[SharedRows]:
     """Decide whether k x k or n x n matrices are formed, and form what all targets share."""
     several = likelihood.several
-    wide = design.n_columns > max(design.n_rows, 2 * _FEW) and solver == "newton"
+    wide = design.n_columns > max(design.n_rows, 2 * FEW_COLUMNS) and solver == "newton"
     rowwise = not likelihood.coupled and solver == "newton"
     products = rowwise and not several and design.by_products() is not None
     gram = None if wide or products or several else gram_of(design, weight)
@@ -377,7 +372,7 @@ def _trim(
         visit, least = visits[number], min(visit.point.score for visit in visits)
         likelihood = visit.refit.likelihood
         follows = likelihood is not None and likelihood.nuisance is not None
-        if not score < least - (_NUISANCE_GAIN if follows else _GAIN):
+        if not score < least - (NUISANCE_GAIN if follows else GAIN):
             break
         stay = np.delete(visit.refit.state.active, gone).tobytes()
         if stay in tried:
@@ -462,11 +457,11 @@ def solve_from(
     elif shared.likelihood.several:
         start = screened_start(problem, model, start_precision(model), ROOM)
     elif shared.products and model.selects.any():
-        start = screened_start(problem, model, start_precision(model), _FEW)
+        start = screened_start(problem, model, start_precision(model), FEW_COLUMNS)
     else:
         X = problem.design.by_columns()
         assert X is not None
-        few = _FEW if model.selects.any() else 0
+        few = FEW_COLUMNS if model.selects.any() else 0
         precision = start_precision(model) if warm is None else warm.state.precision
         fit = solve_wide(X, problem, model, precision, few=few, **limits.solver())
         if fit.rows is not None:

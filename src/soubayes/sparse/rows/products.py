@@ -29,7 +29,7 @@ from soubayes.sparse.rows.state import (
 Array = np.ndarray
 
 PRODUCTS_TOL = 1e-9  # relative fall of the penalised loss at which L-BFGS stops
-PRODUCTS_STEPS = 300
+PRODUCTS_STEPS = 300  # of L-BFGS at most
 
 
 class Penalised(NamedTuple):

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
+from soubayes.sparse.constants import CLEAR
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.likelihoods.shifted import offset_apart, plain
 from soubayes.sparse.rows.passes import RowProblem
 
 Array = np.ndarray
 
-CLEAR = 2.0  # standard errors by which phi exceeds 1 if the data contradict the family
 FULL_LEVERAGE = 0.99  # a row that alone decides a coefficient
 
 

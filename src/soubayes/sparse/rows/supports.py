@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from soubayes.sparse.blocks import GroupLabels
+from soubayes.sparse.constants import WIDEST_SLAB
 from soubayes.sparse.designs.columns import StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.inclusion.field import ColumnQuadratic, Quadratic
@@ -18,11 +19,10 @@ from soubayes.sparse.rows.passes import RowProblem
 
 Array = np.ndarray
 
-WIDEST_SLAB = 25.0  # of the slab's variances: effects of log odds 5 for a standard deviation
-QUADRATIC_ROUNDS = 30
+QUADRATIC_ROUNDS = 30  # of quadratic forms at most
 SETTLED_PREDICTOR = 1e-3  # change of a linear predictor at which the quadratic form is found
 ROUGH_CHANGE = 0.1  # above it the next form is another one, so a product needs only a few sweeps
-ROUGH_SWEEPS = 8
+ROUGH_SWEEPS = 8  # these few
 # products with effects for half of the rows, as an outlier asks for, or that all sweeps left
 # unsettled, after which no further form is tried
 UNSETTLED = 3

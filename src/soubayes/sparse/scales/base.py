@@ -321,4 +321,4 @@ def positive_root(square: Array, linear: Array, constant: Array) -> Array:
     return np.where(linear > 0.0, falling, rising)
 
 
-_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0  # ratio of golden-section search

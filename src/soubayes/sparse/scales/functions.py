@@ -74,7 +74,7 @@ def _shifted(a: Array, power: int) -> Array:
 
 
 _LARGE = 30.0  # from here on the asymptotic series are exact to rounding
-_SHIFT = 30
+_SHIFT = 30  # recurrences take smaller arguments there
 
 
 def _two_branches(

@@ -11,6 +11,13 @@ from scipy.special import logsumexp
 
 from soubayes.sparse.choice.race import PATH, Candidate, Fits
 from soubayes.sparse.choice.scoring import DENSITIES, HeldOut, score_densities
+from soubayes.sparse.constants import (
+    OTHER_VARIANCES,
+    RISK_VARIANCES,
+    SELECTED_VARIANCES,
+    SURVIVAL_POWER,
+    WILD,
+)
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.standardise import (
     as_dense,
@@ -31,15 +38,11 @@ from soubayes.sparse.shell import TrainingRows
 from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
 from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
 from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
-from soubayes.sparse.survival.rows import WILD, SurvivalRows, UnitNormal
+from soubayes.sparse.survival.rows import SurvivalRows, UnitNormal
 
 Array = np.ndarray
 
 _FAR = 1e9  # nats
-_POWER = 0.3  # of the densities of held-out rows in the weights
-# prior variances of a selected column beside dense others, for usual and for strong effects: an
-# estimate that passed a selection among thousands is too large, and its square more so
-_SELECTED = (0.05, 0.2)
 
 
 def _dense(name: str, held: float) -> DialPoint:
@@ -47,18 +50,14 @@ def _dense(name: str, held: float) -> DialPoint:
     return DialPoint(f"{name} {held:g}", "normal", np.inf, 1.0, held)
 
 
-# Before any row is held out all candidates count alike, so their number is a prior: log risks vary
-# by about 1, and most often many columns matter a little.
-_VARIANCES = (0.3, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0)
 _CALM = _dense("dense", 1.0)
 SURVIVAL_DIAL = (
     DialPoint("cautious", "exponential", 0.003, 3.0),
-    *(_dense("dense", held) for held in _VARIANCES),
+    *(_dense("dense", held) for held in RISK_VARIANCES),
 )
 # one candidate of several parts: the columns of the sparse point have variances of their own, all
 # others are as in a dense point
 BESIDE = Candidate("sparse + dense", "normal", np.inf, 1.0)
-_OTHERS = (1.0, 3.0)
 
 
 class SurvivalFamily(RowFamily):
@@ -69,7 +68,9 @@ class SurvivalFamily(RowFamily):
 
     dial = SURVIVAL_DIAL
     candidates: tuple[Candidate, ...] = (PATH, *map(Candidate.of, dial), BESIDE)
-    scoring = DENSITIES._replace(score=partial(score_densities, power=_POWER), power=_POWER)
+    scoring = DENSITIES._replace(
+        score=partial(score_densities, power=SURVIVAL_POWER), power=SURVIVAL_POWER
+    )
 
     def __init__(self, settings: RowSettings, ties: str, prior: BaselinePrior) -> None:
         super().__init__(UnitNormal(), settings)
@@ -173,7 +174,7 @@ class SurvivalFamily(RowFamily):
         each_rows, plan, units = self.design(X, [y], weight)
         kept = (parts[PATH.name][0].posterior.mean[plan.order] != 0.0) & plan.model.sparse
         fits = []
-        for own, held in product(_SELECTED, _OTHERS):
+        for own, held in product(SELECTED_VARIANCES, OTHER_VARIANCES):
             # a point of the dial has confidence 1
             variance = np.where(kept, own * plan.model.confidence, plan.model.variance)
             model = replace(plan.model, variance=variance)
@@ -193,7 +194,7 @@ class SurvivalFamily(RowFamily):
         # log risks of separated data may overflow: such a candidate is behind, not an error
         density = np.nan_to_num(density, nan=-_FAR, neginf=-_FAR)
         whole = logsumexp(density, b=mixture.weights[:, None], axis=0)
-        return HeldOut(whole, zero, zero, mixture.weights @ means, whole, zero + np.nan)
+        return HeldOut(whole, mixture.weights @ means, zero, zero, whole, zero + np.nan)
 
 
 def _is_wild(name: str, part: Component, X: Any, fits: Fits) -> bool:

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from soubayes.sparse.constants import PER_PIECE, PIECES
 from soubayes.sparse.likelihoods.base import RowLikelihood
 from soubayes.sparse.survival.risk_sets import RiskSets
 
 Array = np.ndarray
-
-_PIECES = 10  # of the hazard
-_PER_PIECE = 10  # events, at least
 
 
 def within_range(eta: Array) -> Array:
@@ -40,7 +38,7 @@ class PiecewiseHazard(RowLikelihood):
         """From rows with these risks E[exp(eta)]: events over exposures, half an event added."""
         own = weight * y["event"]
         times = y["stop"][y["event"]]
-        pieces = int(np.clip(len(times) // _PER_PIECE, 1, _PIECES))
+        pieces = int(np.clip(len(times) // PER_PIECE, 1, PIECES))
         inner = np.unique(np.quantile(times, np.arange(1, pieces) / pieces))
         edges = np.concatenate([[0.0], inner, [np.inf]])
         exposure = _exposures(edges, y) * (weight * risk)[:, None]

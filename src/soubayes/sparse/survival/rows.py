@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from soubayes.sparse.constants import SEPARATED_RANGE, WILD
 from soubayes.sparse.designs.columns import first_in_columns
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.standardise import first_in_gram
@@ -39,8 +40,6 @@ _LOOSE_ROUNDS = 4  # expansions there
 _NEAR = 0.02  # change of the predictors at which a candidate needs no other expansion
 _ENOUGH = 1e-6  # nats that the next step to a mode could gain
 _DAMPED = 1e3  # largest factor of the curvature
-_SEPARATED = 500.0  # range of log risks at which the columns order the times: V has no minimum
-WILD = 10.0  # standard deviation of log risks that separates the data: the loss is flat about them
 
 
 class UnitNormal(RowLikelihood):
@@ -144,7 +143,7 @@ class SurvivalRows:
             loss = PartialLoss.at(sets, eta).loss
             new = fit.history[-1] - at.squares(fit) + loss
             enough = limits.tol * abs(new)
-            if not (new <= before + enough and loss <= most and np.ptp(eta) < _SEPARATED):
+            if not (new <= before + enough and loss <= most and np.ptp(eta) < SEPARATED_RANGE):
                 damping *= 4.0  # the expansion does not reach so far: shorter steps
                 if damping > _DAMPED and best is not None:
                     break
