@@ -1,14 +1,15 @@
-"""Known effects over real columns: coverage, probabilities and discoveries beside the exact posterior.
+"""Known effects over real columns: coverage and probabilities beside the exact posterior.
 
     SOUBAYES_DATA=... OMP_NUM_THREADS=1 python benchmarks/truth_columns.py run [--seeds 10]
     python benchmarks/truth_columns.py report
 
-y is a real X times known coefficients plus normal noise. Effects are uniform between .1 and 1 standard
-deviations of the noise for a standardised column, in a third of the columns but at most six, at random
-places. X are columns of packages and of SOUBAYES_DATA (`tables`, `uci`, `wide`), at most 300 rows. The
-exact posterior is that of the spike and slab which the fit ended with, by Gibbs sampling
-(`signal_coverage.py`), where there are more rows than columns. Rows are kept in
-``rows/truth_columns.csv.gz``, one for each column of a table; tables and seeds that are there are not run again.
+y is a real X times known coefficients plus normal noise. Effects are uniform between .1 and 1
+standard deviations of the noise for a standardised column, in a third of the columns but at most
+six, at random places. X are columns of packages and of SOUBAYES_DATA (`tables`, `uci`, `wide`),
+at most 300 rows. The exact posterior is that of the spike and slab which the fit ended with, by
+Gibbs sampling (`signal_coverage.py`), where there are more rows than columns. Rows are kept in
+``rows/truth_columns.csv.gz``, one for each column of a table; tables and seeds that are there are
+not run again.
 """
 
 import argparse
@@ -20,9 +21,9 @@ from zlib import crc32
 
 import numpy as np
 import pandas as pd
-from signal_coverage import sample
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
+from signal_coverage import sample
 from soubayes import SoULinearRegression
 from soubayes.sparse.inclusion import supports
 
@@ -128,7 +129,7 @@ def report(rows: pd.DataFrame) -> None:
         columns = [f"{kind} {what}" for kind in kinds]
         finite = rows.replace(np.inf, np.nan)
         table = finite.groupby(["group", "band"], observed=True)[columns].mean()
-        print(table.rename(columns=lambda c: c.removesuffix(f" {what}")).round(3).to_string())
+        print(table.set_axis(kinds, axis=1).round(3).to_string())
     print(rows.groupby(["group", "band"], observed=True).size().to_string())
     strong = rows[rows["size"] >= 0.5].groupby(["table", "p"])
     print("\neffects of at least .5, by table")

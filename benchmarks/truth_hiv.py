@@ -3,15 +3,16 @@
     SOUBAYES_DATA=... OMP_NUM_THREADS=1 python benchmarks/truth_hiv.py run [--peers PYTHON]
     python benchmarks/truth_hiv.py report
 
-The log fold change of resistance to each of 13 drugs on the mutations of the virus (Rhee et al. 2006,
-from the Stanford database; `hiv/` of SOUBAYES_DATA). A discovery is a position; it counts as true if it
-is on the list of treatment-selected mutations, which was made from other data. The list is a proxy: a
-position off the list may still have an effect. Every method gives an order of its columns, and of its
-positions by their best column, so methods are compared at every number of positions found: soubayes by
-inclusion probability and by `discoveries`, the lasso by where a column enters its path, and MLR knockoffs
-(Spector and Fithian 2024, knockpy; a Python in which it is installed is given by ``--peers``) by their
-statistics. As there, mutations are those seen at least three times in the rows of a drug, of which the
-first of exact copies is kept. Rows are kept in ``rows/truth_hiv.csv``.
+The log fold change of resistance to each of 13 drugs on the mutations of the virus (Rhee et al.
+2006, from the Stanford database; `hiv/` of SOUBAYES_DATA). A discovery is a position; it counts
+as true if it is on the list of treatment-selected mutations, which was made from other data. The
+list is a proxy: a position off the list may still have an effect. Every method gives an order of
+its columns, and of its positions by their best column, so methods are compared at every number of
+positions found: soubayes by inclusion probability and by `discoveries`, the lasso by where a
+column enters its path, and MLR knockoffs (Spector and Fithian 2024, knockpy; a Python in which it
+is installed is given by ``--peers``) by their statistics. As there, mutations are those seen at
+least three times in the rows of a drug, of which the first of exact copies is kept. Rows are kept
+in ``rows/truth_hiv.csv``.
 """
 
 import argparse
@@ -95,7 +96,7 @@ def each(
     took = time.process_time() - begin
     found = {"soubayes": ordered(supports.inclusion, LEVELS, supports.discoveries)}
     scale = (X - X.mean(axis=0)) / X.std(axis=0)
-    alphas, active, _ = lars_path(scale, y - y.mean(), method="lasso")
+    _, active, _ = lars_path(scale, y - y.mean(), method="lasso")
     entry = np.zeros(X.shape[1])
     entry[active] = np.linspace(1.0, 0.5, len(active))
     found["lasso path"] = (entry, {})

@@ -4,15 +4,16 @@
     SOUBAYES_DATA=... OMP_NUM_THREADS=1 python benchmarks/truth_null.py halves [--seeds 5]
     python benchmarks/truth_null.py report
 
-``null``: the columns are those of `truth_columns.py`, one table after the other, and y is drawn without
-looking at them: normal, two classes, counts with mean 2, each with `inclusion=True`. Counted are tables
-with a selected column, with a discovery at .1, and with a credible set.
+``null``: the columns are those of `truth_columns.py`, one table after the other, and y is drawn
+without looking at them: normal, two classes, counts with mean 2, each with `inclusion=True`.
+Counted are tables with a selected column, with a discovery at .1, and with a credible set.
 
 ``halves``: tables with their own y (the drugs of `truth_hiv.py`, boston, concrete, energy, yacht,
-diabetes) are cut in two at random. What a method finds in the first half is looked up in the second by
-least squares with all columns there: it is contradicted if its sign is the other one with a one-sided p
-below .05, and confirmed if p is below .05 for the same sign. Peers: the columns of the cross-validated
-lasso, and knockoffs (lasso differences, in a Python given by ``--peers``). Rows are kept in ``rows/``.
+diabetes) are cut in two at random. What a method finds in the first half is looked up in the
+second by least squares with all columns there: it is contradicted if its sign is the other one
+with a one-sided p below .05, and confirmed if p is below .05 for the same sign. Peers: the
+columns of the cross-validated lasso, and knockoffs (lasso differences, in a Python given by
+``--peers``). Rows are kept in ``rows/``.
 """
 
 import argparse
@@ -22,12 +23,12 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import truth_columns
-import truth_hiv
 from scipy import stats
 from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LassoCV
 
+import truth_columns
+import truth_hiv
 from soubayes import SoULinearRegression, SoULogisticRegression, SoUPoissonRegression
 
 ROWS = Path(__file__).parent / "rows"
