@@ -183,8 +183,8 @@ def make_folds(
         cv = kind(min(int(cv), most), shuffle=True, random_state=seed)
     with warnings.catch_warnings():  # a group that is split is an error below
         warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
-        found = list(check_cv(cv, y, classifier=stratified).split(np.zeros(n), y, groups))
-    splits = [(_rows(train, n), _rows(test, n)) for train, test in found]
+        pairs = list(check_cv(cv, y, classifier=stratified).split(np.zeros(n), y, groups))
+    splits = [(_rows(train, n), _rows(test, n)) for train, test in pairs]
     _check(splits, groups)
     return splits
 

@@ -60,8 +60,8 @@ def eigenvalue_sums(lower: Array) -> tuple[float, float]:
     if not len(lower):
         return 0.0, 0.0
     product = lapack.dlauum(lower, lower=1)[0]  # the lower half of L'L, zeros above
-    own, flat = product.diagonal(), product.ravel(order="K")
-    return float(own.sum()), 2.0 * float(flat @ flat) - float(own @ own)
+    diagonal, flat = product.diagonal(), product.ravel(order="K")
+    return float(diagonal.sum()), 2.0 * float(flat @ flat) - float(diagonal @ diagonal)
 
 
 def invert(lower: Array) -> Array:

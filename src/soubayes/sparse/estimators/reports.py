@@ -283,8 +283,8 @@ class PosteriorReports:
         coords: dict[str, Any] = {"feature": list(map(str, self._feature_names()))}
         if several:
             coords["target"] = list(map(str, self._target_names()))
-        found = self.sample(draws, random_state)
-        return to_inference_data(found, coords=coords, dims=dims, model=type(self).__name__)
+        arrays = self.sample(draws, random_state)
+        return to_inference_data(arrays, coords=coords, dims=dims, model=type(self).__name__)
 
     def to_html(
         self, path: str | os.PathLike[str], title: str = "", X: Matrix | None = None

@@ -172,17 +172,17 @@ def _alone(part: LeastSquares, kept: Array, own: float, left: float, yy: float) 
 def _with_groups(part: LeastSquares, kept: Array, own: float, left: float, group: Array) -> _Part:
     """Of columns some of which share a scale; one slab has the sizes of columns and groups."""
     kept = kept & (group < 0)
-    found = group_evidence(part, group, kept, own, left, LEAST_SPREAD)
-    square, alone = np.exp(2.0 * found.log_size), int(kept.sum())
-    every, w = found.log_size, found.w.copy()
-    w[kept] = found.rss / left / square[:alone]
+    evidence = group_evidence(part, group, kept, own, left, LEAST_SPREAD)
+    square, alone = np.exp(2.0 * evidence.log_size), int(kept.sum())
+    every, w = evidence.log_size, evidence.w.copy()
+    w[kept] = evidence.rss / left / square[:alone]
     off = float(((every[:alone] - every.mean()) ** 2).sum())
     v = max(float(every.var()), LEAST_SPREAD)
-    log_slab = found.log_integral - 0.5 * off / v - float(every[:alone].sum())
+    log_slab = evidence.log_integral - 0.5 * off / v - float(every[:alone].sum())
     log_slab -= alone * (math.log(2.0) + 0.5 * math.log(2.0 * math.pi * v))
     log_det = part.log_det(w) - float(np.log(w[group >= 0]).sum())
-    information = float(np.median(1.0 / found.variance))
-    return _Part(found.rss, log_det, log_slab, square, information, found.used)
+    information = float(np.median(1.0 / evidence.variance))
+    return _Part(evidence.rss, log_det, log_slab, square, information, evidence.used)
 
 
 def _log_slab(square: Array) -> float:

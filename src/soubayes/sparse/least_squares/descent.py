@@ -45,11 +45,11 @@ def descend(
         if state.refit or not len(dropped) or spent >= budget:
             break
         s, q = design.outside(state.active, state.w[state.active], dropped)
-        own, signal = s, q * q / (state.noise * model.confidence[dropped])
+        information, signal = s, q * q / (state.noise * model.confidence[dropped])
         if not model.groups.alone:
             there = model.take(dropped)
-            own, signal = there.group_mean(s), there.group_mean(signal)
-        signal = signal / own
+            information, signal = there.group_mean(s), there.group_mean(signal)
+        signal = signal / information
         # at most those half as strong as the strongest: when it is in, others may not ask any more
         back = signal > max(RETURNS, 0.5 * float(signal.max()))
         if model.copies is not None:
@@ -60,7 +60,7 @@ def descend(
             back[back], chosen = first, not first.all()
         if back.any():
             w = state.w.copy()
-            w[dropped[back]] = own[back] / (signal[back] - 1.0)
+            w[dropped[back]] = information[back] / (signal[back] - 1.0)
             active = np.sort(np.concatenate([state.active, dropped[back]]))
             state = state._replace(w=w, active=active)
         elif alike and (other := swap(design, model, state, signal)) is not None:
@@ -88,7 +88,7 @@ def _iterate(
 ) -> tuple[PathState, int, bool]:
     """Simultaneous steps to each coordinate's exact minimum, halved where they overshoot."""
     w, active, noise = state.w.copy(), state.active, state.noise
-    part, here = design.take(active), model.take(active)
+    subset, here = design.take(active), model.take(active)
     gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
     mixed = model.mixed(model.sparse)
     alike = model.groups.alone and design.closest > ALIKE
@@ -98,14 +98,14 @@ def _iterate(
         if not len(active):
             noise = noise if hold_noise else model.noise_estimate(design.n, design.yy, 0.0)
             return state._replace(w=w, active=active, noise=noise), n_iter, True
-        ridge = part.ridge(old)
+        ridge = subset.ridge(old)
         moved = noise
         if not hold_noise:
             k = len(old) - float(old @ ridge.variance)
             noise = model.noise_estimate(design.n, ridge.rss, k)
         s, q = ridge.s, ridge.q
         if mixed:
-            s, q = left_out(part, here, old, ridge, design.n)
+            s, q = left_out(subset, here, old, ridge, design.n)
         goal = goal_of(here, s, q, noise, top, shape, near)
         step = np.log(goal / old)
         # a step that changes its sign went too far: halve; else grow, as in Rprop
@@ -127,13 +127,13 @@ def _iterate(
         if leave.any():
             if alike and leave.sum() > 1:
                 best, at = strongest_leavers(
-                    part, here, old, noise, leave & (s < 0.25 * part.norms)
+                    subset, here, old, noise, leave & (s < 0.25 * subset.norms)
                 )
                 leave[best], last[best], gain[best] = False, 0.0, 1.0
                 w[active[best]] = old[best] = at
             w[active[leave]] = goal[leave]
             keep = np.flatnonzero(~leave)
-            active, part, here = active[keep], part.take(keep), here.take(keep)
+            active, subset, here = active[keep], subset.take(keep), here.take(keep)
             gain, last, old, shape = gain[keep], last[keep], old[keep], shape[keep]
         elif settled:
             return state._replace(w=w, active=active, noise=noise), n_iter, True
@@ -247,8 +247,8 @@ def swap(
         best = int(np.argmax(strength))
         if strength[best] > max(1.0, strength[0] * (1.0 + 1e-9)):
             active = np.sort(np.append(stay, some[best]))
-            own = w[a] if copies else s[best] / (strength[best] - 1.0)
-            w[a], w[some[best]] = OUT * s[0], own
+            precision = w[a] if copies else s[best] / (strength[best] - 1.0)
+            w[a], w[some[best]] = OUT * s[0], precision
             changed = True
     return state._replace(active=active, w=w) if changed else None
 

@@ -176,11 +176,11 @@ def fill(
     mean, variance, log_dets = np.zeros_like(w), np.ones_like(w), np.zeros(len(model.sources))
     rss, k = design.yy, 0.0
     if len(active):
-        part, here = design.take(active), model.take(active)
-        inner = part.ridge(w[active])
+        subset, here = design.take(active), model.take(active)
+        inner = subset.ridge(w[active])
         rss, k = inner.rss, float(np.sum(1.0 - w[active] * inner.variance))
         mean[active] = inner.mean
-        parts = here.nested(restricted(part, w[active], inner))
+        parts = here.nested(restricted(subset, w[active], inner))
         variance[active] = here.variances(parts) / here.confidence
         log_dets = here.log_determinants(parts)
     if len(dropped):
@@ -191,7 +191,9 @@ def fill(
         # a dropped column alone beside the active ones: J is exact up to (s/w)^2, here below 1e-8
         mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
         rss -= float(np.sum(q * mean[dropped]))
-        log_dets = log_dets + [np.log(s + w[dropped])[own].sum() for _, own in there.sources]
+        log_dets = log_dets + [
+            np.log(s + w[dropped])[columns].sum() for _, columns in there.sources
+        ]
     sparse = model.sparse
     precision = w[sparse] / model.confidence[sparse] / (1.0 if model.scaled else state.noise)
     noise = Noise(model.noise.shape + 0.5 * model.noise_degrees(design.n, k), state.noise)

@@ -190,11 +190,11 @@ def _some_left_out(
     problem: RowProblem, model: RowModel, state: RowState, columns: Array
 ) -> tuple[Array, Array]:
     active = state.active
-    cross, own, q = problem.one_out(active, columns, state.mean, state.root)
+    cross, information, q = problem.one_out(active, columns, state.mean, state.root)
     if model.intercept:
         cross[-1] = 0.0
     half = (state.root.T / np.sqrt(model.confidence[active])[:, None]) @ cross
-    return np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0), q
+    return np.maximum(information - np.einsum("ij,ij->j", half, half), 0.0), q
 
 
 def _admit(
@@ -210,14 +210,14 @@ def _admit(
     inside = np.searchsorted(active, state.active)
     mean, root = np.zeros(len(active)), np.zeros((len(active), len(active)))
     mean[inside], root[np.ix_(inside, inside)] = state.mean, state.root
-    part = problem.take(active)
-    data = part.sweep(mean, root)
+    subset = problem.take(active)
+    data = subset.sweep(mean, root)
     pull = model.confidence[active] * precision[active]
     # Newton in the mean at the new precisions; the covariance follows from H
     step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * mean)[1]
     near = state.local, state.top
     trial = make_state(model, active, mean + step, data.information, precision, rest, near)
-    return trial, part.sweep(trial.mean, trial.root)
+    return trial, subset.sweep(trial.mean, trial.root)
 
 
 class Counted(NamedTuple):
@@ -259,7 +259,7 @@ def weakest(
     """
     S, m, counted = state.root @ state.root.T, state.mean.copy(), Counted.of(state, places)
     sets = [np.flatnonzero(counted.place == number) for number in counted.numbers]
-    counts = np.array([len(own) for own in sets], int)
+    counts = np.array([len(columns) for columns in sets], int)
     k, kept = counted.total, len(sets)
     first = price(k, kept)
     if not np.isfinite(first):

@@ -45,7 +45,7 @@ def descend_jointly(
         return start, True
     objective, zero = partial(_objective, rows, at), np.zeros(at.size)
     value = objective(zero)[0]
-    found = minimize(
+    minimum = minimize(
         objective,
         zero,
         jac=True,
@@ -60,13 +60,13 @@ def descend_jointly(
             "maxls": 20 if precise else 8,
         },
     )
-    state = at.renewed(np.clip(found.x, -at.most, at.most))
+    state = at.renewed(np.clip(minimum.x, -at.most, at.most))
     for _ in range(_RENEWALS if precise else 0):
         at = _Coordinates.of(model, state)
         if np.abs(_slope(rows, at, zero)).max() < _STILL:
             break
         state = at.renewed(_precise(zero, partial(_slope, rows, at)))
-    return state, bool(found.success)
+    return state, bool(minimum.success)
 
 
 def _objective(rows: RowProblem, at: "_Coordinates", x: Array) -> tuple[float, Array]:

@@ -165,8 +165,8 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
 
     may = _selectable(outcome.model, units, back)
     kept = [int(may[point.active[point.active < p]].sum()) for point in outcome.points]
-    each = np.sqrt([point.spread[:p, 0, 0] for point in outcome.points])
-    sd = np.where(may, each, np.nan)[:, back] / units.scale
+    sds = np.sqrt([point.spread[:p, 0, 0] for point in outcome.points])
+    sd = np.where(may, sds, np.nan)[:, back] / units.scale
     return path_points(outcome, coefficients, kept, sd)
 
 
@@ -244,7 +244,7 @@ def source_nats(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, 
     second = spread.variance + mean**2
     nats = coefficient_kl(state.precision, second, log_prior, spread.log_variance)
     costs = source_costs(model, nats)
-    costs = {name: costs[name] for name, own in model.sources if len(own)}
+    costs = {name: costs[name] for name, columns in model.sources if len(columns)}
     if model.sparse.any():
         costs |= {"local": float(scales.local.sum()), "global": scales.top}
     if model.intercept:

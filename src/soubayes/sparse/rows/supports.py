@@ -59,8 +59,8 @@ def row_supports(
         return data, lambda mean: middle + columns.times(mean) - float(centre @ mean)
 
     begin = np.flatnonzero(coef), coef[coef != 0.0] ** 2
-    found = settle(at, alpha + columns.times(coef), begin, always, groups=groups)
-    return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
+    product = settle(at, alpha + columns.times(coef), begin, always, groups=groups)
+    return SupportPosterior.of(product, 1.0 / x_scale, x_scale)
 
 
 def settle(
@@ -205,11 +205,13 @@ class ClassQuadratic(Quadratic):
             self.middle = np.einsum("nj,nab->jab", X, self.B, optimize=True)
             self.inverse = np.linalg.inv(self.B.sum(axis=0))
         scores = X.T @ response - self.middle @ (self.inverse @ self.total)
-        own = np.square(X).T @ np.einsum("naa->na", self.B)
-        own -= np.einsum("jab,bc,jac->ja", self.middle, self.inverse, self.middle, optimize=True)
+        squares = np.square(X).T @ np.einsum("naa->na", self.B)
+        squares -= np.einsum(
+            "jab,bc,jac->ja", self.middle, self.inverse, self.middle, optimize=True
+        )
         typical = float(np.einsum("naa->", self.B)) / d
         # y'y is read only where the noise is unknown
-        super().__init__(np.maximum(own, 0.0).ravel(), scores.ravel(), 0.0, typical)
+        super().__init__(np.maximum(squares, 0.0).ravel(), scores.ravel(), 0.0, typical)
 
     def cross(self, columns: Array) -> Array:
         return self._products(np.arange(self.X.shape[1]), columns)
@@ -228,9 +230,9 @@ class ClassQuadratic(Quadratic):
     def _products(self, some: Array, columns: Array) -> Array:
         """X'BX of all coordinates of ``some`` columns of X with the coordinates ``columns``."""
         d, X = self.B.shape[1], self.X[:, some]
-        found = np.empty((len(some), d, len(columns)))
+        products = np.empty((len(some), d, len(columns)))
         for i, (j, a) in enumerate(zip(columns // d, columns % d, strict=True)):
-            found[:, :, i] = X.T @ (self.B[:, :, a] * self.X[:, [j]])
+            products[:, :, i] = X.T @ (self.B[:, :, a] * self.X[:, [j]])
         taken = self.middle[columns // d, columns % d] @ self.inverse  # (columns, d)
-        found -= np.einsum("jab,ib->jai", self.middle[some], taken)
-        return found.reshape(-1, len(columns))
+        products -= np.einsum("jab,ib->jai", self.middle[some], taken)
+        return products.reshape(-1, len(columns))

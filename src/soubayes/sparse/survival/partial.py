@@ -45,8 +45,8 @@ class PartialLoss(NamedTuple):
         lost = exposure < _LEAST  # a risk set is never empty: its log risks are too far below
         exposure = np.where(lost, _LEAST, exposure)
         count = sets.count
-        own = sets.weight * sets.y["event"]
-        loss = float(count @ (np.log(exposure) + top) - own @ eta) + _constant(sets)
+        deaths = sets.weight * sets.y["event"]
+        loss = float(count @ (np.log(exposure) + top) - deaths @ eta) + _constant(sets)
         loss = np.inf if lost.any() else loss
         return cls(sets, loss, risk, exposure, risk * sets.spread(count / exposure), top)
 
