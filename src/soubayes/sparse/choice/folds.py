@@ -79,7 +79,7 @@ def folds_of(
     stratified: bool,
     products: bool = False,
 ) -> Splits | None:
-    """The folds of X; None, with a word, where there can be none.
+    """The folds of X; None and a warning if no fold is possible.
 
     ``cv="auto"`` holds out one part of large data. ``products``: no scipy-sparse X is made dense.
     """

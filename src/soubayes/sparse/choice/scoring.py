@@ -378,8 +378,8 @@ def score_densities(
 ) -> Scored:
     """Log densities of any likelihood; the mixture's mean and recalibrated variance.
 
-    Rows that nothing foresaw, the outliers of `spread_of`, say nothing about the candidates: the
-    widest would win by them.
+    Outliers of `spread_of`, to which no candidate gives a density to speak of, are not scored: the
+    widest candidate would win by them.
 
     With a ``deviance`` candidates are judged by it, as in a quasi-likelihood. Counts of real tables
     vary more than Poisson counts do. Their log probabilities would choose fits that are unsure,

@@ -172,7 +172,7 @@ class PosteriorReports:
             frames.append(frame)
         chosen = "_sparse_point" in self.__dict__
         given = "sparse point, intervals take its columns as given"
-        return self._joined(frames, "mixture, not recalibrated" if chosen else given)
+        return self._joined(frames, "full model" if chosen else given)
 
     def _frequentist(self, level: float) -> pd.DataFrame:
         """ColumnEstimates of all columns, with intervals that cover at every size."""

@@ -27,7 +27,7 @@ class CredibleSet(NamedTuple):
     columns: Array
     weights: Array  # the probability that it is this column
     probability: float  # that it is one of them: the sum of the weights
-    purity: float  # the smallest correlation between two of them, signs apart
+    purity: float  # the smallest absolute correlation between two of them
     effect: float
     lower: float
     upper: float

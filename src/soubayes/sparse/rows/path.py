@@ -161,7 +161,7 @@ class SharedRows(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When a solver stops, and whom it tells."""
+    """When a solver stops, and what it reports each step to."""
 
     max_iter: int
     tol: float
