@@ -247,6 +247,7 @@ class _GroupSweeper:
         self.alpha[g] += step * (goal - self.alpha[g])
         new, (T, sT) = 0.0, one.shrunk[0]
         if self.alpha[g] >= (LEAVE if self.d[g] > 0.0 else CLAIM):
+            # d with d/(1 + s d) = alpha T, T the average posterior variance
             new = self.alpha[g] * T / max(1.0 - self.alpha[g] * sT, 1e-9)
         if abs(new - self.d[g]) > 1e-6 * max(self.d[g], 1.0 / self.data.n):
             self._set(g, new)
@@ -268,6 +269,7 @@ class _GroupSweeper:
         if not np.isinf(degrees):
             # each effect has a variance of its own, and so uses up what it says about the noise
             used = float(np.bincount(self.number) @ self.alpha)
+            # the noise is what is left of y'y, over its degrees of freedom
             noise, degrees = self.field.evidence.rest / degrees, max(degrees - used, FEWEST_DEGREES)
         by_size = self._look_all()
         shares = [
@@ -339,6 +341,7 @@ class _GroupSweeper:
                 cross = both[
                     np.ix_(np.isin(columns, self.own[g]), np.isin(columns, self.own[groups[b]]))
                 ]
+                # the largest singular value of S_aa^-1/2 S_ab S_bb^-1/2
                 size = min(float(np.linalg.norm(roots[a] @ cross @ roots[b], 2)), 1.0)
                 turn = cross.shape[0] == cross.shape[1] and np.trace(cross) < 0.0
                 correlations[a, b] = correlations[b, a] = -size if turn else size
@@ -354,6 +357,7 @@ def look_at_groups(
     out = np.flatnonzero(d)
     if len(out):  # Omega without d X_g X_g'
         So, qo, do = S[out], q[out], d[out, None, None]
+        # Woodbury: (Omega - d X_g X_g')^-1 from S = X_g'Omega^-1 X_g
         N = np.linalg.inv(np.eye(own.shape[1]) - do * So) * -do
         pulled = np.einsum("gij,gj->gi", N, qo)
         rest[out] = np.maximum(rest[out] - np.einsum("gi,gi->g", qo, pulled), 1e-300)
@@ -363,6 +367,7 @@ def look_at_groups(
     turned, V = np.einsum("gij,gi->gj", vectors, q), slab.variance
     spread = 1.0 + V[:, None] * values[:, None, :]  # (groups, m, columns)
     shrunk = V[:, None] / spread
+    # what the group explains with variance V: q'(S + 1/V)^-1 q, in the eigenbasis of S
     fall = np.einsum("gmj,gj->gm", shrunk, turned**2)
     log_bayes = np.log(slab.weight) - 0.5 * np.log(spread).sum(axis=2)
     if np.isinf(degrees):
@@ -370,8 +375,10 @@ def look_at_groups(
     else:
         share = np.minimum(fall / rest[:, None], 1.0 - 1e-12)
         log_bayes = log_bayes - 0.5 * degrees * np.log1p(-share)
+    # averaged over the slab's variances
     total = log_sum(log_bayes)
     inside = np.exp(log_bayes - total[:, None])
+    # E[b | V] = (S + 1/V)^-1 q
     means = np.einsum("gmj,gij->gmi", shrunk * turned[:, None, :], vectors)
     mean = np.einsum("gm,gmi->gi", inside, means)
     off, kept = means - mean[:, None, :], np.einsum("gm,gmj->gj", inside, shrunk)

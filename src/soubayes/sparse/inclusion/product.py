@@ -135,6 +135,7 @@ class _Sweeper:
 
         The prior of the number of effects follows the effects, so faint ones can multiply.
         """
+        # with more effects than that the noise is hardly estimated
         most = max(MANY_EFFECTS, self.data.n / 3.0)  # a third of the rows, as on a path
         return self.count > self.data.n and len(self.effects) > most
 
@@ -182,6 +183,7 @@ class _Sweeper:
         """Columns that may carry an effect, and that no other such column resembles."""
         likely = np.flatnonzero(probability > FAINT)
         likely = likely[np.argsort(-probability[likely], kind="stable")[:MOST_ALONE]]
+        # a column alone resembles itself only
         alike = np.abs(self.field.correlations(likely)) >= SIMILAR
         alone = np.isin(np.arange(self.p), likely[alike.sum(axis=1) == 1])
         before = np.zeros_like(alone)
@@ -233,6 +235,7 @@ class _Sweeper:
         for i, effect in enumerate(self.effects):
             if i != own:
                 with np.errstate(divide="ignore"):
+                    # a column that carries another effect cannot carry this one
                     free += np.log1p(-np.minimum(effect.alpha, 1.0))
         prior = self.column_prior if own is None else self.effect_prior[own]
         return self.barred + free + columns.log_bayes + prior
@@ -268,6 +271,7 @@ class _Sweeper:
     def _anchored(
         self, log_odds: Array, top: int, columns: Columns, part: tuple[Array, Array]
     ) -> Effect:
+        # the slab's variance averaged over its posterior for the top column
         variance = float(columns.inside[top] @ self.slab.variance)
         moved = np.append(part[0], top), np.append(part[1], -variance)
         given = self._look(*_merged(moved))
@@ -322,6 +326,7 @@ class _Sweeper:
         """
         columns = self._look()
         log_odds = self._log_odds(columns, None)
+        # beyond exp(50) an odds is certainty
         odds = np.exp(np.minimum(log_odds, 50.0))
         alpha = odds / (1.0 + odds)
         near = np.flatnonzero(odds > FAINT)

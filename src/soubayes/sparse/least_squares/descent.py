@@ -44,6 +44,7 @@ def descend(
         dropped = state.dropped
         if state.refit or not len(dropped) or spent >= budget:
             break
+        # s_j and q_j of dropped columns, the active ones adjusted: z^2 = q^2/(sigma^2 s)
         s, q = design.outside(state.active, state.w[state.active], dropped)
         information, signal = s, q * q / (state.noise * model.confidence[dropped])
         if not model.groups.alone:
@@ -60,6 +61,7 @@ def descend(
             back[back], chosen = first, not first.all()
         if back.any():
             w = state.w.copy()
+            # the stationary w of a column alone, s/(z^2/gamma - 1)
             w[dropped[back]] = information[back] / (signal[back] - 1.0)
             active = np.sort(np.concatenate([state.active, dropped[back]]))
             state = state._replace(w=w, active=active)
@@ -101,11 +103,13 @@ def _iterate(
         ridge = subset.ridge(old)
         moved = noise
         if not hold_noise:
+            # k = sum_j (1 - kappa_j), the degrees of freedom that the columns use
             k = len(old) - float(old @ ridge.variance)
             noise = model.noise_estimate(design.n, ridge.rss, k)
         s, q = ridge.s, ridge.q
         if mixed:
             s, q = left_out(subset, here, old, ridge, design.n)
+        # each coordinate's own minimum, the others held (docs/development/solver.md)
         goal = goal_of(here, s, q, noise, top, shape, near)
         step = np.log(goal / old)
         # a step that changes its sign went too far: halve; else grow, as in Rprop
@@ -144,6 +148,7 @@ def left_out(
     design: LeastSquares, model: LeastSquaresModel, w: Array, ridge: Ridge, n: float
 ) -> tuple[Array, Array]:
     """s and q under the ordered sources."""
+    # the conditional variance gives s + w, and the mean q/(s + w)
     parts = model.nested(restricted(design, w, ridge))
     variance = model.variances(parts) / model.confidence
     return np.maximum(1.0 / variance - w, 1e-12 * n), ridge.mean / variance
@@ -211,9 +216,11 @@ def merge(design: LeastSquares, model: LeastSquaresModel, state: PathState) -> P
     first = leaders(spread, r, SAME)
     owner = np.where(first, np.arange(len(r)), np.argmax(np.where(first, r, 0.0), axis=1))
     w, out = state.w.copy(), active[~first]
+    # prior variances of equal columns add up
     w[active[first]] = 1.0 / np.bincount(owner, spread, len(r))[first]
     stay = np.setdiff1d(state.active, out)
     s, q = design.outside(stay, w[stay], out)
+    # z^2/gamma_b of the columns that left, with the strongest in their place
     signal = q * q / (state.noise * model.confidence[out] * s)
     gone = signal < RETURNS
     if not gone.any():

@@ -113,6 +113,7 @@ class LeastSquaresDial:
         if point == RIDGE:
             assert self._dense is not None
             return fit_of(self.design, at_point(self.model, point), self._dense)
+        # gamma_b sigma^2 against var(y): above it every coefficient is 0
         limit = max(UNEXPLAINED * self.design.yy / self.design.n / self.noise, 1.0)
         coef = min(point.coef, limit)
         lower = point._replace(coef=coef, local=point.local * coef / point.coef)
@@ -151,6 +152,7 @@ def common_variance(design: LeastSquares) -> float | None:
         return None
     values, squares = spectrum
     trial = np.geomspace(1e-6, 1e4, 90)[:, None] / max(float(values.mean()), 1e-300)
+    # log evidence of y ~ N(0, sigma^2 (I + P XX')) in the eigenbasis of XX', sigma^2 fitted
     grown = 1.0 + trial * values
     cost = len(values) * np.log((squares / grown).sum(axis=1)) + np.log(grown).sum(axis=1)
     return float(trial[int(np.argmax(cost <= cost.min() + 1.0)), 0])

@@ -55,6 +55,7 @@ def group_evidence(
         sizes = at.sizes(kept)
         for g, columns in enumerate(members):
             log_tau[g] = _Profile.of(at, columns).mode(at, *slab)
+            # w_g = sigma^2/tau_g^2
             w[columns] = at.noise * math.exp(-2.0 * log_tau[g])
         every = np.append(sizes, log_tau)
         slab = float(every.mean()), max(float(every.var()), least)

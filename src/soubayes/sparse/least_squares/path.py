@@ -109,6 +109,7 @@ def path_fit(
         inner = design.take(active).ridge(w[active])
         coef[active], variance[active] = inner.mean, inner.variance
         k = float(np.sum(1.0 - w[active] * inner.variance))
+    # a dropped column beside the active ones has the variance 1/(s + w)
     variance[dropped] = 1.0 / (s + w[dropped])
     degrees = end.model.noise_degrees(design.n, k)
     noise = Noise(end.model.noise.shape + 0.5 * degrees, state.noise)
@@ -185,6 +186,7 @@ def _follow(
         )
         supports = [point.state.active for point in points]
         none = supports[-1][~free[supports[-1]]]
+        # whether no column at all would score best
         empty = choose([*supports, none])[0] == len(points)
         while empty and free[state.active].any():  # on to where no column is left
             gamma = 2.0 * points[-1].gamma
@@ -264,6 +266,7 @@ def _line(point: PathPoint) -> str:
 def dense_start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
     """The dense start: every column in, at the precision of one observation (wide data: p)."""
     p = len(model.distinct)
+    # wide data: so large a prior precision that the first fit does not interpolate
     scale = float(p) if p >= design.n else 1.0
     norm = np.maximum(design.norms, 1e-300) / design.n
     w = model.group_mean(scale * np.maximum(norm, 1e-12))
@@ -343,9 +346,11 @@ def _polish(
         ridge = subset.ridge(old)
         s, q = left_out(subset, here, old, ridge, design.n)
         goal = goal_of(here, s, q, state.noise, state.nu.mean_inverse, state.shape[active])
+        # columns that are reported as kept stay finite
         goal = np.minimum(goal, DROPPED * here.group_most(s))
         if np.max(np.abs(goal / (s + goal) - old / (s + old))) < tol:
             return state, history, True
+        # the step that each coordinate asks for; half of it until J falls
         step, best = np.log(goal / old), history[-1]
         for shrink in 0.5 ** np.arange(30):
             w = state.w.copy()

@@ -356,6 +356,7 @@ class DialState:
         second = (
             np.square(self.means) + self.confidence * (1.0 - self.explained / precision) / precision
         )
+        # of J only w E[b^2]/2 and -gamma/2 log w depend on w when q is held
         prior = float((w - self.columns) @ second.sum(axis=1))
         prior += self.confidence * self.means.shape[1] * float(np.log(self.columns / w).sum())
         return self.value + 0.5 * prior
@@ -390,6 +391,7 @@ class _Steps:
         limit = np.inf if before is None else before.at(self.w)
         start = self._blank() if before is None else before
         speed, goal, state = start.speed, start.read.goal, None
+        # minus dJ/dm = X'score - W m
         gradient = rows.left(start.read.score) - w * start.means
         move: Array | None = None
         for share in PARTS if before is not None else FIRST_PARTS:
@@ -452,6 +454,7 @@ class _Steps:
             if not size > CG_TOL * first:
                 break
             bent = curve(way)
+            # preconditioned conjugate gradients; the factors A_a are the preconditioner
             rate = size / float(np.vdot(way, bent))
             step, left = step + rate * way, left - rate * bent
             scaled = factors.solve(left)

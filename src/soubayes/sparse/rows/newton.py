@@ -67,6 +67,7 @@ def solve(
     n, p = problem.design.n_rows, problem.n_columns
     many = n >= max(MANY_ROWS, MANY_FOR_EACH * p)
     if known is not None and many:
+        # the pass at these means holds up to the change of confidence
         enough = 0.1 * tol * abs(known.loss)
         jump = not problem.likelihood.majorises
         state = improve(model, state, known, known.curvature, enough, jump)
@@ -118,6 +119,7 @@ def _is_flat(model: RowModel, state: RowState, data: Pass, enough: float) -> boo
     slope = data.score - pull * state.mean
     if not len(slope):
         return True
+    # half of slope'(W + gamma D)^-1 slope is what a Newton step lowers J by
     step = lapack.dposv(data.curvature + np.diag(pull), slope)[1]
     return bool(0.5 * slope @ step <= max(FLAT_NATS, 100.0 * enough))
 
@@ -309,6 +311,7 @@ def _profile(
     gamma = model.confidence[quadratic.columns]
     w = gamma * np.exp(theta[quadratic.columns])
     C, B, log_det = quadratic.inverses(w, gamma, model.intercept)
+    # S = gamma (H + gamma D)^-1 with one gamma
     variance = gamma * np.diag(C)
     if not quadratic.alike and len(set(gamma[: len(gamma) - model.intercept].tolist())) > 1:
         # sources of unequal confidence
@@ -316,6 +319,7 @@ def _profile(
         variance = np.einsum("ij,ij->i", root, root)
     mean = B @ quadratic.linear
     local, top = model.scales.balance(tau_precision(model, np.exp(theta)), held)
+    # J with mean and covariance at their best; log_det is half of log|H + gamma D|
     value = log_det - quadratic.linear @ mean / 2.0 + model.scales.value(local, top)
     return _Point(theta, float(value), C, B, mean, variance, w, local, top)
 

@@ -245,6 +245,7 @@ class RowProblem(NamedTuple):
         work = partial(_sweep_block, curvature=curvature)
         loss, score, H, W, negative = self.read(work, mean, root)
         loss += self.likelihood.confidence * self.likelihood.kl
+        # H must be positive definite for a covariance to exist
         if negative and lapack.dpotrf(H)[1] != 0:
             return Pass(loss, score, W, W, H)
         return Pass(loss, score, H, W)
@@ -303,6 +304,7 @@ class _Predictor(NamedTuple):
             return coordinates.predictors(Z, self.mean, self.root, self.d)
         trmm = blas.strmm if Z.dtype == np.float32 else blas.dtrmm
         eta = Z.astype(float, copy=False) @ self.mean
+        # x'Sx = |R'x|^2 with S = RR'
         spread = trmm(1.0, self.root, Z.T, trans_a=1)  # (k, rows)
         return eta, np.einsum("ij,ij->j", spread, spread).astype(float)
 

@@ -391,6 +391,7 @@ def _sweeps(
 ) -> RowOutcome:
     """Algorithm 1 at one confidence."""
     assert shared.gram is not None
+    # X'BX with one curvature for all rows
     typical = shared.likelihood.start_curvature * shared.gram
     start = prior_start(model, typical, start_precision(model))
     fit = solve_sweeps(shared.problem(), model, start, **limits.solver())
@@ -412,6 +413,7 @@ def _minimise(
         problem = _updated(shared.problem(fit), model, fit)
         again = solve_from(shared, problem, model, fit, limits, readmit)
         fall = fit.history[-1] - again.history[-1]
+        # both steps lower the same J, so it is monotone up to rounding
         if not rises(again.history[-1], fit.history[-1]):
             # a start from new would make the history rise
             history = again.history if fit.rows is None else again.history[-1:]
@@ -596,6 +598,7 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
     precision, rest = copies_out(model, precision, np.diag(gram))
     problem, gram = problem.take(active), gram[np.ix_(active, active)]
     pull = (model.confidence * precision)[active]
+    # in x = L'b the quadratic form of the typical curvature is the identity
     factor = cholesky(gram, pull)
 
     def loss(scaled: Array) -> tuple[float, Array]:

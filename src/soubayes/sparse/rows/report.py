@@ -184,6 +184,7 @@ def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
     variance, _, log_variance = source_spread(here, X, w, information)
     if np.ptp(gamma) == 0.0:
         kernel = Woodbury.of(X, w, information)
+        # gamma A^-1 = gamma W^-1 - gamma W^-1 X'T'T X W^-1, of low rank
         factor = X.dense(), np.sqrt(gamma) / w, kernel.half, kernel.inverse
         inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, *factor)
     else:

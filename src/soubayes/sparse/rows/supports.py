@@ -119,6 +119,7 @@ def _quadratic(
     are returned too, the columns' in standardised units.
     """
     _, slope, curvature = likelihood.derivatives(eta, rows.y)
+    # a row of no curvature still has a working response
     information = np.maximum(rows.weight * curvature, 1e-12 * rows.weight)
     # the working response of iteratively reweighted least squares
     response = eta - rows.weight * slope / information
@@ -126,6 +127,7 @@ def _quadratic(
     share = information / total
     centre, middle = np.zeros(columns.shape[1]), 0.0
     if rows.intercept:
+        # the best intercept is the weighted mean of the response less that of the columns
         centre, middle = columns.left(share), float(share @ response)
     root = np.sqrt(information)
     if columns.mean is None or columns.scale is None:
@@ -203,6 +205,7 @@ class ClassQuadratic(Quadratic):
         self.inverse, self.total = np.zeros((d, d)), response.sum(axis=0)
         if intercept:
             self.middle = np.einsum("nj,nab->jab", X, self.B, optimize=True)
+            # (1'B1)^-1 of the intercepts
             self.inverse = np.linalg.inv(self.B.sum(axis=0))
         scores = X.T @ response - self.middle @ (self.inverse @ self.total)
         squares = np.square(X).T @ np.einsum("naa->na", self.B)

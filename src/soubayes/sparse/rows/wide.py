@@ -95,6 +95,7 @@ def solve_wide(
     reach, last = np.full(p, 1.5), np.zeros(p)
     for iteration in range(max_iter):
         step = _own_steps(model, state)
+        # Rprop: a coordinate that turns went too far
         turned = step * last < 0.0
         reach, last = np.where(turned, 0.5 * reach, np.minimum(1.5 * reach, 3.0)), step
         step = np.clip(step, -reach, reach)
@@ -155,6 +156,7 @@ def wide_predictors(X: StandardColumns, model: RowModel, fit: RowFit) -> tuple[A
     here, columns = model.take(np.arange(k)), X.take(np.arange(k))
     variance = source_spread(here, columns, w[:k], information)[1]
     if model.intercept:
+        # the intercept has a factor of its own, so its variance adds
         variance = variance + model.confidence[-1] / (information.sum() + w[-1])
     return X.times(fit.state.mean), variance
 
@@ -173,6 +175,7 @@ def _fit(data: _Columns, state: _Wide, history: list[float], converged: bool) ->
         state, history = _fewest(data, state), []
         d = np.exp(state.theta)
     active_columns = data.X.take(state.active).dense()
+    # few columns are left: X'BX is small enough to be formed
     H = active_columns.T @ (state.information[:, None] * active_columns)
     start = make_state(model, state.active, state.mean, H, d, state.rest)
     return RowFit(start, Pass(loss, np.zeros(len(H)), H, H), history, converged)
@@ -214,6 +217,7 @@ def _own_steps(model: RowModel, state: _Wide) -> Array:
     f = w / (s + w) ** 2 * (gamma * s + q**2 * (s - w) / (s + w)) / 2.0
     f = np.maximum(groups.total(f), 0.0)
     nu = scales.global_confidence * scales.global_prior.kl_slope(state.top)[1]
+    # the common move of nu, solved with that of all theta
     log_rho = -np.sum(t * groups.first(steps)) / (nu + np.sum(t * f / (f + t)))
     step[columns] = steps - groups.each(t / (f + t)) * log_rho
     return step
@@ -247,6 +251,7 @@ def _drop(data: _Columns, state: _Wide) -> _Wide:
     model, active = data.model, state.active
     w = model.confidence[active] * np.exp(state.theta[active])
     most = state.s if model.groups.alone else model.take(active).group_most(state.s)
+    # dropped well before s/w is rounding, but late enough that J hardly moves
     gone = runs_away(model, active, state.s, state.q) & (w > 50.0 * most)
     if not gone.any():
         return state
