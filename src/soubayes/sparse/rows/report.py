@@ -78,7 +78,7 @@ def _reported(
     model, state, p, d = outcome.model, outcome.fit.state, len(back), len(components[0][1])
     mean = np.zeros(len(spread.variance))
     mean[state.active] = state.mean
-    selected, columns = np.zeros(p, bool), columns_of(state.active, d)
+    selected, columns = np.zeros(p, bool), state.active[::d] // d  # d coordinates of each
     selected[columns[columns < p]] = True
     selected &= _selectable(model, units, back, d)
     # the shrinkage kappa = d_j S_jj of a coefficient, averaged over those of a column
@@ -141,7 +141,7 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array, contrast: Array)
         return coef, alpha - coef @ units.mean
 
     may = _selectable(outcome.model, units, back, d)
-    kept = [columns_of(point.active, d) for point in points]
+    kept = [point.active[::d] // d for point in points]
     square = np.array([point.spread[:p] for point in points])
     sd = np.sqrt(np.einsum("kjab,a,b->kj", square, contrast, contrast, optimize=True))
     coef, intercept = coefficients([point.mean for point in points])
