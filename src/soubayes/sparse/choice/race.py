@@ -179,15 +179,19 @@ def choose(
     ``jobs`` changes nothing.
     """
     race = _Race(task, candidates, scoring, jobs)
-    begin, found, slow = 0, list[Predictions](), False  # ``found``: of folds from ``begin`` on
+    begin, held_of_folds, slow = (
+        0,
+        list[Predictions](),
+        False,
+    )  # ``found``: of folds from ``begin`` on
     for end in [*(r for r in ROUNDS if r < len(splits)), len(splits)]:
-        if len(found) < end - begin:
+        if len(held_of_folds) < end - begin:
             more = max(end - begin, jobs if begin else 1)
-            folds, start = splits[begin + len(found) : begin + more], time.perf_counter()
-            found += run_jobs(race.held, folds, jobs, slow)
+            folds, start = splits[begin + len(held_of_folds) : begin + more], time.perf_counter()
+            held_of_folds += run_jobs(race.held, folds, jobs, slow)
             slow = slow or (begin == 0 and time.perf_counter() - start > SLOW)
         for number in range(begin, end):
-            race.keep(number, splits[number][1], found.pop(0))
+            race.keep(number, splits[number][1], held_of_folds.pop(0))
         begin = end
         if end < len(splits) and len(race.seen) >= EARLY:
             race.leave_behind(len(splits) / end, end)
@@ -307,13 +311,13 @@ class _Race:
         weights, factor = placed(scored.weights, 0.0), placed(scored.scale)
         parts = [
             replace(
-                part,
-                weight=part.weight * float(weights[k]),
-                inflation=part.inflation * float(factor[k]),
+                component,
+                weight=component.weight * float(weights[k]),
+                inflation=component.inflation * float(factor[k]),
                 candidate=str(label),
             )
             for k, label in enumerate(self.labels)
-            for part in fits.components[t].get(label, ())
+            for component in fits.components[t].get(label, ())
         ]
         error, beside = self._errors(t, scored)
         columns = {
