@@ -175,15 +175,12 @@ def choose(
 
     The first fold is fitted alone, since it leaves most of the hopeless candidates behind. Then
     jobs that a round would leave idle fit folds of the next rounds, for all candidates that are
-    still in. What is held there by one that is left behind meanwhile is not kept, so the number of
+    still in. What is said there by one that is left behind meanwhile is not kept, so the number of
     ``jobs`` changes nothing.
     """
     race = _Race(task, candidates, scoring, jobs)
-    begin, held_of_folds, slow = (
-        0,
-        list[Predictions](),
-        False,
-    )  # ``found``: of folds from ``begin`` on
+    begin, slow = 0, False
+    held_of_folds: list[Predictions] = []  # of folds from ``begin`` on
     for end in [*(r for r in ROUNDS if r < len(splits)), len(splits)]:
         if len(held_of_folds) < end - begin:
             more = max(end - begin, jobs if begin else 1)
@@ -378,7 +375,7 @@ class _Race:
         return rows, self.scoring.score(y, held.take(rows), weight, 1.0)
 
     def _seen_by(self, held: HeldOut) -> Array:
-        """The rows about which a candidate has held something."""
+        """The rows about which a candidate has said something."""
         read = getattr(held, self.scoring.reads)
         return np.isfinite(read).reshape(len(read), -1).all(axis=1)
 
