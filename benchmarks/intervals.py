@@ -1,6 +1,6 @@
 """Intervals for a sparse regression: do they cover, how wide are they, what do they call an effect?
 
-    python benchmarks/intervals.py [tall | wide] [--sets 50] [--first 70000]
+    python benchmarks/intervals.py [tall | wide] [--sets 50] [--first 70000] [--methods NAME ...]
 
 ``tall`` has 200 rows and 100 columns, ``wide`` 100 rows and 200 columns; neighbouring columns have
 correlation 0.5, the noise has variance 1, and ten columns at random places have the effects 1, 0.5,
@@ -56,11 +56,12 @@ def main() -> None:
     parser.add_argument("design", choices=DESIGNS)
     parser.add_argument("--sets", type=int, default=50)
     parser.add_argument("--first", type=int, default=70_000)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     given = parser.parse_args()
     rows = []
     for seed in range(given.first, given.first + given.sets):
         data, coef, truth = simulate(given.design, seed)
-        for name, method in METHODS.items():
+        for name, method in ((name, METHODS[name]) for name in given.methods):
             begun = sum(os.times()[:4])  # with children: R
             found = method(data)
             if found is not None:
@@ -95,6 +96,7 @@ def measures(found: Found, coef: np.ndarray, truth: np.ndarray, data: Data) -> d
         result |= {"cover all": inside.mean(), "cover null": inside[null].mean()}
         result |= {f"cover {s}": inside[size == s].mean() for s in (0.2, 0.3, 0.5, 1.0)}
         result |= {
+            "width": (found.high - found.low).mean(),
             "width of effects": (found.high - found.low)[~null].mean(),
             "effects called": called[~null].sum(),
             "null called": called[null].sum(),
@@ -117,6 +119,13 @@ def soubayes(data: Data) -> Found:
     coef = np.where(model.selected_, table["estimate"], 0.0)
     ends = model.predict(new, quantiles=list(TAILS))
     return Found(coef, *table[["lower", "upper"]].to_numpy().T, model.predict(new), ends)
+
+
+def soubayes_frequentist(data: Data) -> Found:
+    X, y, _ = data
+    model = SoULinearRegression(choice="path").fit(X, y)
+    table = model.summary(level=0.9, intervals="frequentist")
+    return Found(model.coef_, *table[["lower", "upper"]].to_numpy().T)
 
 
 def soubayes_supports(data: Data) -> Found:
@@ -206,6 +215,7 @@ def desparsified(data: Data) -> Found | None:
 
 METHODS: dict[str, Callable[[Data], Found | None]] = {
     "soubayes": soubayes,
+    "soubayes, frequentist": soubayes_frequentist,
     "soubayes, inclusion=True": soubayes_supports,
     "least squares": least_squares,
     "lasso, then least squares": lasso_refitted,

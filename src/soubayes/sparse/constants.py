@@ -182,3 +182,14 @@ NOISE_SHARE = 1e-6
 SHAPE_SD, GAP_SD = 2.0, 2.0
 # constants#priors: mean and sd of the log dispersion of counts
 DISPERSION_PRIOR = -1.0, 2.0
+
+# ---- frequentist intervals -------------------------------------------------------------------
+
+# intervals#the-working-prior: of the slab's normal parts, in units of its scale
+SPREADS = 2.0 ** np.arange(-1.0, 5.0)
+# intervals#the-working-prior: largest log odds of the lower tail's share of 1 - level
+LARGEST_SPLIT = 3.0
+# intervals#more-columns-than-rows: by which these log odds are multiplied for a debiased ridge
+LEAN = 0.5
+# intervals#likelihoods-of-rows: products in the one step of a row-wise model, about two seconds
+MOST_WORK = 4e9

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from soubayes.sparse.constants import LEAN, MOST_WORK
 from soubayes.sparse.designs.columns import standard_columns, weighted_moments
 from soubayes.sparse.designs.moments import Moments, moments
 from soubayes.sparse.designs.standardise import in_range
@@ -26,8 +27,6 @@ RANK = 1e-12  # eigenvalues of a correlation matrix below this share of its size
 UNDETERMINED = 1e-8  # squared length in the null space from which a column has no estimate
 CONSTANT = 1e-10  # standard deviation beside the size of the values: below it is rounding
 EXPLAINED = (np.arange(200) + 0.5) / 200.0  # share of y's variance that the columns explain
-LEAN = 0.5  # of regions about a debiased ridge: see docs/development/intervals.md
-MOST_WORK = 4e9  # products in the one step of a row-wise model, about two seconds
 
 FLATTEST_ROW = 1e-10  # curvature of a row beside the largest: less cannot be divided by
 
@@ -38,7 +37,7 @@ EMPIRICAL_KIND = "frequentist: coverage is empirical (p >= n)"
 
 @dataclass(frozen=True)
 class ColumnEstimates:
-    """ColumnEstimates of all columns, normal about their coefficients.
+    """Estimates of all columns, normal about their coefficients.
 
     ``correlation`` is that of the estimates; None: they count as independent. ``degrees`` are those
     of the noise in ``se``; infinite: it is known. Columns that are not estimable have infinite

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import expit, logit, ndtr, ndtri, stdtr, stdtrit
 
+from soubayes.sparse.constants import LARGEST_SPLIT, SPREADS
 from soubayes.sparse.intervals.estimates import ColumnEstimates
 
 Array = np.ndarray
@@ -21,9 +22,8 @@ Array = np.ndarray
 # the working prior in standard errors: (1 - share) at 0, and a slab with heavy tails
 SHARES = expit(np.linspace(-6.0, 2.0, 9))
 SCALES = 2.0 ** np.arange(-0.5, 6.0)
-SPREADS = 2.0 ** np.arange(-1.0, 5.0)  # of the slab's normal parts, in units of its scale
 NULL_VALUES = np.sinh(np.linspace(0.0, 5.3, 61))  # |theta|, up to 100 standard errors
-SPLITS = np.linspace(0.0, 3.0, 61)  # log odds of the lower tail's share of 1 - level
+SPLITS = np.linspace(0.0, LARGEST_SPLIT, 61)  # log odds of the lower tail's share of 1 - level
 BINS = np.sinh(np.linspace(0.0, 5.3, 161))  # |z| of the other columns
 NOISE_STEP = 0.2  # of log(noise) between two fits of the prior
 SCAN = 201  # pivots that are tried before the ends are bisected
