@@ -48,6 +48,7 @@ from soubayes.sparse.least_squares.fitting import (
     solve_targets,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
+from soubayes.sparse.least_squares.integrated import IntegratedScales, integrated
 from soubayes.sparse.least_squares.path import coefficients_at, path_fit
 from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
@@ -147,8 +148,8 @@ class LinearFamily(Family):
         """For more columns than rows; the moments of others say more."""
         if self.moments is not None or self.settings.student is not None:
             return None
-        own = self.intercept
-        return [debiased_ridge(rows.X, y, rows.weight, own) for y in rows.targets]
+        intercept = self.intercept
+        return [debiased_ridge(rows.X, y, rows.weight, intercept) for y in rows.targets]
 
     def race(
         self, task: InMemory, intake: LinearIntake, how: Choosing
@@ -212,6 +213,17 @@ class LinearFamily(Family):
                 fit = dial.fit(point)
                 component = in_units(dense.designs[t], fit, dense.units, t)
                 yield point.name, (component,), fit.effective
+
+    def integrated(self, rows: TrainingRows) -> list[IntegratedScales] | None:
+        """At confidence 1 the scales of units are integrated over."""
+        groups = self.settings.groups
+        asked = groups is not None and groups.scales and self.settings.coef == 1.0
+        if groups is None or not asked or self.settings.student is not None:
+            return None
+        intake = self.design(rows.X, rows.targets, rows.weight)
+        scales = [np.flatnonzero(groups.number == g) for g in groups.scales]
+        each = enumerate(solve_targets(intake, self.settings))
+        return [integrated(intake, t, solved, scales) for t, solved in each]
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """The mean of y and its variance."""
@@ -287,9 +299,9 @@ def path_fails(
     The median of its errors is then many times what it claims for new rows.
     """
     wanted = [{PATH.name}] * len(points)
-    each = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
+    held_out = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
     for t, (point, y) in enumerate(zip(points, task.targets, strict=True)):
-        residual = np.concatenate([y[test] - held[t][PATH.name].mean for test, held in each])
+        residual = np.concatenate([y[test] - held[t][PATH.name].mean for test, held in held_out])
         n, k = len(y), min(point.effective, 0.9 * len(y))
         claimed = math.sqrt(point.component.noise * n / (n - k))
         if float(np.median(np.abs(residual))) > FAILED_PATH * MEDIAN_NORMAL * claimed:
