@@ -148,14 +148,14 @@ def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
         number, names, common=True, columns=tuple(expansion.names), scales=tuple(units)
     )
     required = np.flatnonzero(np.array([block.required for block in expansion.blocks])[number])
-    found: dict[str, Any] = {"terms": None, "feature_groups": labels}
+    settings_of_columns: dict[str, Any] = {"terms": None, "feature_groups": labels}
     if len(required):
         block = {"columns": required.tolist(), "prior": "normal", "variance": FLAT_VARIANCE}
-        found["feature_blocks"] = {"required": block}
+        settings_of_columns["feature_blocks"] = {"required": block}
     optional = [b for b in expansion.blocks if not b.required and b.kind not in SCALES_DECIDE]
     if not optional and estimator.confidence_coef == "auto":
-        found["confidence_coef"] = 1.0  # nothing to select: scales by REML
-    return found
+        settings_of_columns["confidence_coef"] = 1.0  # nothing to select: scales by REML
+    return settings_of_columns
 
 
 ROWS_A_UNIT = 2.0  # rows of an average unit from which units can be compared within
@@ -198,8 +198,8 @@ def _warn_of_units(expansion: TermColumns, Z: Array, folds_of_rows: bool) -> Non
 def _in_words(estimator: Any, sparsity: Any) -> Any:
     """The costs of sparsity with the terms that are kept."""
     if isinstance(sparsity, list):
-        each = enumerate(sparsity)
-        return [replace(one, terms=sentence(kinds(estimator, t))) for t, one in each]
+        numbered = enumerate(sparsity)
+        return [replace(one, terms=sentence(kinds(estimator, t))) for t, one in numbered]
     return replace(sparsity, terms=sentence(kinds(estimator)))
 
 
