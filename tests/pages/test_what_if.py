@@ -169,7 +169,9 @@ def test_a_row_that_is_entered_has_the_prediction_of_predict(name, tmp_path, vis
     tab.select_option("#row", "7")
     check(tab, model, X.iloc[[6]])
     if hasattr(model, "candidates_"):
-        assert tab.inner_text("#view-says").startswith("The mixture, as model.predict")
+        assert tab.inner_text("#view-says").startswith(
+            "Predictions are from the full model, as model.predict"
+        )
         tab.select_option("#view", label="sparse point")
         assert "model.sparse_.predict" in tab.inner_text("#view-says")
         check(tab, model.sparse_, X.iloc[[6]])

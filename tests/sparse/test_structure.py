@@ -162,3 +162,13 @@ def test_every_module_of_sparse_is_tested_under_its_name_or_named_by_a_test():
         and not re.search(rf"\b{path.stem}\b", heads)
     ]
     assert missing == []
+
+
+def test_the_table_of_a_package_names_its_files():
+    """ "To change | look in" leaves out none, unless every file is one kind of response."""
+    for path in SOURCE.rglob("__init__.py"):
+        text, files = path.read_text(encoding="utf8"), set(path.parent.glob("*.py")) - {path}
+        if "| look in |" in text and "the file of its name" not in text:
+            named = set(re.findall(r"\b(\w+)\.py\b|`(\w+)`", text))
+            missing = {file.stem for file in files} - {name for pair in named for name in pair}
+            assert not missing, (path, missing)

@@ -1,1 +1,11 @@
-"""Data from files, tables and collections that do not fit in memory."""
+"""Data from files, tables and collections that do not fit in memory.
+
+| to change | look in |
+| --- | --- |
+| which files and formats are read; text files | reading.py, names.py |
+| the target, the task, and which columns can be used | tabular.py, unusable.py |
+| columns of a table as numbers | encoding.py |
+| what an estimator accepts as rows, and how it is checked | rows.py |
+| rows in blocks, from files and collections | streams.py |
+| tables that are written | writing.py |
+"""

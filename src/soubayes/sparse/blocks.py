@@ -212,19 +212,19 @@ def _columns(name: str, given: Any, n_features: int, names: Any, kind: str = "bl
             raise ValueError(f"{block} has a mask of {len(items)}, X has {n_features} columns.")
         given = items = np.flatnonzero(items).tolist()
     known = {} if names is None else {str(name): i for i, name in enumerate(names)}
-    found = []
+    indices = []
     for item in items:
         if isinstance(item, str):
             if item not in known:
                 where = "X has no column names" if names is None else "the columns of X do not"
                 raise ValueError(f"{block} names the column {item!r}, but {where}.")
-            found.append(known[item])
+            indices.append(known[item])
         elif -n_features <= int(item) < n_features:
-            found.append(int(item) % n_features)
+            indices.append(int(item) % n_features)
         else:
             raise ValueError(f"{block} asks for column {item}, but X has {n_features} columns.")
-    if not found:
+    if not indices:
         raise ValueError(f"{block} has no columns.")
-    if len(set(found)) < len(found):
+    if len(set(indices)) < len(indices):
         raise ValueError(f"{block} lists a column twice.")
-    return np.array(found)
+    return np.array(indices)

@@ -228,11 +228,11 @@ def minimise(
     history: list[float] = []
     reach, common, calm, done = 1.0, True, False, False
     for _ in range(max_iter):
-        found = evidence(groups.each(P), last)
-        value = found.value + prior.value(P, *here)
+        here_evidence = evidence(groups.each(P), last)
+        value = here_evidence.value + prior.value(P, *here)
         if best is None or not rises(value, best.value):
             fall = np.inf if best is None else best.value - value
-            best, last = Variances(P, *here, found, value, history, False), found
+            best, last = Variances(P, *here, here_evidence, value, history, False), here_evidence
             history.append(value)
             if fall < tol and calm:
                 done = True
@@ -256,11 +256,11 @@ def minimise(
 def _step(prior: Prior, at: Variances[E], reach: float, common: bool) -> tuple[Array, float]:
     """The next variances and the ratio of q(nu^2)."""
     scales, gamma = prior.scales, prior.scales.local_confidence
-    P, found, rho = at.variance, at.evidence, float(at.top.ratio)
+    P, evidence, rho = at.variance, at.evidence, float(at.top.ratio)
     one, two = scales.local_prior.kl_slope(at.local)
     ge = gamma * (two - one)  # -e log P + c P has the KL's first two derivatives in log P
-    h = prior.groups.total(found.explained)
-    energy = prior.groups.total(found.mean**2) / found.noise
+    h = prior.groups.total(evidence.explained)
+    energy = prior.groups.total(evidence.mean**2) / evidence.noise
     b = 0.5 * prior.confidence * h + gamma * two / P
     # the positive root of b P^2 - ge P - energy/2 = 0, the minimum of the majoriser (see above)
     new = np.clip((ge + np.sqrt(ge * ge + 2.0 * b * energy)) / (2.0 * b), 1e-14, 1e12)

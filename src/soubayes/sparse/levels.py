@@ -71,13 +71,13 @@ class LevelTask(ChoiceTask):
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Those of all levels."""
-        found = []
+        candidates = []
         for level in self.levels.levels:
             title = self.levels.title(level)
             for one in self.family.candidates:
                 fit = f"{one.fit or one.name}, {title}"
-                found.append(one._replace(name=f"{one.name}, {title}", fit=fit, terms=title))
-        return tuple(found)
+                candidates.append(one._replace(name=f"{one.name}, {title}", fit=fit, terms=title))
+        return tuple(candidates)
 
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
         parts, pairs = [], None
@@ -99,12 +99,12 @@ class LevelTask(ChoiceTask):
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:
         assert isinstance(fits, LevelFits)
-        found: Predictions = [{} for _ in self.targets]
-        for level, task, own in fits.parts:
+        predictions: Predictions = [{} for _ in self.targets]
+        for level, task, fits_of_level in fits.parts:
             title = self.levels.title(level)
-            for t, held in enumerate(task.predict(own, rows)):
-                found[t] |= {f"{name}, {title}": one for name, one in held.items()}
-        return found
+            for t, held in enumerate(task.predict(fits_of_level, rows)):
+                predictions[t] |= {f"{name}, {title}": one for name, one in held.items()}
+        return predictions
 
     def at(self, level: int) -> tuple[Family, list[SparsePoint]]:
         """The family of a level that knows its sparse points of all rows, and these."""

@@ -98,7 +98,9 @@ class ColumnModel:
         else:
             where = np.full(len(self.confidence), -1)
             where[index] = np.arange(len(confidence))
-            sources = tuple((name, where[own][where[own] >= 0]) for name, own in self.sources)
+            sources = tuple(
+                (name, where[columns][where[columns] >= 0]) for name, columns in self.sources
+            )
             groups = self.groups.take(where[self.sparse] >= 0)
         return replace(
             self,
@@ -117,20 +119,20 @@ class ColumnModel:
         coefficient in any proportions at the same J (up to the confidence in tau), so nothing is
         lost. Columns that share a tau stay together.
         """
-        own = np.arange(len(first))
-        if not self.groups.alone or np.array_equal(first, own):
+        numbers = np.arange(len(first))
+        if not self.groups.alone or np.array_equal(first, numbers):
             return self
         source = np.zeros(len(first), int)
         for number, (_, columns) in enumerate(self.sources, 1):
             source[columns] = number
-        copies = (first != own) & self.selects & self.selects[first] & (source == source[first])
+        copies = (first != numbers) & self.selects & self.selects[first] & (source == source[first])
         return replace(self, copies=copies) if copies.any() else self
 
     @property
     def distinct(self) -> Array:
         """The columns that may be active."""
-        own = np.arange(len(self.confidence))
-        return own if self.copies is None else own[~self.copies]
+        numbers = np.arange(len(self.confidence))
+        return numbers if self.copies is None else numbers[~self.copies]
 
     def searched_among(self, free: Array) -> Array:
         """The ``free`` columns that count as places for a signal: copies do not."""
@@ -157,16 +159,16 @@ class ColumnModel:
         """Which tau a column shares with others, -1 where it is alone; None: all columns are."""
         if self.groups.alone:
             return None
-        found = np.full(len(self.confidence), -1)
+        numbers = np.full(len(self.confidence), -1)
         number = self.groups.number
-        found[self.sparse] = np.where(np.bincount(number)[number] > 1, number, -1)
-        return found
+        numbers[self.sparse] = np.where(np.bincount(number)[number] > 1, number, -1)
+        return numbers
 
     def each_tau(self, values: Array) -> Array:
         """Values of the scales tau_g as values of all columns, NaN where not sparse."""
-        found = np.full(len(self.confidence), np.nan)
-        found[self.sparse] = self.groups.each(values)
-        return found
+        whole = np.full(len(self.confidence), np.nan)
+        whole[self.sparse] = self.groups.each(values)
+        return whole
 
     def group_total(self, values: Array) -> Array:
         """Values of all columns, replaced by their sum where columns share a tau."""
@@ -188,9 +190,9 @@ class ColumnModel:
     def _within_groups(self, reduce: Callable[[Array], Array], values: Array) -> Array:
         if self.groups.alone:
             return values
-        found = values.copy()
-        found[self.sparse] = reduce(values[self.sparse])
-        return found
+        reduced = values.copy()
+        reduced[self.sparse] = reduce(values[self.sparse])
+        return reduced
 
     def stationary(
         self, s: Array, signal: Array, limit: Array, shape: Array, near: float = LAST_STEP
@@ -249,16 +251,16 @@ class ColumnModel:
         """log|conditional precision| of every source, 0 for one without columns, sigma apart."""
         # the Schur complement of a source in A has the determinant |A from k on|/|A from k + 1 on|
         values = [part.inverse.log_det for part in parts] + [0.0]
-        each = iter(np.subtract(values[:-1], values[1:]))
-        return np.array([next(each) if len(columns) else 0.0 for _, columns in self.sources])
+        log_dets = iter(np.subtract(values[:-1], values[1:]))
+        return np.array([next(log_dets) if len(columns) else 0.0 for _, columns in self.sources])
 
     def log_variances(self, parts: list[Nested[Part]]) -> Array:
         """One number for each column; a source's sum to log|its conditional covariance|."""
-        each = np.log(self.confidence)
+        log_variance = np.log(self.confidence)
         for (_, columns), log_det in zip(self.sources, self.log_determinants(parts), strict=True):
             if len(columns):
-                each[columns] -= log_det / len(columns)
-        return each
+                log_variance[columns] -= log_det / len(columns)
+        return log_variance
 
 
 def coefficient_kl(
@@ -273,10 +275,10 @@ def coefficient_kl(
 
 def log_prior_variance(model: ColumnModel, scales: ScaleCosts) -> Array:
     """E[log prior variance] of every coefficient: of N(0, variance), or of N(0, tau^2 nu^2)."""
-    own = model.each_tau(scales.log_local) + scales.log_top
+    sparse = model.each_tau(scales.log_local) + scales.log_top
     if model.all_sparse:
-        return own
-    return np.where(model.sparse, own, np.log(np.where(model.sparse, 1.0, model.variance)))
+        return sparse
+    return np.where(model.sparse, sparse, np.log(np.where(model.sparse, 1.0, model.variance)))
 
 
 def source_costs(model: ColumnModel, nats: Array) -> dict[str, float]:

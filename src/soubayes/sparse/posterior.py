@@ -49,16 +49,16 @@ class Posterior:
         """x' S x for every row of X."""
         X = X * self.scale
         inside = X[:, self.active]
-        own = np.delete(self.variance, self.active)
-        total = (np.delete(X, self.active, axis=1) ** 2) @ own
+        variance = np.delete(self.variance, self.active)
+        total = (np.delete(X, self.active, axis=1) ** 2) @ variance
         return total + np.einsum("ij,ij->i", inside @ self.covariance, inside)
 
     def times(self, X: Array) -> Array:
         """S x for every row of X."""
-        found = X * self.sd**2
+        product = X * self.sd**2
         inside = (X * self.scale)[:, self.active] @ self.covariance
-        found[:, self.active] = inside * self.scale[self.active]
-        return found
+        product[:, self.active] = inside * self.scale[self.active]
+        return product
 
     def moved(self, order: Array, scale: Array) -> "Posterior":
         """Of the same coefficients in another order, each times its scale (in the new order)."""
@@ -236,9 +236,9 @@ def spread_out(values: Array, place: Array, size: int, other: float = 0.0) -> Ar
     >>> spread_out(np.array([1.0, 2.0]), np.array([0, 2]), 4)
     array([1., 0., 2., 0.])
     """
-    found = np.full((*values.shape[:-1], size), other)
-    found[..., place] = values
-    return found
+    whole = np.full((*values.shape[:-1], size), other)
+    whole[..., place] = values
+    return whole
 
 
 @dataclass(frozen=True)
@@ -289,29 +289,35 @@ class Mixture:
     @property
     def weights(self) -> Array:
         """They sum to 1."""
-        return np.array([part.weight for part in self.components])
+        return np.array([component.weight for component in self.components])
 
     @property
     def noise(self) -> float:
         """The noise variance of a row, averaged over the components."""
-        return float(sum(part.weight * part.noise for part in self.components))
+        return float(sum(component.weight * component.noise for component in self.components))
 
     @property
     def noise_degrees(self) -> float:
         """Degrees of freedom of the noise: the harmonic mean of those of the components."""
-        inverse = float(sum(part.weight / part.noise_degrees for part in self.components))
+        inverse = float(
+            sum(component.weight / component.noise_degrees for component in self.components)
+        )
         return 1.0 / inverse if inverse else np.inf
 
     @property
     def inflation(self) -> float:
         """The factor of the predictive variance, averaged over the components."""
         # an average of ones is 1 to the last digit, whatever the weights sum to
-        return float(np.average([part.inflation for part in self.components], weights=self.weights))
+        return float(
+            np.average([component.inflation for component in self.components], weights=self.weights)
+        )
 
     @property
     def mean(self) -> Array:
         """The posterior mean of the coefficients (and of the predictor at the mean of X)."""
-        return np.asarray(sum(part.weight * part.posterior.mean for part in self.components))
+        return np.asarray(
+            sum(component.weight * component.posterior.mean for component in self.components)
+        )
 
     @property
     def sd(self) -> Array:
@@ -322,8 +328,8 @@ class Mixture:
         if len(self.components) == 1:
             return self.components[0].posterior.sd
         mean = self.mean
-        inside = np.stack([part.posterior.sd for part in self.components])
-        between = np.stack([part.posterior.mean - mean for part in self.components])
+        inside = np.stack([component.posterior.sd for component in self.components])
+        between = np.stack([component.posterior.mean - mean for component in self.components])
         unit = np.maximum(np.maximum(inside, np.abs(between)).max(axis=0), np.finfo(float).tiny)
         square = self.weights @ ((inside / unit) ** 2 + (between / unit) ** 2)
         return np.sqrt(square) * unit
@@ -332,10 +338,10 @@ class Mixture:
         """Within plus between components."""
         mean = self.mean
         total = np.zeros((len(mean), len(mean)))
-        for part in self.components:
-            off = part.posterior.mean - mean
+        for component in self.components:
+            off = component.posterior.mean - mean
             # law of total variance: within plus between components
-            total += part.weight * (part.posterior.full() + np.outer(off, off))
+            total += component.weight * (component.posterior.full() + np.outer(off, off))
         return total
 
     def spread(self, rows: Array) -> Array:
@@ -345,18 +351,22 @@ class Mixture:
 
     def predictors(self, rows: Array) -> tuple[Array, Array]:
         """(components, rows) means and posterior variances of linear combinations."""
-        means = np.array([part.posterior.mean for part in self.components]) @ rows.T
+        means = np.array([component.posterior.mean for component in self.components]) @ rows.T
         spreads: dict[int, Array] = {}  # components along a path share their covariance
-        for part in self.components:
-            key = id(part.posterior.variance)
-            spreads[key] = spreads[key] if key in spreads else part.posterior.spread(rows)
-        return means, np.array([spreads[id(part.posterior.variance)] for part in self.components])
+        for component in self.components:
+            key = id(component.posterior.variance)
+            spreads[key] = spreads[key] if key in spreads else component.posterior.spread(rows)
+        return means, np.array(
+            [spreads[id(component.posterior.variance)] for component in self.components]
+        )
 
     def predict_each(self, rows: Array) -> tuple[Array, Array]:
         """(components, rows) means and recalibrated variances at rows (x - mean of X, 1)."""
         means, spreads = self.predictors(rows)
-        noise = np.array([[part.noise] for part in self.components])
-        return means, np.array([[part.inflation] for part in self.components]) * (spreads + noise)
+        noise = np.array([[component.noise] for component in self.components])
+        return means, np.array([[component.inflation] for component in self.components]) * (
+            spreads + noise
+        )
 
     def predict(self, rows: Array) -> tuple[Array, Array]:
         """Mean and variance of the mixture at rows (x - mean of X, 1)."""
@@ -371,15 +381,15 @@ class Mixture:
         freedom of the noise. Those of the estimate of its variance come in as in any t-interval.
         """
         means, variances = self.predict_each(rows)
-        degrees = np.array([[part.noise_degrees] for part in self.components])
+        degrees = np.array([[component.noise_degrees] for component in self.components])
         sds = np.sqrt(variances * scale_share(degrees))
-        own = np.array([[part.predictive_degrees] for part in self.components])
-        return _quantiles(levels, means, sds, self.weights, own).T
+        predictive = np.array([[component.predictive_degrees] for component in self.components])
+        return _quantiles(levels, means, sds, self.weights, predictive).T
 
     def predictor_quantiles(self, rows: Array, levels: Array) -> Array:
         """(rows, levels) quantiles of linear combinations of the coefficients, without noise."""
         means, variances = self.predictors(rows)
-        degrees = np.array([[2.0 * part.noise_shape] for part in self.components])
+        degrees = np.array([[2.0 * component.noise_shape] for component in self.components])
         return _quantiles(levels, means, np.sqrt(variances), self.weights, degrees).T
 
     def coefficient_quantiles(self, levels: Array, p: int) -> Array:
@@ -388,23 +398,23 @@ class Mixture:
         In a component a coefficient is Student's t with the degrees of freedom of its noise.
         """
         parts = self.components
-        means = np.stack([part.posterior.mean[:p] for part in parts])
-        sds = np.stack([part.posterior.sd[:p] for part in parts])
-        degrees = np.array([[2.0 * part.noise_shape] for part in parts])
+        means = np.stack([component.posterior.mean[:p] for component in parts])
+        sds = np.stack([component.posterior.sd[:p] for component in parts])
+        degrees = np.array([[2.0 * component.noise_shape] for component in parts])
         return _quantiles(levels, means, sds, self.weights, degrees)
 
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draws of the coefficients, (n, p), and of the noise variance: a component, then its q."""
         which = rng.choice(len(self.components), n, p=self.weights)
         draws, noise = np.empty((n, len(self.mean))), np.zeros(n)
-        for k, part in enumerate(self.components):
+        for k, component in enumerate(self.components):
             mine = which == k
             count = int(mine.sum())
-            draws[mine] = part.posterior.sample(count, rng)
-            if part.noise:
-                a = part.noise_shape
+            draws[mine] = component.posterior.sample(count, rng)
+            if component.noise:
+                a = component.noise_shape
                 spread = a / rng.gamma(a, size=count) if np.isfinite(a) else np.ones(count)
-                noise[mine] = part.noise * spread
+                noise[mine] = component.noise * spread
         return draws, noise
 
 
@@ -473,7 +483,7 @@ def _quantiles(levels: Array, means: Array, sds: Array, weights: Array, degrees:
 
     Infinite ``degrees`` of freedom are those of a normal distribution.
     """
-    normal, found = np.isinf(degrees), []
+    normal, values = np.isinf(degrees), []
     finite = np.where(normal, 1.0, degrees)
     unit = np.where(sds > 0.0, sds, 1.0)
     for level in levels:
@@ -487,5 +497,5 @@ def _quantiles(levels: Array, means: Array, sds: Array, weights: Array, degrees:
                 ndtr(z) if normal.all() else np.where(normal, ndtr(z), stdtr(finite, z))
             )
             low, high = np.where(below < level, middle, low), np.where(below < level, high, middle)
-        found.append(0.5 * (low + high))
-    return np.stack(found)
+        values.append(0.5 * (low + high))
+    return np.stack(values)

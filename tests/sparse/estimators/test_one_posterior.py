@@ -59,7 +59,7 @@ def test_a_table_is_of_one_posterior(model):
         np.testing.assert_array_equal(table["selected"], np.ravel(model.selected_))
         variance = np.diagonal(each.covariance_, axis1=-2, axis2=-1)
         np.testing.assert_allclose(np.sqrt(variance).ravel(), np.ravel(each.coef_sd_), rtol=1e-6)
-    assert model.summary().columns.name == "mixture, not recalibrated"
+    assert model.summary().columns.name == "full model"
     given = "sparse point, intervals take its columns as given"
     assert model.sparse_.summary().columns.name == given
 

@@ -240,7 +240,7 @@
     const never = target.total - target.columns.length, missing = target.total - target.names.length;
     const least = missing ? `; the page holds ${never - missing} of them` : "";
     byId("never").textContent = never ? `${never === 1 ? "1 column was" : `${never} columns were`} never selected along the path${least}. Look them up by name: the mixture has an estimate of each, the path and the sparse point have 0.` : "";
-    if (target.dial) byId("errors-note").textContent = "Larger marks have more weight; an empty mark was left behind and not fitted to all rows.";
+    if (target.dial) byId("errors-note").textContent = "Larger marks have more weight; hollow ones predicted clearly worse and were dropped.";
     if (!target.held) return;
     const { rows, folds, y, classes } = target.held;
     byId("held-note").textContent = `${rows} rows in ${folds} folds, predicted by the mixture${y.length < rows ? `; ${y.length} of them drawn` : ""}.`;

@@ -90,7 +90,7 @@ const makeWhatIf = (data, { level, fitted, names }, changed) => {
     );
     byId("all-values").hidden = state.all || fields.length <= FIRST;
     byId("all-values").textContent = `Show all ${fields.length} columns`;
-    byId("view-says").textContent = `${views[state.view] === "mixture" ? `The mixture, as ${fitted}.${method}` : `The sparse point, as ${fitted}${views.length > 1 ? ".sparse_" : ""}.${method}`}.${data.others ? ` The page holds ${data.columns.length} columns that matter most; the other ${data.others} stay as they are in the row.` : ""}`;
+    byId("view-says").textContent = `${views[state.view] === "mixture" ? `Predictions are from the full model, as ${fitted}.${method}` : `Predictions are from the sparse point, as ${fitted}${views.length > 1 ? ".sparse_" : ""}.${method}`}.${data.others ? ` The page holds ${data.columns.length} columns that matter most; the other ${data.others} stay as they are in the row.` : ""}`;
   };
   const method = data.classes ? "predict_proba" : data.kind === "risk" ? "predict and predict_survival_function" : "predict";
 

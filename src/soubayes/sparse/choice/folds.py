@@ -79,7 +79,7 @@ def folds_of(
     stratified: bool,
     products: bool = False,
 ) -> Splits | None:
-    """The folds of X; None, with a word, where there can be none.
+    """The folds of X; None and a warning if no fold is possible.
 
     ``cv="auto"`` holds out one part of large data. ``products``: no scipy-sparse X is made dense.
     """
@@ -183,8 +183,8 @@ def make_folds(
         cv = kind(min(int(cv), most), shuffle=True, random_state=seed)
     with warnings.catch_warnings():  # a group that is split is an error below
         warnings.filterwarnings("ignore", "The groups parameter is ignored", UserWarning)
-        found = list(check_cv(cv, y, classifier=stratified).split(np.zeros(n), y, groups))
-    splits = [(_rows(train, n), _rows(test, n)) for train, test in found]
+        pairs = list(check_cv(cv, y, classifier=stratified).split(np.zeros(n), y, groups))
+    splits = [(_rows(train, n), _rows(test, n)) for train, test in pairs]
     _check(splits, groups)
     return splits
 

@@ -343,14 +343,16 @@ class _Race:
         mixture = scored.recalibration.of(Mixture(tuple(parts)))
         sparse = self.sparse(weights)
         rows, alone = self.alone(t, sparse)
-        gap, own = (np.nan, np.nan), Recalibration()
+        gap, alone_recalibration = (np.nan, np.nan), Recalibration()
         if alone is not None:
             gap = self.gap(t, scored, weights[self.labels == sparse], rows, alone)
-            own = alone.recalibration._replace(scale=float(alone.scale[0]))
+            alone_recalibration = alone.recalibration._replace(scale=float(alone.scale[0]))
         table = pd.DataFrame(columns)
         if any(candidate.terms for candidate in self.candidates):
             table.insert(1, "terms", [candidate.terms for candidate in self.candidates])
-        return Choice(mixture, table, held, self.scoring.name, gap, alone=own, sparse=sparse)
+        return Choice(
+            mixture, table, held, self.scoring.name, gap, alone=alone_recalibration, sparse=sparse
+        )
 
     def sparse(self, weights: Array) -> str:
         """The sparse point that is reported: with the terms that the mixture is mostly of."""
@@ -393,7 +395,7 @@ class _Race:
         losses = np.stack([loss(y, alone.point), loss(y, scored.point[rows[self.seen]])], axis=1)
         if not self.scoring.by_row:  # rows stand for the moments of a fold: a fold is one number
             total = np.bincount(folds, weight)
-            losses = np.stack([np.bincount(folds, weight * part) for part in losses.T], axis=1)
+            losses = np.stack([np.bincount(folds, weight * column) for column in losses.T], axis=1)
             losses, weight = losses[total > 0.0] / total[total > 0.0, None], total[total > 0.0]
         return self.scoring.gap(losses, weight)
 
@@ -402,11 +404,11 @@ class _Race:
         y, weight, loss = self.task.targets[t], self.task.weight, self.scoring.loss
         point = np.full((len(y), *self.scoring.shape), np.nan)
         point[self.seen] = scored.point
-        found = np.full((2, len(self.labels)), np.nan)
+        errors = np.full((2, len(self.labels)), np.nan)
         for k in range(len(self.labels)):
             held = self.held_out.take(slice(None), t, k)
             rows = self._seen_by(held)
             for i, guess in enumerate((getattr(held, self.scoring.reads)[rows], point[rows])):
                 mean = np.average(loss(y[rows], guess), weights=weight[rows])
-                found[i, k] = self.scoring.error(float(mean))
-        return found[0], found[1]
+                errors[i, k] = self.scoring.error(float(mean))
+        return errors[0], errors[1]

@@ -122,7 +122,7 @@ class HeldOut(NamedTuple):
 
     def take(self, *index: Any) -> "HeldOut":
         """Some rows, targets or candidates."""
-        return HeldOut(*(part[index] for part in self))
+        return HeldOut(*(values[index] for values in self))
 
 
 class Recalibration(NamedTuple):
@@ -135,7 +135,8 @@ class Recalibration(NamedTuple):
     def of(self, mixture: Mixture) -> Mixture:
         """The mixture, recalibrated."""
         parts = tuple(
-            replace(part, inflation=part.inflation * self.scale) for part in mixture.components
+            replace(component, inflation=component.inflation * self.scale)
+            for component in mixture.components
         )
         return replace(mixture, components=parts, power=self.temperature, widen=self.spread)
 
@@ -235,7 +236,7 @@ def score_numbers(
     spread = (wide + (held.mean - mean[:, None]) ** 2) @ w
     reach = float(t.ppf(0.5 + LEVEL / 2.0, degrees)) * np.sqrt(share)
     inside = [np.abs(residual) < reach * np.sqrt(variance) for variance in (held.variance, wide)]
-    coverage = np.stack([part.mean(axis=0) for part in inside])
+    coverage = np.stack([hit.mean(axis=0) for hit in inside])
     settled = relative_error(square, weight) <= SETTLED_ERROR
     return Scored(scores, w, scale, coverage, mean, spread, mean, Recalibration(), settled)
 
@@ -344,8 +345,8 @@ def spread_of(density: Array, below: Array, weight: Array, whole: bool) -> tuple
 def _best_factor(loss: Callable[[float], float], reach: float) -> float:
     """exp(t) at the minimum over abs(t) < ``reach``; precise, because all predictions take part."""
     options = {"xatol": 1e-10}
-    found = minimize_scalar(loss, bounds=(-reach, reach), method="bounded", options=options)
-    t, h = float(found.x), 0.01
+    minimum = minimize_scalar(loss, bounds=(-reach, reach), method="bounded", options=options)
+    t, h = float(minimum.x), 0.01
     if abs(t) < reach - 0.1:
         # rounding leaves half of the digits of where a loss is least, but more of where its slope
         # is 0: a Newton step with differences of fourth order
@@ -377,8 +378,8 @@ def score_densities(
 ) -> Scored:
     """Log densities of any likelihood; the mixture's mean and recalibrated variance.
 
-    Rows that nothing foresaw, the outliers of `spread_of`, say nothing about the candidates: the
-    widest would win by them.
+    Outliers of `spread_of`, to which no candidate gives a density to speak of, are not scored: the
+    widest candidate would win by them.
 
     With a ``deviance`` candidates are judged by it, as in a quasi-likelihood. Counts of real tables
     vary more than Poisson counts do. Their log probabilities would choose fits that are unsure,

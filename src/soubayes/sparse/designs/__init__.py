@@ -1,1 +1,9 @@
-"""Where X lives: one protocol for least squares, one for passes over rows."""
+"""Where X lives: one protocol for least squares, one for passes over rows.
+
+| to change | look in |
+| --- | --- |
+| means, scales and blocks of rows in their units | standardise.py |
+| standardised columns, dense or scipy-sparse | columns.py |
+| sufficient statistics, in chunks | moments.py |
+| factorisations | linalg.py |
+"""

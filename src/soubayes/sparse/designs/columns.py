@@ -44,13 +44,13 @@ class StandardColumns(NamedTuple):
         data = index[index < p]
         if len(index) == self.shape[1]:
             return self
-        part = self._replace(raw=self.raw[:, data], ones=len(data) < len(index))
+        subset = self._replace(raw=self.raw[:, data], ones=len(data) < len(index))
         if self.mean is None or self.scale is None:
-            return part
-        part = part._replace(mean=self.mean[data], scale=self.scale[data])
-        if sp.issparse(self.raw) or part.raw.size * 8 > HELD_BYTES:
-            return part
-        return part._replace(raw=part._chunk(slice(None)), mean=None, scale=None)
+            return subset
+        subset = subset._replace(mean=self.mean[data], scale=self.scale[data])
+        if sp.issparse(self.raw) or subset.raw.size * 8 > HELD_BYTES:
+            return subset
+        return subset._replace(raw=subset._chunk(slice(None)), mean=None, scale=None)
 
     def dense(self) -> Array:
         """X whole; the same array whenever it is kept as it is."""
@@ -94,16 +94,16 @@ class StandardColumns(NamedTuple):
 
     def left(self, v: Array) -> Array:
         """v'X."""
-        found = np.empty(self.shape[1])
+        product = np.empty(self.shape[1])
         if sp.issparse(self.raw):
             mean, scale = self.units()
             rooted, p = v * self.root, self.raw.shape[1]
-            found[:p] = (self.raw.T @ rooted - rooted.sum() * mean) / scale
-            found[p:] = v @ self.root
-            return found
-        for chunk, part in self.through(v[None]):
-            found[chunk] = part[0]
-        return found
+            product[:p] = (self.raw.T @ rooted - rooted.sum() * mean) / scale
+            product[p:] = v @ self.root
+            return product
+        for chunk, columns in self.through(v[None]):
+            product[chunk] = columns[0]
+        return product
 
     def times(self, v: Array) -> Array:
         """X v."""
@@ -123,14 +123,14 @@ class StandardColumns(NamedTuple):
         if sp.issparse(self.raw) and self.raw.nnz > len(self.root) ** 2:
             return self._sparse_squares(T), self.left(v @ T)
         squares, products = np.empty(self.shape[1]), np.empty(self.shape[1])
-        for chunk, part in self.through(T, lower):
-            squares[chunk], products[chunk] = np.einsum("ij,ij->j", part, part), v @ part
+        for chunk, columns in self.through(T, lower):
+            squares[chunk], products[chunk] = np.einsum("ij,ij->j", columns, columns), v @ columns
         return squares, products
 
     def norms(self, weight: Array | None = None) -> Array:
         """The squared length of every column, perhaps with more weight on some rows."""
         p, weight = self.raw.shape[1], np.ones(len(self.root)) if weight is None else weight
-        found = np.full(self.shape[1], self.root**2 @ weight)
+        squares = np.full(self.shape[1], self.root**2 @ weight)
         if sp.issparse(self.raw):
             mean, scale = self.units()
             # (x - m)^2 over the nonzeros, m^2 over the rest: nothing cancels
@@ -138,14 +138,14 @@ class StandardColumns(NamedTuple):
             column = np.repeat(np.arange(p), np.diff(csc.indptr))
             inside = weight[csc.indices]
             off = np.square(csc.data - mean[column])
-            found[:p] = np.bincount(column, inside * off, p)
-            found[:p] += mean**2 * (weight.sum() - np.bincount(column, inside, p))
-            found[:p] /= scale**2
-            return found
+            squares[:p] = np.bincount(column, inside * off, p)
+            squares[:p] += mean**2 * (weight.sum() - np.bincount(column, inside, p))
+            squares[:p] /= scale**2
+            return squares
         for chunk in self._chunks():
             X = self._chunk(chunk)
-            found[:p][chunk] = np.einsum("i,ij,ij->j", weight, X, X)
-        return found
+            squares[:p][chunk] = np.einsum("i,ij,ij->j", weight, X, X)
+        return squares
 
     def _sparse_squares(self, T: Array) -> Array:
         """x_j' T'T x_j from the nonzeros of x_j alone, columns with as many of them together."""
@@ -154,10 +154,10 @@ class StandardColumns(NamedTuple):
         rooted = T * self.root
         M = rooted.T @ rooted
         row = M.sum(axis=1)
-        found = np.full(self.shape[1], row.sum())
+        squares = np.full(self.shape[1], row.sum())
         filled = np.diff(csc.indptr)
         # (x - m1)'M(x - m1) = x'Mx - 2m x'M1 + m^2 1'M1; what follows adds x'Mx
-        found[:p] = mean**2 * row.sum() - 2.0 * mean * (csc.T @ row)
+        squares[:p] = mean**2 * row.sum() - 2.0 * mean * (csc.T @ row)
         for count in np.unique(filled[filled > 0]):
             columns = np.flatnonzero(filled == count)
             step = max(1, CHUNK_BYTES // int(8 * count * min(count, len(M))))
@@ -168,12 +168,12 @@ class StandardColumns(NamedTuple):
                 if count * count > 4 * len(M):  # about as many as a dense column has
                     full = np.zeros((len(some), len(M)))
                     full[np.arange(len(some))[:, None], rows] = data
-                    found[some] += np.einsum("ij,ij->i", full @ M, full)
+                    squares[some] += np.einsum("ij,ij->i", full @ M, full)
                 else:
                     pairs = M[rows[:, :, None], rows[:, None, :]]
-                    found[some] += np.einsum("ci,cij,cj->c", data, pairs, data)
-        found[:p] = np.maximum(found[:p], 0.0) / scale**2
-        return found
+                    squares[some] += np.einsum("ci,cij,cj->c", data, pairs, data)
+        squares[:p] = np.maximum(squares[:p], 0.0) / scale**2
+        return squares
 
     def units(self) -> tuple[Array, Array]:
         """Mean and scale of columns that are not standardised yet, as scipy-sparse ones are."""
@@ -189,14 +189,14 @@ class StandardColumns(NamedTuple):
             yield slice(begin, min(begin + step, p))
 
     def _chunk(self, chunk: slice) -> Array:
-        part = self.raw[:, chunk]
+        raw = self.raw[:, chunk]
         if self.mean is None or self.scale is None:
-            return part
-        part = part.toarray() if sp.issparse(part) else np.asarray(part, float)
-        found = part - self.mean[chunk]
-        found *= self.root[:, None]
-        found /= self.scale[chunk]
-        return found
+            return raw
+        raw = raw.toarray() if sp.issparse(raw) else np.asarray(raw, float)
+        columns = raw - self.mean[chunk]
+        columns *= self.root[:, None]
+        columns /= self.scale[chunk]
+        return columns
 
 
 def _product(T: Array, X: Array, lower: bool) -> Array:
@@ -247,7 +247,7 @@ def first_in_columns(X: StandardColumns) -> Array:
     """
     root = np.sqrt(X.norms())
     T = np.random.default_rng(0).standard_normal((8, len(X.root)))
-    seen = np.hstack([part for _, part in X.through(T)]) / np.where(root > 0.0, root, 1.0)
+    seen = np.hstack([columns for _, columns in X.through(T)]) / np.where(root > 0.0, root, 1.0)
     seen *= np.where(seen[0] < 0.0, -1.0, 1.0)
     order = np.argsort(seen[0], kind="stable")
     order = order[root[order] > 0.0]
@@ -269,11 +269,11 @@ def first_in_columns(X: StandardColumns) -> Array:
 
 def _are_copies(X: StandardColumns, one: Array, two: Array, root: Array) -> Array:
     """Whether pairs of columns are copies, from their entries."""
-    found, step = np.zeros(len(one), bool), max(1, CHUNK_BYTES // (64 * len(X.root)))
+    equal, step = np.zeros(len(one), bool), max(1, CHUNK_BYTES // (64 * len(X.root)))
     for some in (slice(begin, begin + step) for begin in range(0, len(one), step)):
         both = np.union1d(one[some], two[some])
         Z = X.take(both).dense()
         i, j = np.searchsorted(both, one[some]), np.searchsorted(both, two[some])
         product = np.abs(np.einsum("ij,ij->j", Z[:, i], Z[:, j]))
-        found[some] = product >= (1.0 - EQUAL) * root[one[some]] * root[two[some]]
-    return found
+        equal[some] = product >= (1.0 - EQUAL) * root[one[some]] * root[two[some]]
+    return equal

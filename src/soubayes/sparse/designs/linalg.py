@@ -13,7 +13,7 @@ JITTERS = (0.0, 1e-14, 1e-12, 1e-10, 1e-8, 1e-6)  # Gram matrices of float32 dat
 
 
 def cholesky(matrix: Array, diagonal: Array | float = 0.0) -> Array:
-    """The lower factor of matrix + diag(diagonal), with a hint of jitter if rounding demands."""
+    """The lower factor of matrix + diag(diagonal); jitter is added only if rounding demands it."""
     if not len(matrix):
         return matrix
     # a relative jitter leaves the units of the columns alone
@@ -60,8 +60,8 @@ def eigenvalue_sums(lower: Array) -> tuple[float, float]:
     if not len(lower):
         return 0.0, 0.0
     product = lapack.dlauum(lower, lower=1)[0]  # the lower half of L'L, zeros above
-    own, flat = product.diagonal(), product.ravel(order="K")
-    return float(own.sum()), 2.0 * float(flat @ flat) - float(own @ own)
+    diagonal, flat = product.diagonal(), product.ravel(order="K")
+    return float(diagonal.sum()), 2.0 * float(flat @ flat) - float(diagonal @ diagonal)
 
 
 def invert(lower: Array) -> Array:

@@ -106,11 +106,11 @@ class FoldedMoments:
 
     def total(self, without: int | None = None) -> Moments:
         """Of all rows, or of all but one fold."""
-        found = None
+        total = None
         for i, fold in enumerate(self.folds):
-            found = found if i == without else _both(found, fold)
-        assert found is not None
-        return found
+            total = total if i == without else _both(total, fold)
+        assert total is not None
+        return total
 
 
 def _both(a: Moments | None, b: Moments | None) -> Moments | None:
@@ -119,12 +119,12 @@ def _both(a: Moments | None, b: Moments | None) -> Moments | None:
 
 def folded_moments(X: Any, y: Array, weight: Array | None, folds: int) -> FoldedMoments:
     """Statistics of every fold; rows of weight 0 have been taken out."""
-    found = []
+    each_fold = []
     for i in range(folds):
         rows = slice(i, None, folds)
         counts = None if weight is None else weight[rows]
-        found.append(moments(X[rows], y[rows], counts) if i < len(y) else None)
-    return FoldedMoments(tuple(found), len(y))
+        each_fold.append(moments(X[rows], y[rows], counts) if i < len(y) else None)
+    return FoldedMoments(tuple(each_fold), len(y))
 
 
 @_UNCHECKED
@@ -138,8 +138,8 @@ def moments(X: Any, y: Array, weight: Array | None = None) -> Moments:
         counts = None if weight is None else weight[rows]
         if counts is not None and not counts.any():
             continue
-        part = _dense_moments(np.asarray(X[rows], float), np.asarray(y[rows], float), counts)
-        total = part if total is None else total.merge(part)
+        chunk = _dense_moments(np.asarray(X[rows], float), np.asarray(y[rows], float), counts)
+        total = chunk if total is None else total.merge(chunk)
     assert total is not None  # some weight is positive
     return total
 
@@ -239,7 +239,7 @@ def _concatenate(a: RowBlock, b: RowBlock) -> RowBlock:
     weight = None
     if a.weight is not None or b.weight is not None:
         weight = np.concatenate(
-            [np.ones(len(part.y)) if part.weight is None else part.weight for part in (a, b)]
+            [np.ones(len(block.y)) if block.weight is None else block.weight for block in (a, b)]
         )
     X: Any = stack([a.X, b.X])
     return RowBlock(sp.csr_array(X) if sp.issparse(X) else X, np.concatenate([a.y, b.y]), weight)

@@ -135,8 +135,8 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
         """The posterior covariance of all coefficients, computed when it is asked for."""
         check_is_fitted(self)
         p = len(self._x_mean)
-        each = [mixture.covariance()[:p, :p] for mixture in self.mixtures_]
-        return each[0] if self._single else np.stack(each)
+        covariances = [mixture.covariance()[:p, :p] for mixture in self.mixtures_]
+        return covariances[0] if self._single else np.stack(covariances)
 
     def _chooses(self) -> bool:
         """Whether confidences are left to the choice by prediction."""
@@ -165,7 +165,9 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
             self._report_points(points)
             known = recalibrations or [Recalibration()] * len(points)
             both = zip(points, known, strict=True)
-            mixtures = [own.of(Mixture((point.component,))) for point, own in both]
+            mixtures = [
+                recalibration.of(Mixture((point.component,))) for point, recalibration in both
+            ]
         else:
             alone = [choice.alone for choice in choices]
             self._sparse_point = self._as_point()._report(points, x_mean, recalibrations=alone)
@@ -330,9 +332,9 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
         parts: list[list[Array]] = [[] for _ in self.mixtures_]
         for rows in row_slices(X):
             block = as_dense(X[rows])
-            for part, m in zip(parts, self.mixtures_, strict=True):
-                part.append(work(m, centred(block, self._x_mean, m)))
-        return [np.concatenate(part, axis=-1) for part in parts]
+            for blocks, m in zip(parts, self.mixtures_, strict=True):
+                blocks.append(work(m, centred(block, self._x_mean, m)))
+        return [np.concatenate(blocks, axis=-1) for blocks in parts]
 
 
 def _is_stale(name: str) -> bool:

@@ -206,9 +206,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         self._fit_family(family, X, [records], weight, shared, groups)
         sets = RiskSets.of(records, weight, family.ties, family.prior)
         ordered = family.ordered(X, self.sparse_.coef_, sets)
-        for each in {id(self): self, id(self.sparse_): self.sparse_}.values():
-            each.converged_ &= not ordered
-            each._add_baseline(X, sets, labels)
+        for fitted in {id(self): self, id(self.sparse_): self.sparse_}.values():
+            fitted.converged_ &= not ordered
+            fitted._add_baseline(X, sets, labels)
         self._warn_separated(ordered)
         if "out_of_fold_" in self.__dict__:
             self._describe_folds(sets)
@@ -245,7 +245,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         """What survival curves, scores and the Brier score need of the fitted rows."""
         mixture = self.mixtures_[0]
         parts = tuple(
-            with_hazard(part, X, self._x_mean, sets.y, sets.weight) for part in mixture.components
+            with_hazard(component, X, self._x_mean, sets.y, sets.weight)
+            for component in mixture.components
         )
         self.mixtures_ = [replace(mixture, components=parts)]
         self.strata_ = labels
@@ -260,7 +261,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         mixture = self.mixtures_[0]
         order = np.argsort(mixture.mean / self._coef_units[0], kind="stable")
         parts = tuple(
-            replace(part, posterior=_ordered(part.posterior, order)) for part in mixture.components
+            replace(component, posterior=_ordered(component.posterior, order))
+            for component in mixture.components
         )
         draws, _ = replace(mixture, components=parts).sample(DRAWS, np.random.default_rng(seed))
         return draws[:, np.argsort(order)]
@@ -296,10 +298,10 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             }
         )
         if sets.y["event"][seen].any():
-            part = RiskSets.of(sets.y[seen], sets.weight[seen], self.ties)
+            held_out = RiskSets.of(sets.y[seen], sets.weight[seen], self.ties)
             risk = held["mean"].to_numpy()[seen]
-            loss = PartialLoss.at(part, risk).loss
-            self.cv_partial_likelihood_ = -loss / float(part.deaths.sum())
+            loss = PartialLoss.at(held_out, risk).loss
+            self.cv_partial_likelihood_ = -loss / float(held_out.deaths.sum())
 
     def predict(self, X: Matrix) -> Array:
         """Predict the log risk, relative to a subject with average columns.
@@ -534,9 +536,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
             the clock, the ``chi2`` statistic of Grambsch and Therneau (1994) with one degree of
             freedom, and its ``p_value``. A small one says that the effect changes with time.
         """
-        found = self.schoenfeld_residuals(X, y, strata, sample_weight, clock)
+        residuals = self.schoenfeld_residuals(X, y, strata, sample_weight, clock)
         keep = self._get_support_mask()
-        rho, statistic, p_value = time_trends(found, self.sparse_.coef_[keep])
+        rho, statistic, p_value = time_trends(residuals, self.sparse_.coef_[keep])
         return pd.DataFrame(
             {"correlation": rho, "chi2": statistic, "p_value": p_value},
             index=pd.Index(self._feature_names()[keep], name="feature"),
@@ -568,12 +570,12 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
 def _ordered(posterior: Posterior, order: Array) -> Posterior:
     """With the columns in this order, in a form from which draws depend on nothing else."""
-    found = posterior.moved(order, np.ones(len(order)))
-    if not isinstance(found, LowRankPosterior) or len(found.inverse) < len(order):
-        return found  # rows of wide data do not depend on the order of columns
-    covariance = np.diag(found.diagonal) - found.half.T @ found.half
+    moved = posterior.moved(order, np.ones(len(order)))
+    if not isinstance(moved, LowRankPosterior) or len(moved.inverse) < len(order):
+        return moved  # rows of wide data do not depend on the order of columns
+    covariance = np.diag(moved.diagonal) - moved.half.T @ moved.half
     every = np.arange(len(order))
-    return Posterior(found.mean, found.variance, every, covariance, found.scale)
+    return Posterior(moved.mean, moved.variance, every, covariance, moved.scale)
 
 
 def _survival(hazard: Array) -> Array:

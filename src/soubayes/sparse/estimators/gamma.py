@@ -80,5 +80,5 @@ class SoUGammaRegression(ResponseRegression):
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
-        each = [(q.weight, self._of(q.likelihood).shape.mean) for q in mixtures[0].components]
-        self.shape_ = float(sum(weight * np.exp(median) for weight, median in each))
+        weighted = [(q.weight, self._of(q.likelihood).shape.mean) for q in mixtures[0].components]
+        self.shape_ = float(sum(weight * np.exp(median) for weight, median in weighted))

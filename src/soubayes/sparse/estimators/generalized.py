@@ -77,8 +77,8 @@ class SoUGeneralizedRegression(ResponseRegression):
     def _check_likelihood(self, y: Array, weight: Array) -> None:
         """What a likelihood gives must be finite at predictors of 0, with the right slopes."""
         terms = weighted_terms(self._likelihood(), np.zeros_like(y), np.zeros_like(y), y, weight)
-        for name, part in terms._asdict().items():
-            if part.shape != y.shape or not np.isfinite(part).all():
+        for name, values in terms._asdict().items():
+            if values.shape != y.shape or not np.isfinite(values).all():
                 raise ValueError(
                     f"{type(self.likelihood).__name__} gives a {name} that is not a finite number "
                     "for every row where all predictors are 0; check its formulas and y."

@@ -292,18 +292,18 @@ class SoULinearRegression(
     def _fit_rows(self, rows: RowSource) -> Self:
         """From blocks of rows, in memory if they are few."""
         keep = LARGE if self._chooses() else 0
-        found = gather(rows, GatherPlan(_numbers, self._n_folds(), keep))
-        self._single = found.single
-        set_columns(self, found.n_columns, rows.names)
-        if found.rows is not None:
-            X, y, weight = found.rows
+        gathered = gather(rows, GatherPlan(_numbers, self._n_folds(), keep))
+        self._single = gathered.single
+        set_columns(self, gathered.n_columns, rows.names)
+        if gathered.rows is not None:
+            X, y, weight = gathered.rows
             return self._fit_memory(X, _numbers(y), weight)
-        assert found.statistics is not None
+        assert gathered.statistics is not None
         if self.noise == "student":
             walked_again(rows, type(self).__name__)
-            return self._fit_student(rows, found.statistics)
-        self._moments = found.statistics
-        return self._fit_moments(found.statistics)
+            return self._fit_student(rows, gathered.statistics)
+        self._moments = gathered.statistics
+        return self._fit_moments(gathered.statistics)
 
     def _fit_memory(
         self, X: Any, Y: Array, sample_weight: Array | None, groups: Array | None = None
@@ -330,10 +330,10 @@ class SoULinearRegression(
             [settings.student] * len(intake.designs),
         )
         plan = GatherPlan(_numbers, self._n_folds())
-        found = rows.reduce(partial(_gather_observations, plan, intake), partial(join, plan))
-        assert found.statistics is not None
+        gathered = rows.reduce(partial(_gather_observations, plan, intake), partial(join, plan))
+        assert gathered.statistics is not None
         self._moments = None
-        return self._fit_moments(found.statistics, intake)
+        return self._fit_moments(gathered.statistics, intake)
 
     def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
         """From the statistics of the folds, whose rows are gone."""
@@ -384,14 +384,16 @@ class SoULinearRegression(
         X = validate_data(self, X, reset=False, accept_sparse=["csr", "csc"], dtype=np.float64)
         if quantiles is not None:
             levels = quantile_levels(quantiles)
-            each = self._by_rows(X, lambda mixture, rows: mixture.quantiles(rows, levels).T)
-            return each[0].T if self._single else np.stack([one.T for one in each], axis=1)
+            by_target = self._by_rows(X, lambda mixture, rows: mixture.quantiles(rows, levels).T)
+            return (
+                by_target[0].T if self._single else np.stack([one.T for one in by_target], axis=1)
+            )
         coef, intercept = np.atleast_2d(self.coef_), np.atleast_1d(self.intercept_)
         mean = np.asarray(X @ coef.T) + intercept
         if not return_std:
             return mean[:, 0] if self._single else mean
-        found = self._by_rows(X, lambda mixture, rows: mixture.predict(rows)[1])
-        std = np.sqrt(np.stack(found, axis=1))
+        variances = self._by_rows(X, lambda mixture, rows: mixture.predict(rows)[1])
+        std = np.sqrt(np.stack(variances, axis=1))
         return (mean[:, 0], std[:, 0]) if self._single else (mean, std)
 
     def _check_data(

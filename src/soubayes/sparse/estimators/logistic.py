@@ -212,24 +212,24 @@ class SoULogisticRegression(
         """From blocks of rows, in memory if they are few."""
         walked_again(rows, type(self).__name__)
         gather = self._chooses() or self.multi_class != "ovr"
-        found = survey(rows, self.class_weight, LARGE if gather else 0)
-        set_columns(self, found.gathered.n_columns, rows.names)
-        if found.gathered.rows is not None:
-            return self._fit_memory(*found.gathered.rows)
+        surveyed = survey(rows, self.class_weight, LARGE if gather else 0)
+        set_columns(self, surveyed.gathered.n_columns, rows.names)
+        if surveyed.gathered.rows is not None:
+            return self._fit_memory(*surveyed.gathered.rows)
         if self.multi_class == "multinomial":
             raise ValueError(
                 "multi_class='multinomial' needs the rows in memory, but X is streamed; use "
                 "multi_class='ovr', or pass arrays."
             )
-        labels = found.labels
+        labels = surveyed.labels
         self._set_classes(labels.names[labels.weight > 0])
         totals = dict(zip(labels.names.tolist(), labels.weight.tolist(), strict=True))
         targets = [
             StreamedTarget(partial(one_against_rest, label), totals[label.tolist()])
             for label in self._target_names()
         ]
-        weigh, family = partial(weigh_block, found.weights), self._family()
-        intake = family.streamed(rows, found.gathered, weigh, targets)
+        weigh, family = partial(weigh_block, surveyed.weights), self._family()
+        intake = family.streamed(rows, surveyed.gathered, weigh, targets)
         return self._fit_design(family, intake)
 
     def _fit_memory(
@@ -387,12 +387,12 @@ class SoULogisticRegression(
         def work(mixture: Mixture, rows: Array) -> Array:
             return _nearer(lambda m, x: np.stack(m.predictors(x)), mixture, rows)
 
-        found = []
+        sds = []
         for mixture, (means, variances) in zip(self.mixtures_, self._by_rows(X, work), strict=True):
             p, sd = mean_probability(means, variances), probability_sd(means, variances)
             square = mixture.weights @ (p * p + sd * sd) - (mixture.weights @ p) ** 2
-            found.append(np.sqrt(np.maximum(square, 0.0)))
-        return np.stack(found, axis=1)
+            sds.append(np.sqrt(np.maximum(square, 0.0)))
+        return np.stack(sds, axis=1)
 
     def _family(self) -> ClassFamily:
         return ClassFamily(_BOUNDS[self.bound](), self._row_settings(intercept_prior(self)))
@@ -427,7 +427,7 @@ class SoULogisticRegression(
         draws = {"coef": coef}
         if whole.shape[2] > p:
             draws["intercept"] = [
-                whole[:, k, p] - each @ self._x_mean for k, each in enumerate(coef)
+                whole[:, k, p] - class_coef @ self._x_mean for k, class_coef in enumerate(coef)
             ]
         return draws
 
@@ -468,9 +468,9 @@ def _nearer(work: Callable[[Mixture, Array], Array], mixture: Mixture, rows: Arr
     Far out the probability is Phi(mean/sd), which does not depend on the distance.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        found = work(mixture, rows)
-        finite = np.isfinite(found).all(axis=(0, 1))
-        return found if finite.all() else np.where(finite, found, work(mixture, NEARER * rows))
+        values = work(mixture, rows)
+        finite = np.isfinite(values).all(axis=(0, 1))
+        return values if finite.all() else np.where(finite, values, work(mixture, NEARER * rows))
 
 
 def one_against_rest(label: Any, y: Array) -> Array:

@@ -80,5 +80,7 @@ class SoUNegativeBinomialRegression(ResponseRegression):
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
-        each = [(q.weight, self._of(q.likelihood).dispersion.mean) for q in mixtures[0].components]
-        self.dispersion_ = float(sum(weight * np.exp(median) for weight, median in each))
+        weighted = [
+            (q.weight, self._of(q.likelihood).dispersion.mean) for q in mixtures[0].components
+        ]
+        self.dispersion_ = float(sum(weight * np.exp(median) for weight, median in weighted))

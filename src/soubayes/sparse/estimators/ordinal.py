@@ -181,8 +181,8 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
-        each = [(q.weight, self._of(q.likelihood).cut_mean) for q in mixtures[0].components]
-        self.cuts_ = np.asarray(sum(weight * cut for weight, cut in each)) - self.intercept_
+        weighted = [(q.weight, self._of(q.likelihood).cut_mean) for q in mixtures[0].components]
+        self.cuts_ = np.asarray(sum(weight * cut for weight, cut in weighted)) - self.intercept_
 
     @block_by_block
     def predict(self, X: Matrix, offset: ArrayLike | None = None) -> Array:
@@ -219,13 +219,15 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         return np.log(self._probabilities(X, offset))
 
     def _probabilities(self, X: Matrix, offset: ArrayLike | None) -> Array:
-        said = self._predictive(X, offset)
-        chance = said.average(Ordinal.probabilities)
-        if said.widen == 1.0:
+        predictive = self._predictive(X, offset)
+        chance = predictive.average(Ordinal.probabilities)
+        if predictive.widen == 1.0:
             return chance
-        below = ndtr(ndtri(np.cumsum(chance, axis=1)[:, :-1].clip(0.0, 1.0)) / np.sqrt(said.widen))
-        found = np.diff(below, axis=1, prepend=0.0, append=1.0).clip(LEAST)
-        return found / found.sum(axis=1, keepdims=True)
+        below = ndtr(
+            ndtri(np.cumsum(chance, axis=1)[:, :-1].clip(0.0, 1.0)) / np.sqrt(predictive.widen)
+        )
+        recalibrated = np.diff(below, axis=1, prepend=0.0, append=1.0).clip(LEAST)
+        return recalibrated / recalibrated.sum(axis=1, keepdims=True)
 
 
 def _categories(y: Any) -> list[Any] | None:

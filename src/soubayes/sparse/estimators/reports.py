@@ -172,7 +172,7 @@ class PosteriorReports:
             frames.append(frame)
         chosen = "_sparse_point" in self.__dict__
         given = "sparse point, intervals take its columns as given"
-        return self._joined(frames, "mixture, not recalibrated" if chosen else given)
+        return self._joined(frames, "full model" if chosen else given)
 
     def _frequentist(self, level: float) -> pd.DataFrame:
         """ColumnEstimates of all columns, with intervals that cover at every size."""
@@ -283,8 +283,8 @@ class PosteriorReports:
         coords: dict[str, Any] = {"feature": list(map(str, self._feature_names()))}
         if several:
             coords["target"] = list(map(str, self._target_names()))
-        found = self.sample(draws, random_state)
-        return to_inference_data(found, coords=coords, dims=dims, model=type(self).__name__)
+        arrays = self.sample(draws, random_state)
+        return to_inference_data(arrays, coords=coords, dims=dims, model=type(self).__name__)
 
     def to_html(
         self, path: str | os.PathLike[str], title: str = "", X: Matrix | None = None

@@ -161,7 +161,10 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         offset: Array | None = None,
     ) -> Self:
         keep = row_weights(sample_weight, X.shape[0]) > 0
-        groups, offset = (None if part is None else part[keep] for part in (groups, offset))
+        groups, offset = (
+            None if values_of_rows is None else values_of_rows[keep]
+            for values_of_rows in (groups, offset)
+        )
         X, values, weight = self._weigh(X, values, sample_weight)
         y = self._read_fitted(values)
         self._check_likelihood(y, weight)
@@ -185,18 +188,18 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         walked_again(rows, type(self).__name__)
         encode = partial(_with_offset, self._read_block)
         keep = LARGE if self._chooses() else 0
-        found = gather(rows, GatherPlan(partial(_columns, encode), keep=keep))
-        set_columns(self, found.n_columns, rows.names)
-        if found.rows is not None:
-            X, values, weight = found.rows
+        gathered = gather(rows, GatherPlan(partial(_columns, encode), keep=keep))
+        set_columns(self, gathered.n_columns, rows.names)
+        if gathered.rows is not None:
+            X, values, weight = gathered.rows
             values, offset = (values, None) if values.ndim == 1 else values.T
             return self._fit_memory(X, values, weight, None, offset)
-        assert found.statistics is not None
-        whole = found.statistics.total()
+        assert gathered.statistics is not None
+        whole = gathered.statistics.total()
         likelihood = about(likelihood, whole.n, whole.y_mean, self._has_intercept())
         target = StreamedTarget(encode, float(whole.n * whole.y_mean[0]))
         family = self._family(likelihood)
-        intake = family.streamed(rows, found, partial(weigh_block, None), [target])
+        intake = family.streamed(rows, gathered, partial(weigh_block, None), [target])
         return self._fit_design(family, intake)
 
     def _read(self, values: Array) -> Array:
@@ -230,7 +233,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         X = self._checked(X)
         means, variances = self._predictors(X)[0]
         shift = row_offsets(offset, X.shape[0])
-        likelihoods = [self._of(part.likelihood) for part in self.mixtures_[0].components]
+        likelihoods = [self._of(component.likelihood) for component in self.mixtures_[0].components]
         means = means if shift is None else means + shift
         if likelihoods[0].log_link:
             means, variances = _in_range(means, variances)
@@ -244,7 +247,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
         self.inflation_ = mixtures[0].widen
-        self.dispersion_factor_ = max(part.dispersion for part in mixtures[0].components)
+        self.dispersion_factor_ = max(component.dispersion for component in mixtures[0].components)
 
     def _report_points(self, points: list[SparsePoint]) -> None:
         super()._report_points(points)
@@ -313,20 +316,20 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
             Only with ``return_std=True``.
         """
         check_predict_arguments(return_std, quantiles)
-        said = self._predictive(X, self._exposed(X, offset, exposure))
+        predictive = self._predictive(X, self._exposed(X, offset, exposure))
         if quantiles is not None:
             self._needs_row_likelihood("distribution")
-            if np.isnan(said.cdf(said.mean())).any():
+            if np.isnan(predictive.cdf(predictive.mean())).any():
                 raise self._lacks("cdf(y, eta), the distribution function of y")
             levels = quantile_levels(quantiles)
-            return np.stack([said.quantile(float(level)) for level in levels], axis=1)
+            return np.stack([predictive.quantile(float(level)) for level in levels], axis=1)
         if not return_std:
-            return said.mean()
+            return predictive.mean()
         self._needs_row_likelihood("standard deviation")
-        variance = said.variance()
+        variance = predictive.variance()
         if np.isnan(variance).any():
             raise self._lacks("noise(eta), the variance of y")
-        unsure = int(said.unsure().sum()) if self._likelihood().log_link else 0
+        unsure = int(predictive.unsure().sum()) if self._likelihood().log_link else 0
         if unsure:
             warn(
                 f"The standard deviation of {unsure} of {len(variance)} rows rests on the far tail "
@@ -334,7 +337,7 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
                 "quantiles=[0.05, 0.5, 0.95] for these rows.",
                 UserWarning,
             )
-        return said.mean(), np.sqrt(variance)
+        return predictive.mean(), np.sqrt(variance)
 
     @block_by_block
     def log_density(
@@ -352,8 +355,8 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
             The logarithm of p(y | x), averaged over the posterior.
         """
         self._needs_row_likelihood("density")
-        said = self._predictive(X, self._exposed(X, offset, exposure))
-        return said.log_density(self._read(np.asarray(y)))
+        predictive = self._predictive(X, self._exposed(X, offset, exposure))
+        return predictive.log_density(self._read(np.asarray(y)))
 
     def log_score(
         self,
@@ -370,8 +373,8 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         score : float
             The weighted mean of :meth:`log_density`.
         """
-        each = self.log_density(X, y, offset=offset, exposure=exposure)
-        return float(np.average(each, weights=row_weights(sample_weight, len(each))))
+        log_density = self.log_density(X, y, offset=offset, exposure=exposure)
+        return float(np.average(log_density, weights=row_weights(sample_weight, len(log_density))))
 
     def score(
         self,
@@ -479,8 +482,8 @@ def _with_offset(read: Any, y: Array) -> Array:
 
 
 def _columns(encode: Any, y: Array) -> Array:
-    found = encode(y)
-    return found[:, None] if found.ndim == 1 else found
+    numbers = encode(y)
+    return numbers[:, None] if numbers.ndim == 1 else numbers
 
 
 def _refuse_offset(offset: Any) -> None:

@@ -51,7 +51,7 @@ def term_table(estimator: Any, level: float) -> pd.DataFrame:
     if not inner._single:
         table = WholeTable(pd.concat(frames, keys=inner._target_names(), names=["target"]))
     chosen = "_sparse_point" in inner.__dict__
-    table.columns.name = "mixture, not recalibrated" if chosen else "sparse point, given its terms"
+    table.columns.name = "full model" if chosen else "sparse point, given its terms"
     return table
 
 

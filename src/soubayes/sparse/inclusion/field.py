@@ -79,10 +79,10 @@ class ColumnQuadratic(Quadratic):
     def cross(self, columns: Array) -> Array:
         order = np.argsort(columns)
         few = self.columns.take(columns[order]).dense()
-        found = np.empty((len(self.norms), len(columns)))
-        for chunk, part in self.columns.through(few.T):
-            found[chunk] = part.T
-        return found[:, np.argsort(order)]
+        products = np.empty((len(self.norms), len(columns)))
+        for chunk, columns_of_chunk in self.columns.through(few.T):
+            products[chunk] = columns_of_chunk.T
+        return products[:, np.argsort(order)]
 
     def within(self, columns: Array) -> Array:
         few = self.columns.take(columns).dense()

@@ -168,7 +168,9 @@ class _GroupSweeper:
 
     def _of_size(self, groups: Array) -> _Members:
         columns = np.stack([self.own[g] for g in groups])
-        return _Members(groups, columns, np.stack([self.data.within(own) for own in columns]))
+        return _Members(
+            groups, columns, np.stack([self.data.within(members) for members in columns])
+        )
 
     def settle(self, tol: float) -> bool:
         """Sweep until no probability changes by more than ``tol``; whether that was reached."""
@@ -201,10 +203,10 @@ class _GroupSweeper:
 
     def _log_bayes(self, each: Sequence[GroupOdds]) -> Array:
         """Of every group against no effect."""
-        found = np.empty(len(self.own))
+        log_bayes = np.empty(len(self.own))
         for same, evidence in zip(self.alike, each, strict=True):
-            found[same.groups] = evidence.log_bayes
-        return found
+            log_bayes[same.groups] = evidence.log_bayes
+        return log_bayes
 
     def _free(self, top: int) -> Array:
         """Groups that may carry the effect of ``top``: itself, and those without an effect."""
@@ -218,19 +220,19 @@ class _GroupSweeper:
         log_bayes = np.zeros(len(self.own))
         counts = np.zeros(len(self.slab.variance))
         for same in self.alike:
-            found = self._look(same)
-            goal = expit(found.log_bayes + self.odds[same.groups])
+            odds = self._look(same)
+            goal = expit(odds.log_bayes + self.odds[same.groups])
             calm = ~self.use[same.groups] | ((self.d[same.groups] == 0.0) & (goal < CLAIM))
             for i, g in enumerate(same.groups):
                 if not calm[i]:
                     one = self._look(same, i)
-                    for whole, own in zip(found, one, strict=True):
-                        whole[i] = own[0]
+                    for whole, new in zip(odds, one, strict=True):
+                        whole[i] = new[0]
                     self._update(g, one, step)
             quiet = same.groups[calm & self.use[same.groups]]
             self.alpha[quiet] = goal[calm & self.use[same.groups]]
-            log_bayes[same.groups] = found.log_bayes
-            counts += np.where(self.use, self.alpha, 0.0)[same.groups] @ found.inside
+            log_bayes[same.groups] = odds.log_bayes
+            counts += np.where(self.use, self.alpha, 0.0)[same.groups] @ odds.inside
         self._weigh_sizes(log_bayes)
         self.slab = log_normal_slab(self.data.n, counts)
 
@@ -245,6 +247,7 @@ class _GroupSweeper:
         self.alpha[g] += step * (goal - self.alpha[g])
         new, (T, sT) = 0.0, one.shrunk[0]
         if self.alpha[g] >= (LEAVE if self.d[g] > 0.0 else CLAIM):
+            # d with d/(1 + s d) = alpha T, T the average posterior variance
             new = self.alpha[g] * T / max(1.0 - self.alpha[g] * sT, 1e-9)
         if abs(new - self.d[g]) > 1e-6 * max(self.d[g], 1.0 / self.data.n):
             self._set(g, new)
@@ -266,13 +269,16 @@ class _GroupSweeper:
         if not np.isinf(degrees):
             # each effect has a variance of its own, and so uses up what it says about the noise
             used = float(np.bincount(self.number) @ self.alpha)
+            # the noise is what is left of y'y, over its degrees of freedom
             noise, degrees = self.field.evidence.rest / degrees, max(degrees - used, FEWEST_DEGREES)
-        each = self._look_all()
-        shares = [self._share(g, self.alpha[g], each, noise, degrees) for g in range(len(self.own))]
+        by_size = self._look_all()
+        shares = [
+            self._share(g, self.alpha[g], by_size, noise, degrees) for g in range(len(self.own))
+        ]
         p_value = np.array([share.p_value for share in shares])
         present = np.flatnonzero(self.alpha >= CLAIM)
         present = present[np.lexsort((p_value[present], -self.alpha[present].round(6)))]
-        effects = [self._shared(shares[g], each, noise, degrees) for g in present]
+        effects = [self._shared(shares[g], by_size, noise, degrees) for g in present]
         likeliest = self.alpha.copy()
         for share in (one for effect in effects for one in effect):
             if share.weight > likeliest[share.group]:
@@ -287,14 +293,14 @@ class _GroupSweeper:
         self, g: int, weight: float, each: Sequence[GroupOdds], noise: float, degrees: float
     ) -> GroupShare:
         size, i = self.place[g]
-        found = each[size]
-        covariance = noise * found.spread[i] + found.between[i]
-        statistic, rank = found.statistic[i] / noise, max(int(found.rank[i]), 1)
+        odds = each[size]
+        covariance = noise * odds.spread[i] + odds.between[i]
+        statistic, rank = odds.statistic[i] / noise, max(int(odds.rank[i]), 1)
         if np.isinf(degrees):
             chance = float(stats.chi2.sf(statistic, rank))
         else:
             chance = float(stats.f.sf(statistic / rank, rank, degrees))
-        return GroupShare(g, float(weight), found.mean[i], covariance, chance)
+        return GroupShare(g, float(weight), odds.mean[i], covariance, chance)
 
     def _shared(
         self, first: GroupShare, each: Sequence[GroupOdds], noise: float, degrees: float
@@ -313,8 +319,8 @@ class _GroupSweeper:
         given = self._log_bayes(self._look_all())
         self._set(top, d)
         # all have the prior odds of the place, which is one
-        found = np.where(self._free(top), self._log_bayes(alone), -np.inf)
-        weight = np.exp(stand_ins(found, given, top) - found[top])
+        log_bayes = np.where(self._free(top), self._log_bayes(alone), -np.inf)
+        weight = np.exp(stand_ins(log_bayes, given, top) - log_bayes[top])
         weight *= self.alpha[top] / weight.sum()  # the sweeps know how probable the effect is
         order = np.argsort(-weight, kind="stable")
         order = order[(weight[order] > SHARED) | (order == top)]
@@ -326,17 +332,20 @@ class _GroupSweeper:
 
         Groups of one size have the sign with which their columns correlate in turn.
         """
-        found = np.eye(len(groups))
+        correlations = np.eye(len(groups))
         roots = [_inverse_root(self.data.within(self.own[g])) for g in groups]
         for a, g in enumerate(groups):
             for b in range(a):
-                own = np.sort(np.append(self.own[g], self.own[groups[b]]))
-                both = self.data.within(own)
-                cross = both[np.ix_(np.isin(own, self.own[g]), np.isin(own, self.own[groups[b]]))]
+                columns = np.sort(np.append(self.own[g], self.own[groups[b]]))
+                both = self.data.within(columns)
+                cross = both[
+                    np.ix_(np.isin(columns, self.own[g]), np.isin(columns, self.own[groups[b]]))
+                ]
+                # the largest singular value of S_aa^-1/2 S_ab S_bb^-1/2
                 size = min(float(np.linalg.norm(roots[a] @ cross @ roots[b], 2)), 1.0)
                 turn = cross.shape[0] == cross.shape[1] and np.trace(cross) < 0.0
-                found[a, b] = found[b, a] = -size if turn else size
-        return found
+                correlations[a, b] = correlations[b, a] = -size if turn else size
+        return correlations
 
 
 def look_at_groups(
@@ -348,6 +357,7 @@ def look_at_groups(
     out = np.flatnonzero(d)
     if len(out):  # Omega without d X_g X_g'
         So, qo, do = S[out], q[out], d[out, None, None]
+        # Woodbury: (Omega - d X_g X_g')^-1 from S = X_g'Omega^-1 X_g
         N = np.linalg.inv(np.eye(own.shape[1]) - do * So) * -do
         pulled = np.einsum("gij,gj->gi", N, qo)
         rest[out] = np.maximum(rest[out] - np.einsum("gi,gi->g", qo, pulled), 1e-300)
@@ -357,15 +367,18 @@ def look_at_groups(
     turned, V = np.einsum("gij,gi->gj", vectors, q), slab.variance
     spread = 1.0 + V[:, None] * values[:, None, :]  # (groups, m, columns)
     shrunk = V[:, None] / spread
+    # what the group explains with variance V: q'(S + 1/V)^-1 q, in the eigenbasis of S
     fall = np.einsum("gmj,gj->gm", shrunk, turned**2)
-    each = np.log(slab.weight) - 0.5 * np.log(spread).sum(axis=2)
+    log_bayes = np.log(slab.weight) - 0.5 * np.log(spread).sum(axis=2)
     if np.isinf(degrees):
-        each = each + 0.5 * fall
+        log_bayes = log_bayes + 0.5 * fall
     else:
         share = np.minimum(fall / rest[:, None], 1.0 - 1e-12)
-        each = each - 0.5 * degrees * np.log1p(-share)
-    total = log_sum(each)
-    inside = np.exp(each - total[:, None])
+        log_bayes = log_bayes - 0.5 * degrees * np.log1p(-share)
+    # averaged over the slab's variances
+    total = log_sum(log_bayes)
+    inside = np.exp(log_bayes - total[:, None])
+    # E[b | V] = (S + 1/V)^-1 q
     means = np.einsum("gmj,gij->gmi", shrunk * turned[:, None, :], vectors)
     mean = np.einsum("gm,gmi->gi", inside, means)
     off, kept = means - mean[:, None, :], np.einsum("gm,gmj->gj", inside, shrunk)

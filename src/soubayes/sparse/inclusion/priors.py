@@ -91,12 +91,12 @@ class SizePrior:
         array([-1.1, -1.1, -1.1])
         """
         log_pi, log_rest = _nodes(p)
-        each = self.log_likelihoods(log_bayes, p)
+        log_likelihoods = self.log_likelihoods(log_bayes, p)
         few = np.log1p(self.weight * p) + self.weight * p * log_rest
         # densities of both, times dpi/dlogit
         log_weight = np.logaddexp(few, 0.0) + log_pi + log_rest + known
-        each = each * np.reshape(counted, (-1, 1))
-        without = log_weight + each.sum(axis=0) - each
+        log_likelihoods = log_likelihoods * np.reshape(counted, (-1, 1))
+        without = log_weight + log_likelihoods.sum(axis=0) - log_likelihoods
         return log_sum(without + log_pi) - log_sum(without + log_rest)
 
     def log_likelihoods(self, log_bayes: Array, p: int) -> Array:
@@ -134,9 +134,9 @@ class Columns(NamedTuple):
 
 def look_at(evidence: ColumnEvidence, slab: Slab, degrees: float) -> Columns:
     """Bayes factors of all columns."""
-    each = slab.log_bayes_factors(evidence, degrees)
-    column = log_sum(each)
-    inside = np.exp(each - column[:, None])
+    log_bayes = slab.log_bayes_factors(evidence, degrees)
+    column = log_sum(log_bayes)
+    inside = np.exp(log_bayes - column[:, None])
     shrunk = slab.variance / (1.0 + np.multiply.outer(evidence.s, slab.variance))
     return Columns(column, inside, np.einsum("jm,jm->j", inside, shrunk), evidence)
 

@@ -135,6 +135,7 @@ class _Sweeper:
 
         The prior of the number of effects follows the effects, so faint ones can multiply.
         """
+        # with more effects than that the noise is hardly estimated
         most = max(MANY_EFFECTS, self.data.n / 3.0)  # a third of the rows, as on a path
         return self.count > self.data.n and len(self.effects) > most
 
@@ -166,9 +167,9 @@ class _Sweeper:
         alpha = self.faint.alpha.copy()
         alpha[alone] = np.where(new.alpha > CLAIM, 0.0, new.alpha)
         columns = _replaced(self.faint.columns, alone, new)
-        for j, own in zip(alone, new.alpha, strict=True):
-            if own > CLAIM:
-                kept.append(Effect(np.where(np.arange(self.p) == j, own, 0.0), columns))
+        for j, alpha_of_column in zip(alone, new.alpha, strict=True):
+            if alpha_of_column > CLAIM:
+                kept.append(Effect(np.where(np.arange(self.p) == j, alpha_of_column, 0.0), columns))
         return found._replace(
             effects=kept, faint=Effect(alpha, columns), slab=new.slab, noise=new.noise,
             degrees=new.degrees, converged=found.converged and new.settled,
@@ -182,14 +183,15 @@ class _Sweeper:
         """Columns that may carry an effect, and that no other such column resembles."""
         likely = np.flatnonzero(probability > FAINT)
         likely = likely[np.argsort(-probability[likely], kind="stable")[:MOST_ALONE]]
+        # a column alone resembles itself only
         alike = np.abs(self.field.correlations(likely)) >= SIMILAR
         alone = np.isin(np.arange(self.p), likely[alike.sum(axis=1) == 1])
         before = np.zeros_like(alone)
         while not np.array_equal(alone, before):
             before = alone.copy()
-            for own in (effect.alpha > FAINT for effect in self.effects):
-                if not alone[own].all():
-                    alone &= ~own
+            for likely_of_effect in (effect.alpha > FAINT for effect in self.effects):
+                if not alone[likely_of_effect].all():
+                    alone &= ~likely_of_effect
         return np.flatnonzero(alone)
 
     def _surroundings(self, alone: Array, shared: list[Effect]) -> Surroundings:
@@ -202,7 +204,7 @@ class _Sweeper:
         known = (1.0 - np.minimum(taken, 1.0)) @ known
         counts = self.faint.alpha[others] @ self.faint.columns.inside[others]
         for effect in shared:
-            i = next(i for i, each in enumerate(self.effects) if each is effect)
+            i = next(i for i, other in enumerate(self.effects) if other is effect)
             odds = _log_odds_of(effect.active) - self.effect_prior[i]
             known = known + self.prior.log_likelihoods(np.array([odds]), self.count)[0]
             counts = counts + effect.alpha @ effect.columns.inside
@@ -233,6 +235,7 @@ class _Sweeper:
         for i, effect in enumerate(self.effects):
             if i != own:
                 with np.errstate(divide="ignore"):
+                    # a column that carries another effect cannot carry this one
                     free += np.log1p(-np.minimum(effect.alpha, 1.0))
         prior = self.column_prior if own is None else self.effect_prior[own]
         return self.barred + free + columns.log_bayes + prior
@@ -253,21 +256,22 @@ class _Sweeper:
 
     def _effect(self, own: int | None) -> Effect:
         """The effect that is likeliest given the others."""
-        part = _NOTHING if own is None else self.parts[own]
-        columns = self._look(*part)
+        share = _NOTHING if own is None else self.parts[own]
+        columns = self._look(*share)
         log_odds = self._log_odds(columns, own)
         left = log_odds.copy()
         top = first = int(np.argmax(left))
         for _ in range(LOOKED_AT):
             if not self._is_echo(top, columns, own):
-                return self._anchored(log_odds, top, columns, part)
+                return self._anchored(log_odds, top, columns, share)
             left[self.field.similar(top, STANDS_IN)] = -np.inf
             top = int(np.argmax(left))
-        return self._anchored(log_odds, first, columns, part)
+        return self._anchored(log_odds, first, columns, share)
 
     def _anchored(
         self, log_odds: Array, top: int, columns: Columns, part: tuple[Array, Array]
     ) -> Effect:
+        # the slab's variance averaged over its posterior for the top column
         variance = float(columns.inside[top] @ self.slab.variance)
         moved = np.append(part[0], top), np.append(part[1], -variance)
         given = self._look(*_merged(moved))
@@ -278,9 +282,9 @@ class _Sweeper:
         new, old = self._effect(i), self.effects[i]
         if step < 1.0:
             new = new._replace(alpha=step * new.alpha + (1.0 - step) * old.alpha)
-        part = self._part(new)
-        self._move(self.parts[i], part)
-        self.effects[i], self.parts[i] = new, part
+        share = self._part(new)
+        self._move(self.parts[i], share)
+        self.effects[i], self.parts[i] = new, share
 
     def _claim(self) -> bool:
         """Add the likeliest effect that is in no effect yet, if it is likely enough."""
@@ -293,11 +297,11 @@ class _Sweeper:
             top = int(np.argmax(np.where(left, log_odds, -np.inf)))
             effect = self._anchored(log_odds, top, columns, _NOTHING)
             if effect.active > CLAIM and not self._is_echo(top, columns):
-                part = self._part(effect)
-                self._move(_NOTHING, part)
+                share = self._part(effect)
+                self._move(_NOTHING, share)
                 self.effects.append(effect)
                 self.effect_prior.append(float(self.column_prior[top]))
-                self.parts.append(part)
+                self.parts.append(share)
                 return True
             left &= ~self.field.similar(top, 0.5)
         return False
@@ -322,6 +326,7 @@ class _Sweeper:
         """
         columns = self._look()
         log_odds = self._log_odds(columns, None)
+        # beyond exp(50) an odds is certainty
         odds = np.exp(np.minimum(log_odds, 50.0))
         alpha = odds / (1.0 + odds)
         near = np.flatnonzero(odds > FAINT)

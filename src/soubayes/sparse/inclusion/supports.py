@@ -27,7 +27,7 @@ class CredibleSet(NamedTuple):
     columns: Array
     weights: Array  # the probability that it is this column
     probability: float  # that it is one of them: the sum of the weights
-    purity: float  # the smallest correlation between two of them, signs apart
+    purity: float  # the smallest absolute correlation between two of them
     effect: float
     lower: float
     upper: float
@@ -123,9 +123,9 @@ class SupportPosterior:
         """From the product; ``units`` multiply a standardised coefficient."""
         if isinstance(found, GroupProduct):
             return cls._of_groups(found, units, x_scale)
-        each = [_entries(effect, i, found) for i, effect in enumerate(found.effects)]
-        each.append(_entries(found.faint, -1, found))
-        effect, column, weight, centre, sd = map(np.concatenate, zip(*each, strict=True))
+        entries = [_entries(effect, i, found) for i, effect in enumerate(found.effects)]
+        entries.append(_entries(found.faint, -1, found))
+        effect, column, weight, centre, sd = map(np.concatenate, zip(*entries, strict=True))
         probability = found.probability
         return cls(
             probability=probability,
@@ -155,11 +155,11 @@ class SupportPosterior:
         columns are less correlated than ``purity``. The likeliest effect comes first; of those
         that are equally likely, the largest. If columns are in groups, a set is one of groups.
         """
-        found = []
+        sets = []
         for i, alike in enumerate(self.alike):
-            own = np.flatnonzero(self.effect == i)  # sorted by weight
-            places = self._places(own)  # the first entry of each column, or of each group
-            weights = self.weight[own][places]
+            entries = np.flatnonzero(self.effect == i)  # sorted by weight
+            places = self._places(entries)  # the first entry of each column, or of each group
+            weights = self.weight[entries][places]
             reached = np.cumsum(weights)
             if reached[-1] < presence:
                 continue
@@ -170,21 +170,21 @@ class SupportPosterior:
             pure = float(np.abs(alike).min())
             if pure < purity:
                 continue
-            own = own[: np.append(places, len(own))[count]]
+            entries = entries[: np.append(places, len(entries))[count]]
             middle, groups = (np.nan, np.nan, np.nan), None
             if self.groups is not None:
-                groups = self.groups[self.column[own]][places[:count]]
-            if len(own) == count:  # no group of several columns, which has no single effect
+                groups = self.groups[self.column[entries]][places[:count]]
+            if len(entries) == count:  # no group of several columns, which has no single effect
                 sign = np.where(alike[0] < 0.0, -1.0, 1.0)
-                unit = (self.units * self.x_scale)[self.column[own]]
-                centre, sd = sign * self.centre[own] * unit, self.sd[own] * unit
+                unit = (self.units * self.x_scale)[self.column[entries]]
+                centre, sd = sign * self.centre[entries] * unit, self.sd[entries] * unit
                 middle = self._mixture(weights, centre, sd, level)
             chance = float(weights.sum())
-            found.append(CredibleSet(self.column[own], weights, chance, pure, *middle, groups))
+            sets.append(CredibleSet(self.column[entries], weights, chance, pure, *middle, groups))
         if self.groups is not None:
-            return found  # in their order for all classes
+            return sets  # in their order for all classes
         # rounded: 1 - 1e-16 is no less than 1
-        return sorted(found, key=lambda one: (-round(one.probability, 6), -abs(one.effect)))
+        return sorted(sets, key=lambda one: (-round(one.probability, 6), -abs(one.effect)))
 
     def _places(self, own: Array) -> Array:
         """Where in the entries of an effect each column begins, or each group."""
@@ -194,10 +194,10 @@ class SupportPosterior:
 
     def set_numbers(self, level: float = SET_LEVEL) -> Array:
         """For every column the number of its credible set, from 1; 0 if it is in none."""
-        found = np.zeros(len(self.probability), int)
+        numbers = np.zeros(len(self.probability), int)
         for number, one in reversed(list(enumerate(self.credible_sets(level), 1))):
-            found[one.columns] = number
-        return found
+            numbers[one.columns] = number
+        return numbers
 
     def _mixture(
         self, weights: Array, centre: Array, sd: Array, level: float
@@ -214,8 +214,10 @@ class SupportPosterior:
         A column has 0 in its distribution with the probability that it carries no effect.
         """
         p = len(self.probability)
-        found = quantiles(levels, self.column, self._share, self.centre, self.sd, p, self.degrees)
-        return found * self.units
+        standardised = quantiles(
+            levels, self.column, self._share, self.centre, self.sd, p, self.degrees
+        )
+        return standardised * self.units
 
     @property
     def coefficient_sd(self) -> Array:
@@ -275,7 +277,7 @@ def quantiles(
     absent = 1.0 - np.bincount(column, weight, p)
     reach = np.zeros(p)
     np.maximum.at(reach, column, np.abs(centre) + 60.0 * sd)
-    found = np.zeros((len(levels), p))
+    values = np.zeros((len(levels), p))
     for i, level in enumerate(levels):
         low, high = -reach, reach.copy()
         for _ in range(70):
@@ -283,11 +285,11 @@ def quantiles(
             below = stats.t.cdf((middle[column] - centre) / sd, degrees)
             mass = np.bincount(column, weight * below, p) + absent * (middle >= 0.0)
             low, high = np.where(mass < level, middle, low), np.where(mass < level, high, middle)
-        found[i] = high
+        values[i] = high
         # a jump of the distribution function at 0
         at_zero = np.bincount(column, weight * stats.t.cdf(-centre / sd, degrees), p)
-        found[i, (at_zero <= level) & (level <= at_zero + absent)] = 0.0
-    return found
+        values[i, (at_zero <= level) & (level <= at_zero + absent)] = 0.0
+    return values
 
 
 def _p_values(found: Product) -> Array:
@@ -295,9 +297,12 @@ def _p_values(found: Product) -> Array:
     likeliest = found.faint.alpha.copy()
     s, q = (a.copy() for a in found.faint.columns.evidence[:2])
     for effect in found.effects:
-        own = effect.alpha > likeliest
-        likeliest[own] = effect.alpha[own]
-        s[own], q[own] = effect.columns.evidence.s[own], effect.columns.evidence.q[own]
+        likelier = effect.alpha > likeliest
+        likeliest[likelier] = effect.alpha[likelier]
+        s[likelier], q[likelier] = (
+            effect.columns.evidence.s[likelier],
+            effect.columns.evidence.q[likelier],
+        )
     return 2.0 * stats.t.sf(np.abs(q) / np.sqrt(s * found.noise), found.degrees)
 
 

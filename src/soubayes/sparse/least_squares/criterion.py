@@ -142,6 +142,7 @@ def _score(
         part = _with_groups(design.take(support), sparse[support], 1e-10 * n, left, group)
     # sigma^2 integrated out under 1/sigma^2: Gamma(m/2) (pi RSS)^(-m/2) with m = n - k
     value = left * np.log(np.pi * max(part.rss, _TINY)) - 2.0 * gammaln(left / 2.0) + part.log_det
+    # log of the number of supports of this size, binomial(p, k)
     value += PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * part.log_slab
     spread = max(part.rss / left / max(part.information, _TINY), _TINY)
     return _Score(float(value), part.square, spread, left - part.used)
@@ -163,7 +164,9 @@ def _alone(part: LeastSquares, kept: Array, own: float, left: float, yy: float) 
     w = np.full(len(kept), own)
     fit = part.ridge(w)  # as good as least squares, and collinear columns are allowed
     rss = max(fit.rss, 1e-12 * yy, _TINY)
+    # a signal is not taken to be smaller than the error of its estimate
     square = np.maximum(np.maximum(fit.mean**2, fit.variance * rss / left), _TINY)[kept]
+    # the prior precision of the Laplace approximation, 1/b^2 in units of the noise
     w[kept] = rss / left / square
     information = float(np.median(1.0 / fit.variance))
     return _Part(rss, part.log_det(w), _log_slab(square), square, information, 0.0)
@@ -172,17 +175,18 @@ def _alone(part: LeastSquares, kept: Array, own: float, left: float, yy: float) 
 def _with_groups(part: LeastSquares, kept: Array, own: float, left: float, group: Array) -> _Part:
     """Of columns some of which share a scale; one slab has the sizes of columns and groups."""
     kept = kept & (group < 0)
-    found = group_evidence(part, group, kept, own, left, LEAST_SPREAD)
-    square, alone = np.exp(2.0 * found.log_size), int(kept.sum())
-    every, w = found.log_size, found.w.copy()
-    w[kept] = found.rss / left / square[:alone]
+    evidence = group_evidence(part, group, kept, own, left, LEAST_SPREAD)
+    square, alone = np.exp(2.0 * evidence.log_size), int(kept.sum())
+    every, w = evidence.log_size, evidence.w.copy()
+    w[kept] = evidence.rss / left / square[:alone]
+    # log f of |b| ~ log-normal, with the variance of all sizes about their mean
     off = float(((every[:alone] - every.mean()) ** 2).sum())
     v = max(float(every.var()), LEAST_SPREAD)
-    log_slab = found.log_integral - 0.5 * off / v - float(every[:alone].sum())
+    log_slab = evidence.log_integral - 0.5 * off / v - float(every[:alone].sum())
     log_slab -= alone * (math.log(2.0) + 0.5 * math.log(2.0 * math.pi * v))
     log_det = part.log_det(w) - float(np.log(w[group >= 0]).sum())
-    information = float(np.median(1.0 / found.variance))
-    return _Part(found.rss, log_det, log_slab, square, information, found.used)
+    information = float(np.median(1.0 / evidence.variance))
+    return _Part(evidence.rss, log_det, log_slab, square, information, evidence.used)
 
 
 def _log_slab(square: Array) -> float:
@@ -198,6 +202,7 @@ def _log_slab_of(k: int, total: float, squares: float) -> float:
     """`_log_slab` from the sum of log|b_j| and the sum of squares about their mean."""
     if not k:
         return 0.0
+    # the slab's own variance at its maximum likelihood
     v = max(squares / k, LEAST_SPREAD)
     return -(
         total + k * math.log(2.0) + 0.5 * k * math.log(2.0 * math.pi * v) + squares / (2.0 * v)
@@ -214,6 +219,7 @@ def _threshold(score: _Score, step: float) -> float:
     size = 0.5 * np.log(score.square)
     k, mean, spread = len(size), float(size.mean()) if len(size) else 0.0, 0.0
     spread = float(((size - mean) ** 2).sum())
+    # a fixed point in t, damped by half: the slab with the new column depends on it
     before, t, base = _log_slab_of(k, k * mean, spread), 4.0, math.log(score.spread)
     for _ in range(40):
         off = 0.5 * (math.log(t) + base) - mean  # of the further column

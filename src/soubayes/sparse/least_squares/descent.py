@@ -44,12 +44,13 @@ def descend(
         dropped = state.dropped
         if state.refit or not len(dropped) or spent >= budget:
             break
+        # s_j and q_j of dropped columns, the active ones adjusted: z^2 = q^2/(sigma^2 s)
         s, q = design.outside(state.active, state.w[state.active], dropped)
-        own, signal = s, q * q / (state.noise * model.confidence[dropped])
+        information, signal = s, q * q / (state.noise * model.confidence[dropped])
         if not model.groups.alone:
             there = model.take(dropped)
-            own, signal = there.group_mean(s), there.group_mean(signal)
-        signal = signal / own
+            information, signal = there.group_mean(s), there.group_mean(signal)
+        signal = signal / information
         # at most those half as strong as the strongest: when it is in, others may not ask any more
         back = signal > max(RETURNS, 0.5 * float(signal.max()))
         if model.copies is not None:
@@ -60,7 +61,8 @@ def descend(
             back[back], chosen = first, not first.all()
         if back.any():
             w = state.w.copy()
-            w[dropped[back]] = own[back] / (signal[back] - 1.0)
+            # the stationary w of a column alone, s/(z^2/gamma - 1)
+            w[dropped[back]] = information[back] / (signal[back] - 1.0)
             active = np.sort(np.concatenate([state.active, dropped[back]]))
             state = state._replace(w=w, active=active)
         elif alike and (other := swap(design, model, state, signal)) is not None:
@@ -88,7 +90,7 @@ def _iterate(
 ) -> tuple[PathState, int, bool]:
     """Simultaneous steps to each coordinate's exact minimum, halved where they overshoot."""
     w, active, noise = state.w.copy(), state.active, state.noise
-    part, here = design.take(active), model.take(active)
+    subset, here = design.take(active), model.take(active)
     gain, last, reach = np.ones(len(active)), np.zeros(len(active)), 1.5
     mixed = model.mixed(model.sparse)
     alike = model.groups.alone and design.closest > ALIKE
@@ -98,14 +100,16 @@ def _iterate(
         if not len(active):
             noise = noise if hold_noise else model.noise_estimate(design.n, design.yy, 0.0)
             return state._replace(w=w, active=active, noise=noise), n_iter, True
-        ridge = part.ridge(old)
+        ridge = subset.ridge(old)
         moved = noise
         if not hold_noise:
+            # k = sum_j (1 - kappa_j), the degrees of freedom that the columns use
             k = len(old) - float(old @ ridge.variance)
             noise = model.noise_estimate(design.n, ridge.rss, k)
         s, q = ridge.s, ridge.q
         if mixed:
-            s, q = left_out(part, here, old, ridge, design.n)
+            s, q = left_out(subset, here, old, ridge, design.n)
+        # each coordinate's own minimum, the others held (docs/development/solver.md)
         goal = goal_of(here, s, q, noise, top, shape, near)
         step = np.log(goal / old)
         # a step that changes its sign went too far: halve; else grow, as in Rprop
@@ -127,13 +131,13 @@ def _iterate(
         if leave.any():
             if alike and leave.sum() > 1:
                 best, at = strongest_leavers(
-                    part, here, old, noise, leave & (s < 0.25 * part.norms)
+                    subset, here, old, noise, leave & (s < 0.25 * subset.norms)
                 )
                 leave[best], last[best], gain[best] = False, 0.0, 1.0
                 w[active[best]] = old[best] = at
             w[active[leave]] = goal[leave]
             keep = np.flatnonzero(~leave)
-            active, part, here = active[keep], part.take(keep), here.take(keep)
+            active, subset, here = active[keep], subset.take(keep), here.take(keep)
             gain, last, old, shape = gain[keep], last[keep], old[keep], shape[keep]
         elif settled:
             return state._replace(w=w, active=active, noise=noise), n_iter, True
@@ -144,6 +148,7 @@ def left_out(
     design: LeastSquares, model: LeastSquaresModel, w: Array, ridge: Ridge, n: float
 ) -> tuple[Array, Array]:
     """s and q under the ordered sources."""
+    # the conditional variance gives s + w, and the mean q/(s + w)
     parts = model.nested(restricted(design, w, ridge))
     variance = model.variances(parts) / model.confidence
     return np.maximum(1.0 / variance - w, 1e-12 * n), ridge.mean / variance
@@ -211,9 +216,11 @@ def merge(design: LeastSquares, model: LeastSquaresModel, state: PathState) -> P
     first = leaders(spread, r, SAME)
     owner = np.where(first, np.arange(len(r)), np.argmax(np.where(first, r, 0.0), axis=1))
     w, out = state.w.copy(), active[~first]
+    # prior variances of equal columns add up
     w[active[first]] = 1.0 / np.bincount(owner, spread, len(r))[first]
     stay = np.setdiff1d(state.active, out)
     s, q = design.outside(stay, w[stay], out)
+    # z^2/gamma_b of the columns that left, with the strongest in their place
     signal = q * q / (state.noise * model.confidence[out] * s)
     gone = signal < RETURNS
     if not gone.any():
@@ -247,8 +254,8 @@ def swap(
         best = int(np.argmax(strength))
         if strength[best] > max(1.0, strength[0] * (1.0 + 1e-9)):
             active = np.sort(np.append(stay, some[best]))
-            own = w[a] if copies else s[best] / (strength[best] - 1.0)
-            w[a], w[some[best]] = OUT * s[0], own
+            precision = w[a] if copies else s[best] / (strength[best] - 1.0)
+            w[a], w[some[best]] = OUT * s[0], precision
             changed = True
     return state._replace(active=active, w=w) if changed else None
 

@@ -166,10 +166,10 @@ class Wide:
         self.scores = columns.left(y)
 
     def take(self, index: Array) -> LeastSquares:
-        part = self.columns.take(index)
+        columns = self.columns.take(index)
         if len(index) > len(self.y):
-            return Wide(part, self.y, self.n)
-        X = part.dense()
+            return Wide(columns, self.y, self.n)
+        X = columns.dense()
         return Gram(X.T @ X, self.scores[index], self.yy, self.n)
 
     def ridge(self, w: Array) -> Ridge:

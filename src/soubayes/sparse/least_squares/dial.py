@@ -113,6 +113,7 @@ class LeastSquaresDial:
         if point == RIDGE:
             assert self._dense is not None
             return fit_of(self.design, at_point(self.model, point), self._dense)
+        # gamma_b sigma^2 against var(y): above it every coefficient is 0
         limit = max(UNEXPLAINED * self.design.yy / self.design.n / self.noise, 1.0)
         coef = min(point.coef, limit)
         lower = point._replace(coef=coef, local=point.local * coef / point.coef)
@@ -122,10 +123,14 @@ class LeastSquaresDial:
     def evidence(self) -> float:
         """The log marginal likelihood of the dense end."""
         assert self._dense is not None
-        found = self._dense.evidence
+        evidence = self._dense.evidence
         n = self.design.n - (self.model.intercept_variance is not None)
-        quadratic = found.ridge.rss + float(found.ridge.mean @ (found.w * found.ridge.mean))
-        return dense_evidence(n, quadratic, found.ridge.log_det - float(np.log(found.w).sum()))
+        quadratic = evidence.ridge.rss + float(
+            evidence.ridge.mean @ (evidence.w * evidence.ridge.mean)
+        )
+        return dense_evidence(
+            n, quadratic, evidence.ridge.log_det - float(np.log(evidence.w).sum())
+        )
 
     def _minimise(
         self, model: LeastSquaresModel, noise: float | None
@@ -142,11 +147,12 @@ def common_variance(design: LeastSquares) -> float | None:
     The smallest whose evidence is within half a nat of the largest. Where X nearly interpolates y,
     the evidence is flat towards large variances, and the noise would vanish there.
     """
-    found = design.spectrum()
-    if found is None:
+    spectrum = design.spectrum()
+    if spectrum is None:
         return None
-    values, squares = found
+    values, squares = spectrum
     trial = np.geomspace(1e-6, 1e4, 90)[:, None] / max(float(values.mean()), 1e-300)
+    # log evidence of y ~ N(0, sigma^2 (I + P XX')) in the eigenbasis of XX', sigma^2 fitted
     grown = 1.0 + trial * values
     cost = len(values) * np.log((squares / grown).sum(axis=1)) + np.log(grown).sum(axis=1)
     return float(trial[int(np.argmax(cost <= cost.min() + 1.0)), 0])

@@ -147,8 +147,8 @@ class LinearFamily(Family):
         """For more columns than rows; the moments of others say more."""
         if self.moments is not None or self.settings.student is not None:
             return None
-        own = self.intercept
-        return [debiased_ridge(rows.X, y, rows.weight, own) for y in rows.targets]
+        intercept = self.intercept
+        return [debiased_ridge(rows.X, y, rows.weight, intercept) for y in rows.targets]
 
     def race(
         self, task: InMemory, intake: LinearIntake, how: Choosing
@@ -287,9 +287,9 @@ def path_fails(
     The median of its errors is then many times what it claims for new rows.
     """
     wanted = [{PATH.name}] * len(points)
-    each = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
+    held_out = [(test, task.predict(task.fit(train, wanted), test)) for train, test in folds]
     for t, (point, y) in enumerate(zip(points, task.targets, strict=True)):
-        residual = np.concatenate([y[test] - held[t][PATH.name].mean for test, held in each])
+        residual = np.concatenate([y[test] - held[t][PATH.name].mean for test, held in held_out])
         n, k = len(y), min(point.effective, 0.9 * len(y))
         claimed = math.sqrt(point.component.noise * n / (n - k))
         if float(np.median(np.abs(residual))) > FAILED_PATH * MEDIAN_NORMAL * claimed:

@@ -137,8 +137,8 @@ class LinearIntake(NamedTuple):
 
     def observations(self, X: Any, Y: Array) -> Array:
         """Pseudo-observations of rows, (rows, targets)."""
-        each = zip(self.units.students, Y.T, strict=True)
-        return np.stack([noise.observations(X, y) for noise, y in each], axis=1)
+        pairs = zip(self.units.students, Y.T, strict=True)
+        return np.stack([noise.observations(X, y) for noise, y in pairs], axis=1)
 
 
 def rows_intake(
@@ -160,9 +160,9 @@ def rows_intake(
     Y, y_unit = in_range(Y)
     if X.shape[0] * (1 + square) < X.shape[1]:
         return _wide(X, Y, weight, intercept, x_unit, y_unit, shared)
-    found = folded_moments(X, Y, weight, folds)
-    intake = moments_intake(found.total(), intercept, x_unit, y_unit, shared)
-    return intake._replace(moments=found)
+    folded = folded_moments(X, Y, weight, folds)
+    intake = moments_intake(folded.total(), intercept, x_unit, y_unit, shared)
+    return intake._replace(moments=folded)
 
 
 def moments_intake(
@@ -273,7 +273,7 @@ def settle_targets(
 
     A dense fit of more columns than rows takes outliers for signal: there it is the sparse one.
     """
-    units, own = intake.units, []
+    units, settled = intake.units, []
     check_units(units.x_scale, units.y_scale)
     for t, design in enumerate(intake.designs):
         model, free = intake.model(settings, t)
@@ -281,8 +281,8 @@ def settle_targets(
         if not dense or len(design.norms) >= design.n:
             solve = partial(_sparse_fit, model=model, free=free, settings=settings)
         intercept = settings.intercept is not None
-        own.append(settle_tails(design, rows(t), priors[t], solve, intercept, still))
-    designs, noise = [list(each) for each in zip(*own, strict=True)]
+        settled.append(settle_tails(design, rows(t), priors[t], solve, intercept, still))
+    designs, noise = [list(each) for each in zip(*settled, strict=True)]
     shift = units.y_scale * [each.centre for each in noise]
     units = units._replace(y_mean=units.y_mean + shift, students=tuple(noise))
     return intake._replace(designs=designs, units=units)
@@ -379,9 +379,9 @@ def in_units(design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: in
     noise, shape = s.noise.variance * scale**2, s.noise.shape
     if not units.students:
         return Component(q, noise, shape)
-    own = units.students[t]
-    shape = shape * own.information
-    return Component(q, noise * own.ratio, shape, noise_degrees=own.degrees)
+    student = units.students[t]
+    shape = shape * student.information
+    return Component(q, noise * student.ratio, shape, noise_degrees=student.degrees)
 
 
 def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Posterior:
@@ -398,8 +398,8 @@ def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Poster
         known = scale, gamma * v * s.variance
         return LowRankPosterior(s.coef * scale, diagonal, *factor, *known)
     active = np.flatnonzero(s.selected)
-    part, model, w = design.take(active), s.model.take(active), s.w[active]
-    block = v * model.covariance(lambda own: part.take(own).inverse(w[own]))
+    subset, model, w = design.take(active), s.model.take(active), s.w[active]
+    block = v * model.covariance(lambda own: subset.take(own).inverse(w[own]))
     return Posterior(s.coef * scale, gamma * v * s.variance, active, block, scale)
 
 

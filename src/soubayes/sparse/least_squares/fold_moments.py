@@ -43,8 +43,8 @@ class FoldMoments(ChoiceTask):
     def splits(self) -> list[tuple[Array, Array]]:
         """The rows that stand for all other folds and for one."""
         everything = np.arange(len(self.weight))
-        each = np.split(everything, len(self.folds.folds))
-        return [(np.setdiff1d(everything, own), own) for own in each]
+        rows_of_folds = np.split(everything, len(self.folds.folds))
+        return [(np.setdiff1d(everything, rows), rows) for rows in rows_of_folds]
 
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
         if rows is None:
@@ -67,25 +67,25 @@ class FoldMoments(ChoiceTask):
     def predict(self, fits: Fits, rows: Array) -> Predictions:
         fold = self.folds.folds[int(rows[0]) // self.count]
         assert fold is not None
-        found: Predictions = []
-        for t, each in enumerate(fits.components):
-            means = [_mean(parts) for parts in each.values()]
+        predictions: Predictions = []
+        for t, components in enumerate(fits.components):
+            means = [_mean(parts) for parts in components.values()]
             products = residual_products(fold, t, np.array(means), fits.x_mean)
             # rows whose products are those of the residuals: a square root of the L x L matrix
             spread, vectors = np.linalg.eigh(products / fold.n)
             root = np.zeros((self.count, len(means)))
             root[: len(means)] = np.sqrt(self.count * np.maximum(spread, 0.0))[:, None] * vectors.T
-            found.append(
+            predictions.append(
                 {
                     label: HeldOut.of_numbers(
                         -root[:, k],
                         np.full(self.count, mean_variance(fold, parts, fits.x_mean)),
                         np.full(self.count, Mixture(parts).noise),
                     )
-                    for k, (label, parts) in enumerate(each.items())
+                    for k, (label, parts) in enumerate(components.items())
                 }
             )
-        return found
+        return predictions
 
 
 def residual_products(fold: Moments, target: int, means: Array, x_mean: Array) -> Array:
@@ -112,16 +112,16 @@ def mean_variance(fold: Moments, parts: tuple[Component, ...], x_mean: Array) ->
     mean = _mean(parts)
     return float(
         sum(
-            part.weight
+            component.weight
             * (
-                part.posterior.spread(rows).sum()
-                + part.noise
-                + np.sum((rows @ (part.posterior.mean - mean)) ** 2)
+                component.posterior.spread(rows).sum()
+                + component.noise
+                + np.sum((rows @ (component.posterior.mean - mean)) ** 2)
             )
-            for part in parts
+            for component in parts
         )
     )
 
 
 def _mean(parts: tuple[Component, ...]) -> Array:
-    return np.asarray(sum(part.weight * part.posterior.mean for part in parts))
+    return np.asarray(sum(component.weight * component.posterior.mean for component in parts))

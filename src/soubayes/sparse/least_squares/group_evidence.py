@@ -55,6 +55,7 @@ def group_evidence(
         sizes = at.sizes(kept)
         for g, columns in enumerate(members):
             log_tau[g] = _Profile.of(at, columns).mode(at, *slab)
+            # w_g = sigma^2/tau_g^2
             w[columns] = at.noise * math.exp(-2.0 * log_tau[g])
         every = np.append(sizes, log_tau)
         slab = float(every.mean()), max(float(every.var()), least)
@@ -137,9 +138,9 @@ class _Profile(NamedTuple):
         """The log of the integral of p(y | w) over the slab, relative to p(y) at the mode."""
         reach = _REACH * math.sqrt(spread)
         t = np.arange(min(mean - reach, mode - _REACH), max(mean + reach, mode + _REACH), _STEP)
-        each = self._with_slab(t, at, mean, spread)
+        integrand = self._with_slab(t, at, mean, spread)
         here = float(self.log_density(np.array([self.w]), at.left)[0])
-        return float(logsumexp(each)) + math.log(_STEP) - here
+        return float(logsumexp(integrand)) + math.log(_STEP) - here
 
     def _with_slab(self, t: Array, at: _Posterior, mean: float, spread: float) -> Array:
         slab = -0.5 * ((t - mean) ** 2 / spread + math.log(2.0 * math.pi * spread))

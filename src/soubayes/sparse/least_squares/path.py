@@ -109,6 +109,7 @@ def path_fit(
         inner = design.take(active).ridge(w[active])
         coef[active], variance[active] = inner.mean, inner.variance
         k = float(np.sum(1.0 - w[active] * inner.variance))
+    # a dropped column beside the active ones has the variance 1/(s + w)
     variance[dropped] = 1.0 / (s + w[dropped])
     degrees = end.model.noise_degrees(design.n, k)
     noise = Noise(end.model.noise.shape + 0.5 * degrees, state.noise)
@@ -172,19 +173,20 @@ def _follow(
         points.insert(0, point)
     if confidence is None:
         intercept = model.intercept_variance is not None
-        each = free / model.group_size  # a group is one place for a signal
-        places = float(each[counted].sum())
+        places_of_columns = free / model.group_size  # a group is one place for a signal
+        places = float(places_of_columns[counted].sum())
         choose = partial(
             choose_support,
             design,
             sparse=model.sparse,
-            free=each,
+            free=places_of_columns,
             intercept=intercept,
             places=places,
             groups=model.tau_numbers,
         )
         supports = [point.state.active for point in points]
         none = supports[-1][~free[supports[-1]]]
+        # whether no column at all would score best
         empty = choose([*supports, none])[0] == len(points)
         while empty and free[state.active].any():  # on to where no column is left
             gamma = 2.0 * points[-1].gamma
@@ -228,8 +230,8 @@ def _search_degrees(model: LeastSquaresModel, nulls: Array, threshold: float) ->
     if model.groups.alone:
         return search_degrees(threshold, int(nulls.sum()))
     sizes, count = np.unique(model.group_size[nulls], return_counts=True)
-    each = zip(sizes, count, strict=True)
-    return sum(search_degrees(threshold, float(c / size), float(size)) for size, c in each)
+    counts = zip(sizes, count, strict=True)
+    return sum(search_degrees(threshold, float(c / size), float(size)) for size, c in counts)
 
 
 def _with_values(
@@ -242,13 +244,15 @@ def _with_values(
     models = [_at(model, free, design.n, point.gamma) for point in later]
     filled = [point.filled for point in later if point.filled is not None]
     states, costs = settle_together(models, [point.state for point in later], filled)
-    found = {
+    settled = {
         point.gamma: replace(
-            point, state=state, value=part.evaluate(here, design.n, cost).value, filled=None
+            point, state=state, value=whole.evaluate(here, design.n, cost).value, filled=None
         )
-        for point, state, part, here, cost in zip(later, states, filled, models, costs, strict=True)
+        for point, state, whole, here, cost in zip(
+            later, states, filled, models, costs, strict=True
+        )
     }
-    return [found.get(point.gamma, point) for point in points]
+    return [settled.get(point.gamma, point) for point in points]
 
 
 def _line(point: PathPoint) -> str:
@@ -262,6 +266,7 @@ def _line(point: PathPoint) -> str:
 def dense_start(design: LeastSquares, model: LeastSquaresModel) -> PathState:
     """The dense start: every column in, at the precision of one observation (wide data: p)."""
     p = len(model.distinct)
+    # wide data: so large a prior precision that the first fit does not interpolate
     scale = float(p) if p >= design.n else 1.0
     norm = np.maximum(design.norms, 1e-300) / design.n
     w = model.group_mean(scale * np.maximum(norm, 1e-12))
@@ -330,7 +335,7 @@ def _polish(
     """Lower J with noise and support held until no kappa_j moves; J never rises."""
     outside = dropped_columns(design, state)
     active = state.active
-    part, here = design.take(active), model.take(active)
+    subset, here = design.take(active), model.take(active)
     whole = expand(design, model, state, outside)
     state = with_scales(state, model, whole)
     history = [whole.evaluate(model, design.n).value]
@@ -338,12 +343,14 @@ def _polish(
         if not len(active):
             return state, history, True
         old = state.w[active]
-        ridge = part.ridge(old)
-        s, q = left_out(part, here, old, ridge, design.n)
+        ridge = subset.ridge(old)
+        s, q = left_out(subset, here, old, ridge, design.n)
         goal = goal_of(here, s, q, state.noise, state.nu.mean_inverse, state.shape[active])
+        # columns that are reported as kept stay finite
         goal = np.minimum(goal, DROPPED * here.group_most(s))
         if np.max(np.abs(goal / (s + goal) - old / (s + old))) < tol:
             return state, history, True
+        # the step that each coordinate asks for; half of it until J falls
         step, best = np.log(goal / old), history[-1]
         for shrink in 0.5 ** np.arange(30):
             w = state.w.copy()

@@ -176,11 +176,11 @@ def fill(
     mean, variance, log_dets = np.zeros_like(w), np.ones_like(w), np.zeros(len(model.sources))
     rss, k = design.yy, 0.0
     if len(active):
-        part, here = design.take(active), model.take(active)
-        inner = part.ridge(w[active])
+        subset, here = design.take(active), model.take(active)
+        inner = subset.ridge(w[active])
         rss, k = inner.rss, float(np.sum(1.0 - w[active] * inner.variance))
         mean[active] = inner.mean
-        parts = here.nested(restricted(part, w[active], inner))
+        parts = here.nested(restricted(subset, w[active], inner))
         variance[active] = here.variances(parts) / here.confidence
         log_dets = here.log_determinants(parts)
     if len(dropped):
@@ -190,9 +190,13 @@ def fill(
             w[dropped] = goal if there.copies is None else np.where(there.copies, w[dropped], goal)
         # a dropped column alone beside the active ones: J is exact up to (s/w)^2, here below 1e-8
         mean[dropped], variance[dropped] = q / (s + w[dropped]), 1.0 / (s + w[dropped])
+        # every dropped column explains q^2/(s + w) of RSS
         rss -= float(np.sum(q * mean[dropped]))
-        log_dets = log_dets + [np.log(s + w[dropped])[own].sum() for _, own in there.sources]
+        log_dets = log_dets + [
+            np.log(s + w[dropped])[columns].sum() for _, columns in there.sources
+        ]
     sparse = model.sparse
+    # d = w/gamma_b, in units of the noise unless the prior is not scaled by it
     precision = w[sparse] / model.confidence[sparse] / (1.0 if model.scaled else state.noise)
     noise = Noise(model.noise.shape + 0.5 * model.noise_degrees(design.n, k), state.noise)
     ridge = Ridge(mean, variance, variance, variance, max(rss, 0.0), float(log_dets.sum()))
@@ -221,9 +225,11 @@ def goal_of(
     """
     gamma, sparse = model.confidence, model.sparse
     limit = gamma * top * (1.0 if model.scaled else noise)
+    # the threshold of z^2 = q^2/(sigma^2 s) is gamma_b
     signal = q * q / (noise * gamma)
     if model.all_sparse:
         return model.stationary(s, signal, limit, shape, near)
+    # a plain prior N(0, variance): w = gamma sigma^2/variance, whatever the data
     goal = gamma * noise / np.where(sparse, 1.0, model.variance)
     goal[sparse] = model.stationary(s[sparse], signal[sparse], limit[sparse], shape[sparse])
     return goal

@@ -127,8 +127,8 @@ class RowUnits(NamedTuple):
 
     def residual(self, X: Any, y: Array, coef: Array, centre: float) -> Array:
         """y - eta in standardised units, of rows in the user's units."""
-        own = coef / self.x_scale
-        eta = np.asarray(X @ own) + (centre - self.x_mean @ own)
+        slope = coef / self.x_scale
+        eta = np.asarray(X @ slope) + (centre - self.x_mean @ slope)
         return (y - self.y_mean) / self.y_scale - eta
 
 
@@ -340,16 +340,16 @@ def _respond(
 
 def _means(design: LeastSquares, active: Array, w: Array) -> Callable[[LeastSquares], Array]:
     """Posterior means at held precisions as a function of the response."""
-    part = design.take(active)
-    half = part.ridge(w).triangle if len(active) else None
+    subset = design.take(active)
+    half = subset.ridge(w).triangle if len(active) else None
 
     def mean(other: LeastSquares) -> Array:
         found = np.zeros(len(design.norms))
         if half is None:
             return found
-        if isinstance(part, Wide):
+        if isinstance(subset, Wide):
             assert isinstance(other, Wide)
-            found[active] = part.columns.left(half.T @ (half @ other.y)) / w
+            found[active] = subset.columns.left(half.T @ (half @ other.y)) / w
         else:
             found[active] = half.T @ (half @ other.scores[active])
         return found

@@ -313,7 +313,7 @@ class RowLikelihood(PredictorLikelihood):
         eta = mean[:, None] + np.sqrt(variance)[:, None] * HERMITE_NODES
         parts = self.derivatives(eta, y[:, None])
         loss, slope, curvature = (
-            np.broadcast_to(part, eta.shape) @ HERMITE_WEIGHTS for part in parts
+            np.broadcast_to(values, eta.shape) @ HERMITE_WEIGHTS for values in parts
         )
         return RowTerms(loss, -slope, curvature, curvature)
 

@@ -30,14 +30,14 @@ def check_derivatives(likelihood: Likelihood, y: Array, weight: Array) -> None:
 def _check_rows(likelihood: RowLikelihood, y: Array) -> None:
     some = np.sort(y)[np.linspace(0, len(y) - 1, min(len(y), DIFFERENCED_ROWS)).astype(int)]
     y, eta = np.tile(some, len(PREDICTORS)), np.repeat(PREDICTORS, len(some))
-    own = f"{type(likelihood).__name__}.derivatives"
+    name = f"{type(likelihood).__name__}.derivatives"
 
     def part(index: int) -> Callable[[Array], Array]:
         return lambda at: np.broadcast_to(likelihood.derivatives(at, y)[index], at.shape)
 
     loss = part(0)(eta)
-    _compare(own, "slope", "loss", part(1)(eta), _difference(part(0), eta), loss, y)
-    _compare(own, "curvature", "slope", part(2)(eta), _difference(part(1), eta), loss, y)
+    _compare(name, "slope", "loss", part(1)(eta), _difference(part(0), eta), loss, y)
+    _compare(name, "curvature", "slope", part(2)(eta), _difference(part(1), eta), loss, y)
     if type(likelihood).terms is not RowLikelihood.terms:
         _check_terms(likelihood, eta, y)
 
@@ -61,7 +61,7 @@ def _check_terms(likelihood: RowLikelihood, mean: Array, y: Array) -> None:
 
 def _check_coupled(likelihood: CoupledLikelihood, y: Array, weight: Array) -> None:
     """The derivatives of the whole loss along a few directions."""
-    own, rng = f"{type(likelihood).__name__}.terms", np.random.default_rng(0)
+    name, rng = f"{type(likelihood).__name__}.terms", np.random.default_rng(0)
     mean, variance = 0.3 * rng.normal(size=len(y)), rng.uniform(0.1, VARIANCE, len(y))
     given = likelihood.terms(mean, variance, y, weight)
     whole = np.full(len(PREDICTORS), float(weight @ given.loss))
@@ -80,10 +80,10 @@ def _check_coupled(likelihood: CoupledLikelihood, y: Array, weight: Array) -> No
         return float(weight @ (up - down)) / (2.0 * STEP)
 
     slope = np.array([along(way, True) for way in ways])
-    _compare(own, "score", "-loss", ways @ (weight * given.score), -slope, whole, None)
+    _compare(name, "score", "-loss", ways @ (weight * given.score), -slope, whole, None)
     widen = np.array([2.0 * along(way, False) for way in ways])
     ours = ways @ (weight * given.information)
-    _compare(own, "information", "2 loss in the variances", ours, widen, whole, None)
+    _compare(name, "information", "2 loss in the variances", ours, widen, whole, None)
     # signs of +-1 average the second derivative along them to its trace
     signs = np.sign(ways)
 
@@ -94,7 +94,7 @@ def _check_coupled(likelihood: CoupledLikelihood, y: Array, weight: Array) -> No
     trace, total = float(np.mean(bends)) / (2.0 * STEP), float(weight @ given.curvature)
     if np.isfinite(trace + total) and not trace / 2.0 <= total <= LOOSEST * abs(trace):
         raise ValueError(
-            f"{own} gives curvatures that sum to {total:.4g}, but the second derivative of its "
+            f"{name} gives curvatures that sum to {total:.4g}, but the second derivative of its "
             f"loss has a diagonal that sums to {trace:.4g}. The diagonal, or an upper bound of it "
             f"up to {LOOSEST:.0f} times as large, is needed: correct the formula of the curvature."
         )

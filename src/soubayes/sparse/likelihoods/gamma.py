@@ -69,8 +69,8 @@ class Gamma(RowLikelihood):
     def residual_variance(self) -> float:
         """2 + 6/k - 4/k (see `Poisson`), less what follows the shape if it is fitted too."""
         k = float(np.exp(self.shape.mean))
-        own = 1.0 / (k * k * (float(polygamma(1, k)) - 1.0 / k)) if self.nuisance else 0.0
-        return 2.0 + 2.0 / k - own
+        learnt = 1.0 / (k * k * (float(polygamma(1, k)) - 1.0 / k)) if self.nuisance else 0.0
+        return 2.0 + 2.0 / k - learnt
 
     def cdf(self, y: Array, eta: Array) -> Array:
         """P(Y <= y), averaged over the shape."""
@@ -82,9 +82,9 @@ class Gamma(RowLikelihood):
     def log_density(self, mean: Array, variance: Array, y: Array) -> Array:
         """Of y itself, averaged over the shape too."""
         t, weights = self.shape.nodes
-        known = [Gamma(LogNormal.known(float(each))) for each in t]
-        each = [super(Gamma, one).log_density(mean, variance, y) for one in known]
-        return logsumexp(np.stack(each), b=weights[:, None], axis=0) - np.log(y)
+        known = [Gamma(LogNormal.known(float(log_density))) for log_density in t]
+        log_density = [super(Gamma, one).log_density(mean, variance, y) for one in known]
+        return logsumexp(np.stack(log_density), b=weights[:, None], axis=0) - np.log(y)
 
     def deviance(self, y: Array, mean: Array) -> Array:
         """2 [(y - mean)/mean - log(y/mean)]."""

@@ -84,8 +84,10 @@ class LogNormal:
             narrow = 0.5 * np.log(confidence / max(bend, 1e-300) / q.sd**2)
             narrow = float(np.clip(narrow, -1.0, 1.0))
             sure = max(abs(move) / q.sd, abs(narrow)) < SURE_STEP
-            for part in (1.0, 0.5, 0.25, 0.125):
-                new = replace(q, mean=q.mean + part * move, sd=q.sd * float(np.exp(part * narrow)))
+            for share in (1.0, 0.5, 0.25, 0.125):
+                new = replace(
+                    q, mean=q.mean + share * move, sd=q.sd * float(np.exp(share * narrow))
+                )
                 found, trial = at(new)
                 if sure or found <= value:
                     break

@@ -112,8 +112,8 @@ class NegativeBinomial(Counts):
         """Averaged over the dispersion too."""
         log_a, weights = self.dispersion.nodes
         known = [NegativeBinomial(LogNormal.known(float(s))) for s in log_a]
-        each = [super(NegativeBinomial, one).log_density(mean, variance, y) for one in known]
-        return logsumexp(np.stack(each), b=weights[:, None], axis=0)
+        log_density = [super(NegativeBinomial, one).log_density(mean, variance, y) for one in known]
+        return logsumexp(np.stack(log_density), b=weights[:, None], axis=0)
 
     def deviance(self, y: Array, mean: Array) -> Array:
         """2 [y log(y/mean) - (y + r) log((y + r)/(mean + r))] at the median dispersion 1/r."""

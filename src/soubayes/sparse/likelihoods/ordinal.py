@@ -126,9 +126,9 @@ class Ordinal(RowLikelihood):
     def derivatives(self, eta: Array, y: Array) -> tuple[Array, Array, Array]:
         """The loss averaged over the cuts, and its derivatives in eta."""
         shape = np.broadcast_shapes(np.shape(eta), np.shape(y))
-        flat = (np.broadcast_to(part, shape).ravel() for part in (eta, y))
+        flat = (np.broadcast_to(values, shape).ravel() for values in (eta, y))
         parts = self._averaged(next(flat), np.zeros(()), next(flat))
-        loss, slope, curvature = (part.reshape(shape) for part in parts)
+        loss, slope, curvature = (values.reshape(shape) for values in parts)
         return loss, slope, curvature
 
     def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
@@ -163,8 +163,8 @@ class Ordinal(RowLikelihood):
         wide = variance[:, None] + self.cut_variance
         below = mean_probability(self.cut_mean - mean[:, None], wide)
         ends = np.zeros((len(mean), 1)), np.ones((len(mean), 1))
-        found = np.maximum(np.diff(np.hstack([ends[0], below, ends[1]]), axis=1), LEAST)
-        return found / found.sum(axis=1, keepdims=True)
+        chances = np.maximum(np.diff(np.hstack([ends[0], below, ends[1]]), axis=1), LEAST)
+        return chances / chances.sum(axis=1, keepdims=True)
 
     def predict(self, mean: Array, variance: Array) -> Array:
         """The mean number of the class."""
@@ -172,8 +172,8 @@ class Ordinal(RowLikelihood):
 
     def predict_variance(self, mean: Array, variance: Array) -> Array:
         """The variance of the number of the class."""
-        each, number = self.probabilities(mean, variance), np.arange(len(self.cut_mean) + 1.0)
-        return each @ number**2 - (each @ number) ** 2
+        chances, number = self.probabilities(mean, variance), np.arange(len(self.cut_mean) + 1.0)
+        return chances @ number**2 - (chances @ number) ** 2
 
     def cdf(self, y: Array, eta: Array) -> Array:
         """P(Y <= y) at the mean cuts."""
@@ -211,8 +211,8 @@ class Ordinal(RowLikelihood):
 
     def updated(self, totals: tuple[float, ...]) -> Self:
         """With the best q of the cuts."""
-        d, each = len(self.cut_mean), np.array(totals)
-        best = self.cuts.best(each[:d], each[d : 2 * d], each[2 * d :], self.confidence)
+        d, sums = len(self.cut_mean), np.array(totals)
+        best = self.cuts.best(sums[:d], sums[d : 2 * d], sums[2 * d :], self.confidence)
         return type(self)(best, self.confidence)
 
 
@@ -237,6 +237,6 @@ def _expected(q: Cuts, at: Array, slope: Array, bend: Array, counts: Array) -> t
     gradient[1:] += counts * first.mean(axis=0)
     jacobian = q.sums * step[:, None, :]
     hessian = np.einsum("mji,j,mjk->ik", jacobian, bend, jacobian) / len(points)
-    own = (step[:, 1:] * above[:, 1:]).mean(axis=0) + counts * second.mean(axis=0)
-    hessian[np.arange(1, d), np.arange(1, d)] += own
+    diagonal = (step[:, 1:] * above[:, 1:]).mean(axis=0) + counts * second.mean(axis=0)
+    hessian[np.arange(1, d), np.arange(1, d)] += diagonal
     return gradient, hessian

@@ -57,8 +57,8 @@ class Predictive(NamedTuple):
 
     def log_density(self, y: Array) -> Array:
         """log p(y) of every row."""
-        each = self.each(lambda one, m, v: one.log_density(m, v, y))
-        density = logsumexp(each, b=self.weights[:, None], axis=0)
+        log_densities = self.each(lambda one, m, v: one.log_density(m, v, y))
+        density = logsumexp(log_densities, b=self.weights[:, None], axis=0)
         if self.widen == 1.0:
             return density
         whole = self.likelihoods[0].whole
@@ -73,10 +73,10 @@ class Predictive(NamedTuple):
 
         They are far apart, because tables are often sorted; the others are NaN.
         """
-        found, some = np.full(len(y), np.nan), slice(None, None, 1 + len(y) // SOME_ROWS)
-        part = self._replace(means=self.means[:, some], variances=self.variances[:, some])
-        found[some] = part.average(lambda one, m, v: one._rough_cdf(y[some], m, v))
-        return found
+        below, some = np.full(len(y), np.nan), slice(None, None, 1 + len(y) // SOME_ROWS)
+        subset = self._replace(means=self.means[:, some], variances=self.variances[:, some])
+        below[some] = subset.average(lambda one, m, v: one._rough_cdf(y[some], m, v))
+        return below
 
     def quantile(self, level: float) -> Array:
         """The least y with P(Y <= y) >= ``level``: a whole number where y is one."""

@@ -81,8 +81,8 @@ def beside(y: Array, offset: Array | None) -> Array:
 def shifted(base: RowLikelihood, y: Array, weight: Array, intercept: bool) -> RowLikelihood:
     """``base`` about its centre in these rows (y as `beside` makes it)."""
     total = float(weight.sum())
-    each = weight @ (y if y.ndim == 2 else y[:, None]) / total
-    return about(base, total, each, intercept)
+    means = weight @ (y if y.ndim == 2 else y[:, None]) / total
+    return about(base, total, means, intercept)
 
 
 def about(base: RowLikelihood, rows: float, means: Array, intercept: bool) -> RowLikelihood:
@@ -105,22 +105,22 @@ def row_offsets(offset: ArrayLike | None, rows: int, name: str = "offset") -> Ar
     """
     if offset is None:
         return None
-    found: Any = np.asarray(offset)
-    if found.ndim == 0:
-        found = np.full(rows, found)
+    numbers: Any = np.asarray(offset)
+    if numbers.ndim == 0:
+        numbers = np.full(rows, numbers)
     try:
-        found = found.astype(float)
+        numbers = numbers.astype(float)
     except (TypeError, ValueError):
         raise ValueError(
-            f"{name} has entries such as {str(found.flat[0])!r}: give one number for each row."
+            f"{name} has entries such as {str(numbers.flat[0])!r}: give one number for each row."
         ) from None
-    found = check_array(found, ensure_2d=False, dtype=np.float64, input_name=name)
-    if found.shape != (rows,):
+    numbers = check_array(numbers, ensure_2d=False, dtype=np.float64, input_name=name)
+    if numbers.shape != (rows,):
         raise ValueError(
-            f"{name} has the shape {found.shape}, but there are {rows} rows: give one number for "
+            f"{name} has the shape {numbers.shape}, but there are {rows} rows: give one number for "
             "each row."
         )
-    return found
+    return numbers
 
 
 def with_exposure(
@@ -133,12 +133,12 @@ def with_exposure(
     """
     if exposure is None:
         return offset
-    found = row_offsets(exposure, rows, "exposure")
-    assert found is not None
-    if (found <= 0.0).any():
+    exposures = row_offsets(exposure, rows, "exposure")
+    assert exposures is not None
+    if (exposures <= 0.0).any():
         raise ValueError(
-            f"exposure has entries of 0 or less, the least {found.min():.3g}, but a row needs a "
-            "positive exposure: leave out the rows that were not observed."
+            f"exposure has entries of 0 or less, the least {exposures.min():.3g}, but a row needs "
+            "a positive exposure: leave out the rows that were not observed."
         )
-    log = np.log(found)
+    log = np.log(exposures)
     return log if offset is None else log + row_offsets(offset, rows)

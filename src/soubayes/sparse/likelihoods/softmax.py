@@ -118,8 +118,8 @@ class Softmax(PredictorLikelihood):
         A, c, n = self.basis, self.classes, len(mean)
         root = spread_root(variance)
         half, whole = self._shares(mean, root)
-        first, own = half @ self.root_weights, A[y]
-        loss = whole @ self.nodes.weights - np.einsum("na,na->n", mean, own)
+        first, seen = half @ self.root_weights, A[y]
+        loss = whole @ self.nodes.weights - np.einsum("na,na->n", mean, seen)
         by_row = half.transpose(1, 0, 2)
         second = by_row @ by_row.transpose(0, 2, 1)
         np.einsum("ncc->nc", second)[:] -= first.T  # minus the covariance of the classes
@@ -128,7 +128,7 @@ class Softmax(PredictorLikelihood):
         information = curvature
         if self.consistent and root.ndim == 3:
             information = self._covariance_slope(half, root, curvature)
-        return RowTerms(loss, own - first.T @ A, information, curvature)
+        return RowTerms(loss, seen - first.T @ A, information, curvature)
 
     def _covariance_slope(self, half: Array, root: Array, curvature: Array) -> Array:
         """Twice the derivative in V = LL' of the sum over the nodes itself.

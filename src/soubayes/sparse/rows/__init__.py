@@ -11,6 +11,7 @@
 | the path of confidences, and the point that it reports | `path` |
 | a candidate between dense and sparse | `dial` |
 | what the shell asks for: design, sparse point, candidates, held-out rows | `family`, `many_rows` |
+| residuals that contradict the family | `residuals` |
 | what is reported of a fit | `report` |
 | which columns carry an effect | `supports` |
 """

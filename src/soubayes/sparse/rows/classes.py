@@ -62,34 +62,44 @@ class ProductClasses(ClassPosterior):
 
     def __init__(self, parts: tuple[Posterior, ...]) -> None:
         self.parts = parts
-        self.mean = np.stack([part.mean for part in parts], axis=1)
+        self.mean = np.stack([posterior.mean for posterior in parts], axis=1)
 
     def predictors(self, X: Array) -> tuple[Array, Array]:
-        return X @ self.mean, np.sqrt(np.stack([part.spread(X) for part in self.parts], axis=1))
+        return X @ self.mean, np.sqrt(
+            np.stack([posterior.spread(X) for posterior in self.parts], axis=1)
+        )
 
     def moved(self, order: Array, scale: Array) -> "ProductClasses":
-        return ProductClasses(tuple(part.moved(order, scale) for part in self.parts))
+        return ProductClasses(tuple(posterior.moved(order, scale) for posterior in self.parts))
 
     def placed(self, place: Array, size: int) -> "ProductClasses":
-        return ProductClasses(tuple(part.placed(place, size) for part in self.parts))
+        return ProductClasses(tuple(posterior.placed(place, size) for posterior in self.parts))
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
-        return np.stack([part.sample(n, rng) for part in self.parts], axis=2)
+        return np.stack([posterior.sample(n, rng) for posterior in self.parts], axis=2)
 
     def of_class(self, k: int) -> Posterior:
-        own = class_basis(self.classes)[k]
-        mean, square = self.mean @ own, own**2
+        contrast = class_basis(self.classes)[k]
+        mean, square = self.mean @ contrast, contrast**2
         first = self.parts[0]
-        variance = sum(s * part.variance for s, part in zip(square, self.parts, strict=True))
+        variance = sum(
+            s * posterior.variance for s, posterior in zip(square, self.parts, strict=True)
+        )
         if isinstance(first, LowRankPosterior):
-            parts = [part for part in self.parts if isinstance(part, LowRankPosterior)]
-            diagonal = sum(s * part.diagonal for s, part in zip(square, parts, strict=True))
-            half = np.vstack([a * part.half for a, part in zip(own, parts, strict=True)])
+            parts = [
+                posterior for posterior in self.parts if isinstance(posterior, LowRankPosterior)
+            ]
+            diagonal = sum(
+                s * posterior.diagonal for s, posterior in zip(square, parts, strict=True)
+            )
+            half = np.vstack(
+                [a * posterior.half for a, posterior in zip(contrast, parts, strict=True)]
+            )
             none = np.zeros((0, 0))  # draws are of all classes together
             factor = half, np.ones(half.shape[1]), None, none
             known = first.scale, np.asarray(variance)
             return LowRankPosterior(mean, np.asarray(diagonal), *factor, *known)
-        S = sum(s * part.covariance for s, part in zip(square, self.parts, strict=True))
+        S = sum(s * posterior.covariance for s, posterior in zip(square, self.parts, strict=True))
         return Posterior(mean, np.asarray(variance), first.active, np.asarray(S), first.scale)
 
     def between(self, k: int, other: int) -> Array:
@@ -115,8 +125,8 @@ class JointClasses(ClassPosterior):
         rows = X * self.scale
         inside = rows[:, self.active]
         V = np.einsum("ni,iajb,nj->nab", inside, self.covariance, inside, optimize=True)
-        own = np.square(np.delete(rows, self.active, axis=1))
-        extra = own @ np.delete(self.variance, self.active, axis=0)
+        dropped = np.square(np.delete(rows, self.active, axis=1))
+        extra = dropped @ np.delete(self.variance, self.active, axis=0)
         V[:, range(V.shape[1]), range(V.shape[1])] += extra
         return X @ self.mean, spread_root(V)
 
@@ -151,11 +161,11 @@ class JointClasses(ClassPosterior):
         return self.mean + draws * self.scale[:, None]
 
     def of_class(self, k: int) -> Posterior:
-        own = class_basis(self.classes)[k]
-        S = np.einsum("iajb,a,b->ij", self.covariance, own, own, optimize=True)
-        variance = self.variance @ own**2
+        contrast = class_basis(self.classes)[k]
+        S = np.einsum("iajb,a,b->ij", self.covariance, contrast, contrast, optimize=True)
+        variance = self.variance @ contrast**2
         variance[self.active] = np.diag(S)
-        return Posterior(self.mean @ own, variance, self.active, S, self.scale)
+        return Posterior(self.mean @ contrast, variance, self.active, S, self.scale)
 
     def between(self, k: int, other: int) -> Array:
         A = class_basis(self.classes)
@@ -181,10 +191,10 @@ class ClassView:
 def of_class(mixture: Mixture, place: int) -> Mixture:
     """A mixture of all classes as one class reports it."""
     parts = []
-    for part in mixture.components:
-        whole: Any = part.posterior
+    for component in mixture.components:
+        whole: Any = component.posterior
         view = ClassView(whole, place)
-        parts.append(replace(part, posterior=view.posterior, view=view))
+        parts.append(replace(component, posterior=view.posterior, view=view))
     return replace(mixture, components=tuple(parts))
 
 
@@ -201,32 +211,35 @@ class ClassMixture:
         if reported[0].components[0].view is None:
             return None
         first = reported[0]
-        parts = [replace(each, posterior=each.view.whole, view=None) for each in first.components]
+        parts = [
+            replace(component, posterior=component.view.whole, view=None)
+            for component in first.components
+        ]
         rank = [mixture.components[0].view.place for mixture in reported]
         return cls(replace(first, components=tuple(parts)), np.array(rank))
 
     def log_proba(self, rows: Array) -> Array:
         """(rows, c): recalibrated log probabilities."""
-        return np.concatenate([self._log_proba(part) for part in _blocks(rows)])
+        return np.concatenate([self._log_proba(block) for block in _blocks(rows)])
 
     def _log_proba(self, rows: Array) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
-            said = log_shares(self.mixture, rows)
-            bad = ~np.isfinite(said).all(axis=1)
+            log_share = log_shares(self.mixture, rows)
+            bad = ~np.isfinite(log_share).all(axis=1)
             if bad.any():
-                said[bad] = log_shares(self.mixture, NEARER * rows[bad])
-        said = self.mixture.power * said[:, self.rank]
-        shift = said.max(axis=1, keepdims=True)
-        return said - shift - np.log(np.exp(said - shift).sum(axis=1, keepdims=True))
+                log_share[bad] = log_shares(self.mixture, NEARER * rows[bad])
+        log_share = self.mixture.power * log_share[:, self.rank]
+        shift = log_share.max(axis=1, keepdims=True)
+        return log_share - shift - np.log(np.exp(log_share - shift).sum(axis=1, keepdims=True))
 
     def sd(self, rows: Array) -> Array:
         """(rows, c): of the probabilities under the posterior."""
-        return np.concatenate([self._sd(part) for part in _blocks(rows)])
+        return np.concatenate([self._sd(block) for block in _blocks(rows)])
 
     def _sd(self, rows: Array) -> Array:
         first = second = np.zeros((len(rows), len(self.rank)))
-        for part in self.mixture.components:
-            q: Any = part.posterior
+        for component in self.mixture.components:
+            q: Any = component.posterior
             with np.errstate(over="ignore", invalid="ignore"):
                 mean, root = q.predictors(rows)
                 far = ~(
@@ -236,8 +249,8 @@ class ClassMixture:
                 if far.any():
                     mean[far], root[far] = q.predictors(NEARER * rows[far])
             mean, sd = Softmax(q.classes).share_sd(mean, root)
-            first = first + part.weight * mean
-            second = second + part.weight * (mean**2 + sd**2)
+            first = first + component.weight * mean
+            second = second + component.weight * (mean**2 + sd**2)
         return np.sqrt(np.maximum(second - np.square(first), 0.0))[:, self.rank]
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
@@ -246,8 +259,8 @@ class ClassMixture:
         basis = class_basis(len(self.rank))[self.rank]
         first: Any = self.mixture.components[0].posterior
         draws = np.empty((n, len(self.rank), len(first.mean)))
-        for k, part in enumerate(self.mixture.components):
-            mine, q = which == k, part.posterior
+        for k, component in enumerate(self.mixture.components):
+            mine, q = which == k, component.posterior
             draws[mine] = np.einsum("nja,ka->nkj", q.sample(int(mine.sum()), rng), basis)
         return draws
 
@@ -259,10 +272,10 @@ def _blocks(rows: Array) -> list[Array]:
 
 def log_shares(mixture: Mixture, rows: Array) -> Array:
     """(rows, c): log probabilities averaged over the posterior, before recalibration."""
-    found = []
-    for part in mixture.components:
-        q: Any = part.posterior
+    log_shares_of = []
+    for component in mixture.components:
+        q: Any = component.posterior
         mean, root = q.predictors(rows)
-        each = Softmax(q.classes).log_mean_shares(mean, np.sqrt(part.inflation) * root)
-        found.append(each)
-    return logsumexp(np.stack(found), b=mixture.weights[:, None, None], axis=0)
+        log_share = Softmax(q.classes).log_mean_shares(mean, np.sqrt(component.inflation) * root)
+        log_shares_of.append(log_share)
+    return logsumexp(np.stack(log_shares_of), b=mixture.weights[:, None, None], axis=0)

@@ -57,11 +57,11 @@ def _update(model: RowModel, state: RowState, information: Array, score: Array) 
     linear = score + information @ mean
     last = model.coefficients
     # m_alpha, then m, each with the other held: the mean-field updates of supplement C.4.3
-    for own in (slice(last, None), slice(0, last)):  # alpha, then beta
-        A = information[own, own] + np.diag(pull[own])
-        rest = information[own] @ mean - information[own, own] @ mean[own]
+    for factor in (slice(last, None), slice(0, last)):  # alpha, then beta
+        A = information[factor, factor] + np.diag(pull[factor])
+        rest = information[factor] @ mean - information[factor, factor] @ mean[factor]
         if len(A):
-            mean[own] = lapack.dposv(A, linear[own] - rest)[1]
+            mean[factor] = lapack.dposv(A, linear[factor] - rest)[1]
     root = covariance_root(model, np.arange(len(d)), information, d)
     moment = (np.einsum("ij,ij->i", root, root) + mean**2)[model.sparse]
     energy = model.groups.total(model.confidence[model.sparse] * moment)

@@ -37,9 +37,9 @@ def predictors(Z: Array, mean: Array, root: Array, d: int) -> tuple[Array, Array
     if few_pairs(n, k, d):
         (i, j, _), (a, b, _) = triangle(k), triangle(d)
         S = (root @ root.T).reshape(k, d, k, d)
-        each = S[i[:, None], a, j[:, None], b] + S[j[:, None], a, i[:, None], b]
-        each[i == j] *= 0.5
-        V[:, b, a] = pairs(Z) @ each
+        covariance = S[i[:, None], a, j[:, None], b] + S[j[:, None], a, i[:, None], b]
+        covariance[i == j] *= 0.5
+        V[:, b, a] = pairs(Z) @ covariance
         return Z @ mean.reshape(k, d), V
     step = max(1, _NUMBERS // max(d * len(root), 1))
     for rows in (slice(begin, begin + step) for begin in range(0, n, step)):
@@ -76,8 +76,8 @@ def one_out(Z: Array, B: Array, inside: Array, outside: Array) -> tuple[Array, A
     for a in range(d):
         for b in range(a + 1):
             cross[:, a, :, b] = cross[:, b, :, a] = (X * B[:, a, b][:, None]).T @ out
-    own = np.square(out).T @ np.einsum("naa->na", B)
-    return cross.reshape(X.shape[1] * d, out.shape[1] * d), own.ravel()
+    diagonal = np.square(out).T @ np.einsum("naa->na", B)
+    return cross.reshape(X.shape[1] * d, out.shape[1] * d), diagonal.ravel()
 
 
 def few_pairs(n: int, k: int, d: int) -> bool:

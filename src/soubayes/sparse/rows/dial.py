@@ -179,23 +179,23 @@ class TallFactors(NamedTuple):
 
     def explained(self) -> Array:
         """(k, d): x_j' B_a^1/2 K_a^-1 B_a^1/2 x_j."""
-        own = [np.einsum("ij,ij->j", inverse, inverse) for inverse in self.inverses]
+        diagonals = [np.einsum("ij,ij->j", inverse, inverse) for inverse in self.inverses]
         w = self.w[:, None]
-        return w * (1.0 - w * np.stack(own, axis=1))
+        return w * (1.0 - w * np.stack(diagonals, axis=1))
 
     def solve(self, v: Array) -> Array:
         """A_a^-1 v_a."""
         pairs = zip(self.inverses, v.T, strict=True)
-        return np.stack([own.T @ (own @ each) for own, each in pairs], axis=1)
+        return np.stack([inverse.T @ (inverse @ vector) for inverse, vector in pairs], axis=1)
 
     def row_variance(self) -> Array:
         """(n, d): x_i'A_a^-1 x_i."""
         if self.rows.products is not None:
             i, j, _ = triangle(len(self.w))
-            whole = np.stack([(own.T @ own)[i, j] for own in self.inverses], axis=1)
+            whole = np.stack([(inverse.T @ inverse)[i, j] for inverse in self.inverses], axis=1)
             whole *= np.where(i == j, 1.0, 2.0)[:, None]
             return np.maximum(np.concatenate([p @ whole for p in self.rows.products]), 0.0)
-        return np.stack([self._row_variance(own) for own in self.inverses], axis=1)
+        return np.stack([self._row_variance(inverse) for inverse in self.inverses], axis=1)
 
     def _row_variance(self, inverse: Array) -> Array:
         parts = []
@@ -208,15 +208,17 @@ class TallFactors(NamedTuple):
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """Sum and sum of squares of the eigenvalues of W^1/2 A_a^-1 W^1/2, and p'A^-1 p."""
         root = np.sqrt(self.w)
-        total, squares = np.sum([eigenvalue_sums(own * root) for own in self.inverses], axis=0)
+        total, squares = np.sum(
+            [eigenvalue_sums(inverse * root) for inverse in self.inverses], axis=0
+        )
         return float(total), float(squares), float(np.vdot(pulled, self.solve(pulled)))
 
     def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
         """N(mean_a, gamma_b A_a^-1)."""
-        own = np.arange(len(means))
+        every = np.arange(len(means))
         squares = [confidence * (inverse.T @ inverse) for inverse in self.inverses]
         return [
-            Posterior(m, np.diag(S).copy(), own, S) for m, S in zip(means.T, squares, strict=True)
+            Posterior(m, np.diag(S).copy(), every, S) for m, S in zip(means.T, squares, strict=True)
         ]
 
 
@@ -231,13 +233,13 @@ class WideRows:
         """X v of vectors side by side."""
         if self.whole is not None:
             return self.whole @ v
-        return np.stack([self.X.times(own) for own in v.T], axis=1)
+        return np.stack([self.X.times(vector) for vector in v.T], axis=1)
 
     def left(self, u: Array) -> Array:
         """X'u likewise."""
         if self.whole is not None:
             return self.whole.T @ u
-        return np.stack([self.X.left(own) for own in u.T], axis=1)
+        return np.stack([self.X.left(vector) for vector in u.T], axis=1)
 
     def prepared(self, w: Array) -> Array:
         """X W^-1 X'."""
@@ -266,14 +268,14 @@ class WideFactors(NamedTuple):
 
     def explained(self) -> Array:
         X = self.rows.X
-        return np.stack([own.projected(X, own.root)[0] for own in self.kernels], axis=1)
+        return np.stack([kernel.projected(X, kernel.root)[0] for kernel in self.kernels], axis=1)
 
     def solve(self, v: Array) -> Array:
         # A^-1 = W^-1 - W^-1 X'T'T X W^-1
         scaled = v / self.w[:, None]
         through = self.rows.times(scaled)
-        each = zip(self.kernels, through.T, strict=True)
-        inside = np.stack([(half := own.half).T @ (half @ u) for own, u in each], axis=1)
+        pairs = zip(self.kernels, through.T, strict=True)
+        inside = np.stack([(half := kernel.half).T @ (half @ u) for kernel, u in pairs], axis=1)
         return scaled - self.rows.left(inside) / self.w[:, None]
 
     def row_variance(self) -> Array:
@@ -284,15 +286,15 @@ class WideFactors(NamedTuple):
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         # of the columns' eigenvalues all but n are 1, which RowEvidence counts in neither sum
-        each = [eigenvalue_sums(own.inverse) for own in self.kernels]
-        total, squares = np.sum(each, axis=0)
+        sums = [eigenvalue_sums(kernel.inverse) for kernel in self.kernels]
+        total, squares = np.sum(sums, axis=0)
         return float(total), float(squares), float(np.vdot(pulled, self.solve(pulled)))
 
     def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
         X, diagonal, scale = self.rows.X.dense(), confidence / self.w, np.sqrt(confidence) / self.w
         return [
-            LowRankPosterior(mean, diagonal, X, scale, own.half, own.inverse)
-            for mean, own in zip(means.T, self.kernels, strict=True)
+            LowRankPosterior(mean, diagonal, X, scale, kernel.half, kernel.inverse)
+            for mean, kernel in zip(means.T, self.kernels, strict=True)
         ]
 
 
@@ -350,8 +352,11 @@ class DialState:
         """J of this q at other prior precisions."""
         if np.array_equal(w, self.columns):
             return self.value
-        own = self.columns[:, None]
-        second = np.square(self.means) + self.confidence * (1.0 - self.explained / own) / own
+        precision = self.columns[:, None]
+        second = (
+            np.square(self.means) + self.confidence * (1.0 - self.explained / precision) / precision
+        )
+        # of J only w E[b^2]/2 and -gamma/2 log w depend on w when q is held
         prior = float((w - self.columns) @ second.sum(axis=1))
         prior += self.confidence * self.means.shape[1] * float(np.log(self.columns / w).sum())
         return self.value + 0.5 * prior
@@ -385,11 +390,12 @@ class _Steps:
         rows, w, gamma = self.rows, self.w[:, None], self.gamma
         limit = np.inf if before is None else before.at(self.w)
         start = self._blank() if before is None else before
-        speed, goal, found = start.speed, start.read.goal, None
+        speed, goal, state = start.speed, start.read.goal, None
+        # minus dJ/dm = X'score - W m
         gradient = rows.left(start.read.score) - w * start.means
         move: Array | None = None
-        for part in PARTS if before is not None else FIRST_PARTS:
-            way = part * speed
+        for share in PARTS if before is not None else FIRST_PARTS:
+            way = share * speed
             # a geometric mean of two informations is positive; the part 0 is the present one
             mixed = start.information ** (1.0 - way) * goal**way
             try:
@@ -402,7 +408,7 @@ class _Steps:
                 continue
             if move is None:
                 move = self._newton_step(start.read, gradient, factors, mixed)
-            means, eta = start.means + part * move, start.eta + part * rows.times(move)
+            means, eta = start.means + share * move, start.eta + share * rows.times(move)
             spread = factors.row_variance()
             read = _Read.at(self.problem, eta, gamma * spread)
             penalised = read.loss + 0.5 * float(self.w @ np.square(means).sum(axis=1))
@@ -411,14 +417,14 @@ class _Steps:
             new = speed
             if before is not None and eta.shape[1] > 1:  # one predictor needs no shorter steps
                 new = _speed(speed, start.information, mixed, goal, read)
-            found = DialState(
+            state = DialState(
                 value, means, eta, gamma * spread, mixed, new, read, factors, self.w, gamma
             )
             # a loss that grows exponentially overflows where the first step is too long
             first = before is None and not penalised <= start.read.loss
             if np.isfinite(value) and not rises(value, limit) and not first:
-                return found
-        return None if here is not None else found
+                return state
+        return None if here is not None else state
 
     def _blank(self) -> DialState:
         """Predictors of 0 that are known."""
@@ -448,6 +454,7 @@ class _Steps:
             if not size > CG_TOL * first:
                 break
             bent = curve(way)
+            # preconditioned conjugate gradients; the factors A_a are the preconditioner
             rate = size / float(np.vdot(way, bent))
             step, left = step + rate * way, left - rate * bent
             scaled = factors.solve(left)
@@ -559,16 +566,16 @@ def at_fitted(
     prior = Prior(model.scales, model.groups, point.coef)
     # None where the problem was renewed: the scales are a start, the coefficients are not
     start = before and before._replace(evidence=last)  # type: ignore[arg-type]
-    found = minimise(evidence, prior, start=start, tol=DIAL_NATS)
-    P = model.groups.each(found.variance)
-    return AtPoint(P, found.evidence, len(found.history), found.converged, found)
+    minimum = minimise(evidence, prior, start=start, tol=DIAL_NATS)
+    P = model.groups.each(minimum.variance)
+    return AtPoint(P, minimum.evidence, len(minimum.history), minimum.converged, minimum)
 
 
 def at_held(evidence: RowEvidences, P: Array, last: RowEvidence | None) -> AtPoint:
     """At held variances: steps on q(beta) until one evidence lowers J by less than `NEAR` nats."""
-    found = evidence(P, last)
+    here = evidence(P, last)
     for n_iter in range(1, HELD_STEPS):
-        last, found = found, evidence(P, found)
-        if last.value - found.value < NEAR:
-            return AtPoint(P, found, n_iter, True)
-    return AtPoint(P, found, HELD_STEPS, False)
+        last, here = here, evidence(P, here)
+        if last.value - here.value < NEAR:
+            return AtPoint(P, here, n_iter, True)
+    return AtPoint(P, here, HELD_STEPS, False)

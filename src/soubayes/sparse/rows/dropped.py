@@ -117,6 +117,7 @@ def _most_gain(
     ratio = square / np.maximum(gamma * here.group_mean(s), 1e-100 * square + 1e-300)
     ratio = np.where(back, ratio, 1.0)
     # J of one column at its best w minus at w = infinity, with ratio = z^2/gamma
+    # 0 at the threshold z^2 = gamma and convex beyond
     gain = np.where(ratio > 1.0 + 1e-4, gamma * (ratio - 1.0 - np.log(ratio)) / 2.0, 0.0)
     # only sparse columns are ever dropped, so the groups are those of all dropped ones
     return here.groups.largest(gain, int(RETURNS_PER_ROW * problem.design.n_rows))
@@ -182,6 +183,7 @@ def _left_out_by_columns(
     if model.intercept:
         cross[-1] = 0.0
     T = (state.root.T / np.sqrt(model.confidence[state.active])[:, None]) @ cross
+    # x_j'BX (X'BX + gamma D)^-1 X'B x_j, by the root of the covariance
     explained, _ = X.projected(T, np.zeros(len(T)))
     return np.maximum(X.norms(information) - explained, 0.0), X.left(terms.score)
 
@@ -190,11 +192,12 @@ def _some_left_out(
     problem: RowProblem, model: RowModel, state: RowState, columns: Array
 ) -> tuple[Array, Array]:
     active = state.active
-    cross, own, q = problem.one_out(active, columns, state.mean, state.root)
+    cross, information, q = problem.one_out(active, columns, state.mean, state.root)
     if model.intercept:
         cross[-1] = 0.0
+    # the same, a block of rows at a time
     half = (state.root.T / np.sqrt(model.confidence[active])[:, None]) @ cross
-    return np.maximum(own - np.einsum("ij,ij->j", half, half), 0.0), q
+    return np.maximum(information - np.einsum("ij,ij->j", half, half), 0.0), q
 
 
 def _admit(
@@ -210,14 +213,14 @@ def _admit(
     inside = np.searchsorted(active, state.active)
     mean, root = np.zeros(len(active)), np.zeros((len(active), len(active)))
     mean[inside], root[np.ix_(inside, inside)] = state.mean, state.root
-    part = problem.take(active)
-    data = part.sweep(mean, root)
+    subset = problem.take(active)
+    data = subset.sweep(mean, root)
     pull = model.confidence[active] * precision[active]
     # Newton in the mean at the new precisions; the covariance follows from H
     step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * mean)[1]
     near = state.local, state.top
     trial = make_state(model, active, mean + step, data.information, precision, rest, near)
-    return trial, part.sweep(trial.mean, trial.root)
+    return trial, subset.sweep(trial.mean, trial.root)
 
 
 class Counted(NamedTuple):
@@ -259,7 +262,7 @@ def weakest(
     """
     S, m, counted = state.root @ state.root.T, state.mean.copy(), Counted.of(state, places)
     sets = [np.flatnonzero(counted.place == number) for number in counted.numbers]
-    counts = np.array([len(own) for own in sets], int)
+    counts = np.array([len(columns) for columns in sets], int)
     k, kept = counted.total, len(sets)
     first = price(k, kept)
     if not np.isfinite(first):
@@ -293,7 +296,9 @@ def without(model: RowModel, fit: RowFit, gone: Array) -> RowFit:
     """A start from a fit without some of its columns, to second order in the loss."""
     state, data = fit.state, fit.data
     S = state.root @ state.root.T
+    # the mean given that the columns are 0
     mean = state.mean - S[:, gone] @ np.linalg.solve(S[np.ix_(gone, gone)], state.mean[gone])
+    # the score follows the mean to first order
     score = data.score - data.curvature @ (mean - state.mean)
     stay, j = np.delete(np.arange(len(mean)), gone), state.active[gone]
     precision, rest = state.precision.copy(), state.rest.copy()

@@ -144,14 +144,14 @@ class RowFamily(Family):
         """One Newton step with all columns from the fitted predictors."""
         if self.several or not isinstance(self.likelihood, RowLikelihood):
             return None
-        found, own = [], self.settings.intercept is not None
+        found, intercept = [], self.settings.intercept is not None
         for y, eta, mixture in zip(rows.targets, predictors(), mixtures, strict=True):
             values, offset = offset_apart(y)
             likelihood: Any = plain(mixture.components[0].likelihood or self.likelihood)
             with np.errstate(over="ignore"):
                 _, slope, curvature = likelihood.derivatives(eta + offset, values)
-            noise = max(part.dispersion for part in mixture.components)
-            found.append(one_step(rows.X, eta, slope, curvature, rows.weight, own, noise))
+            noise = max(component.dispersion for component in mixture.components)
+            found.append(one_step(rows.X, eta, slope, curvature, rows.weight, intercept, noise))
         return None if None in found else [each for each in found if each is not None]
 
     def streamed(
@@ -176,8 +176,10 @@ class RowFamily(Family):
         design = StreamedRows(
             rows, order, units.mean[order], divisor, ones, found.dtype, found.n_rows, weigh
         )
-        each = [SharedRows(self.likelihood, design, y, None, gram, use.n) for y in targets]
-        return RowIntake(each, plan, units)
+        targets_of_rows = [
+            SharedRows(self.likelihood, design, y, None, gram, use.n) for y in targets
+        ]
+        return RowIntake(targets_of_rows, plan, units)
 
     def solve(self, intake: RowIntake, names: Sequence[Any], jobs: int = 1) -> list[RowSolved]:
         """Every target at its sparse point; ``names`` are for the reader of the log."""
@@ -232,11 +234,11 @@ class RowFamily(Family):
                 "inclusion=True needs the rows in memory: pass arrays, or select columns first."
             )
         work = self._class_supports if self.several else self._row_supports
-        found: list[SupportPosterior] = []
+        posteriors: list[SupportPosterior] = []
         with solver_threads(int(min(rows.X.shape))):
             for t, one in enumerate(solved):
-                found += work(intake, t, one, rows)
-        return found
+                posteriors += work(intake, t, one, rows)
+        return posteriors
 
     def _row_supports(
         self, intake: RowIntake, t: int, solved: RowSolved, rows: TrainingRows
@@ -348,7 +350,7 @@ class RowFamily(Family):
         """The log density of y, its distribution function, mean and variance."""
         means, variances = mixture.predict_each(rows)
         y, offset = offset_apart(y)
-        known = [plain(part.likelihood or self.likelihood) for part in mixture.components]
+        known = [plain(component.likelihood or self.likelihood) for component in mixture.components]
         likelihoods = [one for one in known if isinstance(one, RowLikelihood)]  # others: the path
         predictive = Predictive(likelihoods, mixture.weights, means + offset, variances)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -374,8 +376,8 @@ class ClassFamily(RowFamily):
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """Log probabilities of the rest and of the class."""
         odds = average_log_odds(*mixture.predict_each(rows), mixture.weights)
-        each = -np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)
-        return HeldOut.of_classes(np.stack(each, axis=1))
+        log_probability = -np.logaddexp(0.0, odds), -np.logaddexp(0.0, -odds)
+        return HeldOut.of_classes(np.stack(log_probability, axis=1))
 
     def reported(self, choices: list[Choice]) -> list[Choice]:
         """Of the class."""

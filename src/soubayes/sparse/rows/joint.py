@@ -45,7 +45,7 @@ def descend_jointly(
         return start, True
     objective, zero = partial(_objective, rows, at), np.zeros(at.size)
     value = objective(zero)[0]
-    found = minimize(
+    minimum = minimize(
         objective,
         zero,
         jac=True,
@@ -60,13 +60,13 @@ def descend_jointly(
             "maxls": 20 if precise else 8,
         },
     )
-    state = at.renewed(np.clip(found.x, -at.most, at.most))
+    state = at.renewed(np.clip(minimum.x, -at.most, at.most))
     for _ in range(_RENEWALS if precise else 0):
         at = _Coordinates.of(model, state)
         if np.abs(_slope(rows, at, zero)).max() < _STILL:
             break
         state = at.renewed(_precise(zero, partial(_slope, rows, at)))
-    return state, bool(found.success)
+    return state, bool(minimum.success)
 
 
 def _objective(rows: RowProblem, at: "_Coordinates", x: Array) -> tuple[float, Array]:
@@ -93,6 +93,7 @@ def _precise(x: Array, slope: Callable[[Array], Array]) -> Array:
         for _ in range(40):
             if size <= 1e-2 * (here @ here):
                 break
+            # the Hessian times a direction, by a forward difference of the slope
             far = 1e-6 / max(float(np.abs(way).max()), 1e-300)
             bent = (slope(x + far * way) - here) / far
             curvature = way @ bent
@@ -155,6 +156,7 @@ class _Coordinates:
         precision = start.precision.copy()
         precision[start.active[self.sparse]] *= np.exp(self.groups.each(theta))
         scales = model.scales.balance(tau_precision(model, precision), (start.local, start.top))
+        # whitened: u and U - I are of order 1 in units of the posterior
         mean, root = start.mean + start.root @ u, start.root @ U
         return RowState(start.active, mean, root, precision, *scales, start.rest)
 
@@ -168,12 +170,14 @@ class _Coordinates:
         """The gradient of J in the coordinates."""
         model, k, R = self.model, self.start.active, self.start.root
         gamma, pull = model.confidence[k], model.confidence[k] * state.precision[k]
+        # dJ/dm = gamma D m - score, in the coordinates m + R u
         by_mean = R.T @ (pull * state.mean - data.score)
         # dJ/dR of E[loss] + gamma_b KL at S = RR': (H + gamma D) R - gamma R^-T, upper part
         by_root = data.slope @ state.root + pull[:, None] * state.root
         by_root[np.diag_indices_from(by_root)] -= gamma / np.diag(state.root)
         by_U = R.T @ by_root
         by_diagonal = np.diag(by_U) * np.diag(state.root) / np.diag(R)
+        # dJ/dtheta = [w E[beta^2] - gamma]/2 less the slope of the KL of tau
         energy = pull * (np.einsum("ij,ij->i", state.root, state.root) + state.mean**2)
         by_theta = self.groups.total(((energy - gamma) / 2.0)[self.sparse])
         scales = model.scales

@@ -63,14 +63,15 @@ def solve(
     promises less than ``tol`` is not tried, and without ``settle`` dropped columns that stay are
     not brought up to date.
     """
-    state, part = start, ActiveRows(problem)
+    state, active_rows = start, ActiveRows(problem)
     n, p = problem.design.n_rows, problem.n_columns
     many = n >= max(MANY_ROWS, MANY_FOR_EACH * p)
     if known is not None and many:
+        # the pass at these means holds up to the change of confidence
         enough = 0.1 * tol * abs(known.loss)
         jump = not problem.likelihood.majorises
         state = improve(model, state, known, known.curvature, enough, jump)
-    data, value = part.evaluate(model, state)
+    data, value = active_rows.evaluate(model, state)
     history, converged = [value], False
     coarse = max(tol, 1e-5) if readmit else tol
     first = 0  # of the steps on these columns
@@ -78,7 +79,7 @@ def solve(
     for iteration in range(max_iter):
         here = _Step(state, data, value, ended)
         promising = not many or _promised(model, state, data) > tol * abs(value)
-        step = _descend(part, model, here, tol) if promising else None
+        step = _descend(active_rows, model, here, tol) if promising else None
         if step is None and ended and slow and tol < _PRECISE and not sharp:
             step = here  # only its last digits are missing
         if step is not None:
@@ -88,7 +89,7 @@ def solve(
                 far = last or _is_slow([*history[first:], step.value], tol)
                 slow = slow or far
                 if sharp or (far and not step.ended):
-                    step = _jointly(part, model, step, tol, sharp)
+                    step = _jointly(active_rows, model, step, tol, sharp)
             state, data, value, ended = step
             history.append(value)
         report(iteration, value, len(state.active))
@@ -118,6 +119,7 @@ def _is_flat(model: RowModel, state: RowState, data: Pass, enough: float) -> boo
     slope = data.score - pull * state.mean
     if not len(slope):
         return True
+    # half of slope'(W + gamma D)^-1 slope is what a Newton step lowers J by
     step = lapack.dposv(data.curvature + np.diag(pull), slope)[1]
     return bool(0.5 * slope @ step <= max(FLAT_NATS, 100.0 * enough))
 
@@ -231,13 +233,13 @@ class _Quadratic(NamedTuple):
             B = invert(factor)
             return B, B, float(gamma @ half)
         # the intercept is last: the factor without it, then the inverse with it
-        own, total = float(factor[-1, -1]) ** 2, float(self.W[-1, -1] + w[-1])
+        root_square, total = float(factor[-1, -1]) ** 2, float(self.W[-1, -1] + w[-1])
         C, B = np.zeros((2, len(w), len(w)))
         inner = invert(np.asfortranarray(factor[:-1, :-1]))
         way = np.append(inner @ self.W[:-1, -1], -1.0)
         C[:-1, :-1] = B[:-1, :-1] = inner
         C[-1, -1] = 1.0 / total
-        B += np.outer(way, way / own)
+        B += np.outer(way, way / root_square)
         return C, B, float(gamma[:-1] @ half[:-1] + 0.5 * gamma[-1] * np.log(total))
 
 
@@ -309,6 +311,7 @@ def _profile(
     gamma = model.confidence[quadratic.columns]
     w = gamma * np.exp(theta[quadratic.columns])
     C, B, log_det = quadratic.inverses(w, gamma, model.intercept)
+    # S = gamma (H + gamma D)^-1 with one gamma
     variance = gamma * np.diag(C)
     if not quadratic.alike and len(set(gamma[: len(gamma) - model.intercept].tolist())) > 1:
         # sources of unequal confidence
@@ -316,6 +319,7 @@ def _profile(
         variance = np.einsum("ij,ij->i", root, root)
     mean = B @ quadratic.linear
     local, top = model.scales.balance(tau_precision(model, np.exp(theta)), held)
+    # J with mean and covariance at their best; log_det is half of log|H + gamma D|
     value = log_det - quadratic.linear @ mean / 2.0 + model.scales.value(local, top)
     return _Point(theta, float(value), C, B, mean, variance, w, local, top)
 
@@ -371,8 +375,8 @@ def _newton_move(
     move = np.where(gone & (w > 3.0 * most), 3.0, move)
     far = ~gone & model.selects[columns] & (w > 100.0 * most)
     if jump and far.any():
-        own = own_precision(model, point.local, point.top, columns[far], s[far], q[far])
-        move[far] = np.clip(np.log(own / (w / gamma)[far]), -3.0, 3.0)
+        stationary = own_precision(model, point.local, point.top, columns[far], s[far], q[far])
+        move[far] = np.clip(np.log(stationary / (w / gamma)[far]), -3.0, 3.0)
         gain = max(gain, np.inf if np.any(move[far] < -1.0) else 0.0)
     return move, gain
 

@@ -103,11 +103,11 @@ class RowsInMemory(NamedTuple):
             return RowsInMemory(np.take(self.matrix, inside, axis=1), intercept)
         assert self.divisor is not None
         units = self.mean[inside], self.divisor[inside]
-        part = RowsInMemory(self.matrix[:, inside], intercept, *units)
-        if part._bytes > SPARSE_BYTES or self.dtype != np.float64:
-            return part
+        subset = RowsInMemory(self.matrix[:, inside], intercept, *units)
+        if subset._bytes > SPARSE_BYTES or self.dtype != np.float64:
+            return subset
         # solvers pass over a few columns many times
-        return RowsInMemory(standardise_block(part.matrix, *units, ones=intercept), False)
+        return RowsInMemory(standardise_block(subset.matrix, *units, ones=intercept), False)
 
     def total(self, work: Callable[..., tuple[Any, ...]], y: Array, weight: Array) -> Any:
         return add_up(work(Z, y[rows], weight[rows]) for rows, Z in self.blocks())
@@ -158,10 +158,10 @@ def rows_in_memory(X: Any, units: ColumnUnits, order: Array, intercept: bool) ->
 
 def add_up(parts: Iterable[tuple[Any, ...]]) -> Any:
     """The entrywise sum of tuples of numbers and arrays; the first tuple's arrays are reused."""
-    each = iter(parts)
-    total = list(next(each))
-    for part in each:
-        for i, term in enumerate(part):
+    tuples = iter(parts)
+    total = list(next(tuples))
+    for terms in tuples:
+        for i, term in enumerate(terms):
             total[i] += term
     return tuple(total)
 
@@ -245,6 +245,7 @@ class RowProblem(NamedTuple):
         work = partial(_sweep_block, curvature=curvature)
         loss, score, H, W, negative = self.read(work, mean, root)
         loss += self.likelihood.confidence * self.likelihood.kl
+        # H must be positive definite for a covariance to exist
         if negative and lapack.dpotrf(H)[1] != 0:
             return Pass(loss, score, W, W, H)
         return Pass(loss, score, H, W)
@@ -257,7 +258,9 @@ class RowProblem(NamedTuple):
         inside, outside = np.searchsorted(both, active), np.searchsorted(both, columns)
         if self.likelihood.several:
             d = self.likelihood.coordinates
-            one, other = (coordinates.columns_of(own, d) for own in (inside, outside))
+            one, other = (
+                coordinates.columns_of(columns_of_one, d) for columns_of_one in (inside, outside)
+            )
             work = partial(_one_out_coordinates, inside=one, outside=other)
         else:
             work = partial(_one_out_block, inside=inside, outside=outside)
@@ -271,16 +274,18 @@ class RowProblem(NamedTuple):
 
     def updated_at(self, eta: Array, variance: Array) -> "RowProblem":
         """The same from the predictors of all rows, where these are in memory."""
-        each = self.likelihood.statistics(eta, variance, self.y)
-        totals = tuple(float(self.weight @ np.broadcast_to(part, len(eta))) for part in each)
+        statistics = self.likelihood.statistics(eta, variance, self.y)
+        totals = tuple(
+            float(self.weight @ np.broadcast_to(values, len(eta))) for values in statistics
+        )
         return self._replace(likelihood=self.likelihood.updated(totals))
 
     def plug_in(self, mean: Array) -> tuple[float, Array]:
         """The loss at known coefficients, and its gradient."""
         if self.likelihood.coupled:
             k = self.design.n_columns
-            found = self.sweep(mean, np.zeros((k, k)), curvature=False)
-            return found.loss, -found.score
+            swept = self.sweep(mean, np.zeros((k, k)), curvature=False)
+            return swept.loss, -swept.score
         value, slope = self.total(partial(_plug_in_block, likelihood=self.likelihood, mean=mean))
         return float(value), slope
 
@@ -299,6 +304,7 @@ class _Predictor(NamedTuple):
             return coordinates.predictors(Z, self.mean, self.root, self.d)
         trmm = blas.strmm if Z.dtype == np.float32 else blas.dtrmm
         eta = Z.astype(float, copy=False) @ self.mean
+        # x'Sx = |R'x|^2 with S = RR'
         spread = trmm(1.0, self.root, Z.T, trans_a=1)  # (k, rows)
         return eta, np.einsum("ij,ij->j", spread, spread).astype(float)
 
@@ -345,7 +351,7 @@ def _statistics_block(
     Z: Array, y: Array, weight: Array, likelihood: Likelihood, q: _Predictor
 ) -> tuple[float, ...]:
     parts = likelihood.statistics(*q.of(Z), y)
-    return tuple(float(weight @ np.broadcast_to(part, weight.shape)) for part in parts)
+    return tuple(float(weight @ np.broadcast_to(values, weight.shape)) for values in parts)
 
 
 def _sweep_block(
@@ -369,22 +375,22 @@ def _sweep_block(
 def _one_out_block(Z: Array, terms: RowTerms, inside: Array, outside: Array) -> tuple[Array, ...]:
     information = terms.information.astype(Z.dtype)
     cross = (Z[:, inside] * information[:, None]).T @ Z
-    own, q = information @ np.square(Z), terms.score @ Z.astype(float, copy=False)
-    return tuple(part[..., outside].astype(float, copy=False) for part in (cross, own, q))
+    squares, q = information @ np.square(Z), terms.score @ Z.astype(float, copy=False)
+    return tuple(values[..., outside].astype(float, copy=False) for values in (cross, squares, q))
 
 
 def _one_out_coordinates(
     Z: Array, terms: RowTerms, inside: Array, outside: Array
 ) -> tuple[Array, ...]:
-    cross, own = coordinates.one_out(Z, terms.information, inside, outside)
-    return cross, own, (Z[:, outside].T @ terms.score).ravel()
+    cross, squares = coordinates.one_out(Z, terms.information, inside, outside)
+    return cross, squares, (Z[:, outside].T @ terms.score).ravel()
 
 
 def _plug_in_block(
     Z: Array, y: Array, weight: Array, likelihood: Any, mean: Array
 ) -> tuple[float, Array]:
-    each = mean.reshape(-1, likelihood.coordinates) if likelihood.several else mean
-    eta = (Z @ each.astype(Z.dtype)).astype(float)
+    coefficients = mean.reshape(-1, likelihood.coordinates) if likelihood.several else mean
+    eta = (Z @ coefficients.astype(Z.dtype)).astype(float)
     with np.errstate(over="ignore"):
         loss, slope = likelihood.plug_in(eta, y)
     total = Z.T @ times_rows(weight, slope).astype(Z.dtype)

@@ -161,7 +161,7 @@ class SharedRows(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """When a solver stops, and whom it tells."""
+    """When a solver stops, and what it reports each step to."""
 
     max_iter: int
     tol: float
@@ -272,8 +272,8 @@ def solve_rows(
         way = shared.minimise(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
         points.append(_point(shared, way, gamma, free, None))
     assert way is not None
-    found = _outcome(model.at(gamma, free), way, points, gamma)
-    return found._replace(dispersion=_dispersion(shared, way))
+    outcome = _outcome(model.at(gamma, free), way, points, gamma)
+    return outcome._replace(dispersion=_dispersion(shared, way))
 
 
 def _choose(
@@ -323,8 +323,8 @@ def _choose(
     chosen, points = visits[best(visits)], [visit.point for visit in visits]
     fit = shared.minimise(one, chosen.refit, limits, readmit=False)
     fit = fit._replace(converged=fit.converged and all(point.converged for point in points))
-    found = _outcome(one, fit, points, chosen.point.gamma)
-    return found._replace(first=first, dispersion=_dispersion(shared, chosen.refit))
+    outcome = _outcome(one, fit, points, chosen.point.gamma)
+    return outcome._replace(first=first, dispersion=_dispersion(shared, chosen.refit))
 
 
 def _settle_price(
@@ -391,6 +391,7 @@ def _sweeps(
 ) -> RowOutcome:
     """Algorithm 1 at one confidence."""
     assert shared.gram is not None
+    # X'BX with one curvature for all rows
     typical = shared.likelihood.start_curvature * shared.gram
     start = prior_start(model, typical, start_precision(model))
     fit = solve_sweeps(shared.problem(), model, start, **limits.solver())
@@ -412,6 +413,7 @@ def _minimise(
         problem = _updated(shared.problem(fit), model, fit)
         again = solve_from(shared, problem, model, fit, limits, readmit)
         fall = fit.history[-1] - again.history[-1]
+        # both steps lower the same J, so it is monotone up to rounding
         if not rises(again.history[-1], fit.history[-1]):
             # a start from new would make the history rise
             history = again.history if fit.rows is None else again.history[-1:]
@@ -522,9 +524,9 @@ def _places(model: RowModel, free: Array) -> Array:
 
     Columns that share a tau are one place for a signal.
     """
-    found = np.full(len(free), -1)
-    found[model.sparse] = model.groups.number
-    return np.where(model.searched_among(free), found, -1)
+    numbers = np.full(len(free), -1)
+    numbers[model.sparse] = model.groups.number
+    return np.where(model.searched_among(free), numbers, -1)
 
 
 def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
@@ -596,6 +598,7 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
     precision, rest = copies_out(model, precision, np.diag(gram))
     problem, gram = problem.take(active), gram[np.ix_(active, active)]
     pull = (model.confidence * precision)[active]
+    # in x = L'b the quadratic form of the typical curvature is the identity
     factor = cholesky(gram, pull)
 
     def loss(scaled: Array) -> tuple[float, Array]:
@@ -607,8 +610,8 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
     limits = {"maxiter": 25, "ftol": 2e-9}
     if problem.design.dtype == np.float32:  # or rounding sends line searches after noise
         limits |= {"ftol": 1e-7, "maxls": 4}
-    found = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
-    mean = solve_triangular(factor, found.x, lower=True, trans=1)
+    minimum = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
+    mean = solve_triangular(factor, minimum.x, lower=True, trans=1)
     return make_state(model, active, mean, gram, precision, rest)
 
 

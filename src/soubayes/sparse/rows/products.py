@@ -55,11 +55,11 @@ def penalised(problem: RowProblem, X: StandardColumns, w: Array) -> Penalised:
         return total, unit * (_left(X, times_rows(weight, slope)) + w * mean)
 
     options: Any = {"maxiter": PRODUCTS_STEPS, "ftol": PRODUCTS_TOL, "gtol": 0.0, "maxcor": 20}
-    found = minimize(value, np.zeros(len(w)), jac=True, method="L-BFGS-B", options=options)
-    mean = unit * found.x
+    minimum = minimize(value, np.zeros(len(w)), jac=True, method="L-BFGS-B", options=options)
+    mean = unit * minimum.x
     eta = _times(X, mean, likelihood)
     terms = weighted_terms(likelihood, eta, np.zeros_like(eta), y, weight)
-    return Penalised(mean, terms, bool(found.success), int(found.nit))
+    return Penalised(mean, terms, bool(minimum.success), int(minimum.nit))
 
 
 def fit_held_by_products(problem: RowProblem, model: RowModel, point: DialPoint) -> RowFitAt:
@@ -71,33 +71,33 @@ def fit_held_by_products(problem: RowProblem, model: RowModel, point: DialPoint)
     w[sparse], w[~sparse] = 1.0 / point.held, point.coef / plain
     nuisance = problem.likelihood.nuisance is not None
     for turn in range(NUISANCE_ROUNDS if nuisance else 1):
-        found = penalised(problem, X, w)
+        mode = penalised(problem, X, w)
         if nuisance and turn < NUISANCE_ROUNDS - 1:
-            eta = X.times(found.mean)
+            eta = X.times(mode.mean)
             problem = problem.updated_at(eta, np.zeros(len(eta)))
     # diagonal of the Hessian: off-diagonal terms would need X'BX, which is never formed
-    s = X.norms(np.maximum(found.terms.information, 0.0))
+    s = X.norms(np.maximum(mode.terms.information, 0.0))
     none = np.zeros(0, int)
-    posterior = Posterior(found.mean, 1.0 / (s + w), none, np.zeros((0, 0)))
+    posterior = Posterior(mode.mean, 1.0 / (s + w), none, np.zeros((0, 0)))
     effective = float(np.sum((s / (s + w))[sparse]))
     likelihood = problem.likelihood if nuisance else None
-    return RowFitAt(posterior, effective, found.n_iter, found.converged, likelihood, point.coef)
+    return RowFitAt(posterior, effective, mode.n_iter, mode.converged, likelihood, point.coef)
 
 
 def screened_start(problem: RowProblem, model: RowModel, precision: Array, room: int) -> RowState:
     """From ridge regression: at most ``room`` columns by their z^2 alone, whole groups of them."""
     X = _columns(problem)
-    found = penalised(problem, X, model.confidence * precision)
-    information = found.terms.information
+    mode = penalised(problem, X, model.confidence * precision)
+    information = mode.terms.information
     if information.ndim == 1:
         information = np.maximum(information, 0.0)
         s = X.norms(information)
     else:
-        own = np.einsum("naa->na", information)
-        s = np.stack([X.norms(each) for each in own.T], axis=1).ravel()
+        diagonals = np.einsum("naa->na", information)
+        s = np.stack([X.norms(diagonal) for diagonal in diagonals.T], axis=1).ravel()
     stay, sparse = ~model.selects, model.sparse
     # z_j^2 = s_j mean_j^2 of a column alone ranks the columns; the path tests them properly
-    gain = model.groups.sum((s * found.mean**2)[sparse])
+    gain = model.groups.sum((s * mode.mean**2)[sparse])
     if model.copies is not None:
         gain = np.where(model.copies[sparse], 0.0, gain)
     stay[sparse] |= model.groups.largest(gain, room)
@@ -107,7 +107,7 @@ def screened_start(problem: RowProblem, model: RowModel, precision: Array, room:
     rest[j] = dropped_terms(model, j, s[j], 0.0 * s[j], precision[j])
     active = np.flatnonzero(stay)
     H = gram_of(problem.take(active).design, information)
-    return make_state(model, active, found.mean[active], H, precision, rest)
+    return make_state(model, active, mode.mean[active], H, precision, rest)
 
 
 def _columns(problem: RowProblem) -> StandardColumns:
@@ -121,12 +121,12 @@ def _times(X: StandardColumns, mean: Array, likelihood: Likelihood) -> Array:
     """The predictors of the rows: (n,), or (n, d) of several coordinates."""
     if not likelihood.several:
         return X.times(mean)
-    each = mean.reshape(-1, likelihood.coordinates).T
-    return np.stack([X.times(own) for own in each], axis=1)
+    by_predictor = mean.reshape(-1, likelihood.coordinates).T
+    return np.stack([X.times(vector) for vector in by_predictor], axis=1)
 
 
 def _left(X: StandardColumns, values: Array) -> Array:
     """X' values, coordinates of a column together."""
     if values.ndim == 1:
         return X.left(values)
-    return np.stack([X.left(own) for own in values.T], axis=1).ravel()
+    return np.stack([X.left(vector) for vector in values.T], axis=1).ravel()

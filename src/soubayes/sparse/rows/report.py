@@ -1,6 +1,5 @@
 """From the end of a row-wise fit to what is reported, in the user's column order and units."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,40 +39,68 @@ def row_sparse_point(
     design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: Array, solver: str
 ) -> SparsePoint:
     """The end of a fit in the user's units; ``back`` undoes the solver's order of columns."""
-    model, state, p = outcome.model, outcome.fit.state, len(back)
+    model, p = outcome.model, len(back)
+    wide = outcome.fit.rows is not None
+    spread = _wide(outcome.fit.design or design, outcome) if wide else dense_spread(outcome, p)
     mean = np.zeros(p + model.intercept)
-    mean[state.active] = state.mean
-    spread = (
-        dense_spread(outcome, p)
-        if outcome.fit.rows is None
-        else _wide(outcome.fit.design or design, outcome)
-    )
-    selected = np.zeros(p, bool)
-    selected[state.active[state.active < p]] = True
-    selected &= _selectable(model, units, back)
-    shrinkage = np.minimum(state.precision * spread.variance, 1.0)
+    mean[outcome.fit.state.active] = outcome.fit.state.mean
     q = spread.posterior.moved(back, 1.0 / units.scale)
     if model.intercept:
         q = q.joined(float(mean[p]) + _shift(outcome), float(spread.variance[p]))
-    return SparsePoint(
-        component=Component(
-            q.widened(outcome.dispersion),
-            likelihood=fitted_nuisance(outcome.fit.likelihood),
-            dispersion=outcome.dispersion,
-        ),
-        units=1.0 / units.scale,
-        selected=selected[back],
-        shrinkage=np.where(selected, shrinkage[:p], 1.0)[back],
-        local_scale=np.sqrt(model.each_tau(state.local.ratio))[:p][back],
-        global_scale=float(np.sqrt(state.top.ratio)),
-        kl=source_nats(outcome, mean, spread),
-        confidence=outcome.gamma,
-        objective=outcome.history,
-        n_iter=outcome.n_iter,
-        converged=outcome.fit.converged,
-        solver=solver,
-        path=_path(outcome, units, back),
+    component = Component(
+        q.widened(outcome.dispersion),
+        likelihood=fitted_nuisance(outcome.fit.likelihood),
+        dispersion=outcome.dispersion,
     )
+    return _reported(outcome, spread, units, back, [(component, np.ones(1))], solver)[0]
+
+
+def class_points(
+    outcome: RowOutcome, component: Component, units: ColumnUnits, back: Array, d: int
+) -> list[SparsePoint]:
+    """What every class reports, in the order of the basis: columns are selected for all of them."""
+    joint: Any = component.posterior
+    views, basis = [ClassView(joint, k) for k in range(d + 1)], class_basis(d + 1)
+    each = [(Component(view.posterior, view=view), basis[view.place]) for view in views]
+    spread = dense_spread(outcome, len(outcome.fit.state.precision))
+    return _reported(outcome, spread, units, back, each, "newton")
+
+
+def _reported(
+    outcome: RowOutcome,
+    spread: _Spread,
+    units: ColumnUnits,
+    back: Array,
+    components: list[tuple[Component, Array]],
+    solver: str,
+) -> list[SparsePoint]:
+    """A point for each component, whose coefficients are a combination of those of a column."""
+    model, state, p, d = outcome.model, outcome.fit.state, len(back), len(components[0][1])
+    mean = np.zeros(len(spread.variance))
+    mean[state.active] = state.mean
+    selected, columns = np.zeros(p, bool), state.active[::d] // d  # d coordinates of each
+    selected[columns[columns < p]] = True
+    selected &= _selectable(model, units, back, d)
+    # the shrinkage kappa = d_j S_jj of a coefficient, averaged over those of a column
+    kappa = np.minimum(state.precision * spread.variance, 1.0).reshape(-1, d).mean(axis=1)[:p]
+    return [
+        SparsePoint(
+            component=component,
+            units=1.0 / units.scale,
+            selected=selected[back],
+            shrinkage=np.where(selected, kappa, 1.0)[back],
+            local_scale=np.sqrt(model.each_tau(state.local.ratio))[::d][:p][back],
+            global_scale=float(np.sqrt(state.top.ratio)),
+            kl=source_nats(outcome, mean, spread),
+            confidence=outcome.gamma,
+            objective=outcome.history,
+            n_iter=outcome.n_iter,
+            converged=outcome.fit.converged,
+            solver=solver,
+            path=_path(outcome, units, back, contrast),
+        )
+        for component, contrast in components
+    ]
 
 
 def joint_posterior(outcome: RowOutcome, to_user: tuple[Array, Array], d: int) -> JointClasses:
@@ -88,60 +115,9 @@ def joint_posterior(outcome: RowOutcome, to_user: tuple[Array, Array], d: int) -
     return JointClasses(mean, variance, columns, square, np.ones(p)).moved(*to_user)
 
 
-def class_points(
-    outcome: RowOutcome, component: Component, units: ColumnUnits, back: Array, d: int
-) -> list[SparsePoint]:
-    """What every class reports, in the order of the basis: columns are selected for all of them."""
-    model, state, p = outcome.model, outcome.fit.state, len(back)
-    whole = np.zeros(len(state.precision))
-    whole[state.active] = state.mean
-    spread = dense_spread(outcome, len(whole))
-    selected, columns = np.zeros(p, bool), columns_of(state.active, d)
-    selected[columns[columns < p]] = True
-    selected &= ~(units.constant[np.argsort(back)] & model.sparse[::d][:p])
-    kappa = np.minimum(state.precision * spread.variance, 1.0).reshape(-1, d).mean(axis=1)[:p]
-    joint: Any = component.posterior
-    views = [ClassView(joint, k) for k in range(d + 1)]
-    return [
-        SparsePoint(
-            component=Component(view.posterior, view=view),
-            units=1.0 / units.scale,
-            selected=selected[back],
-            shrinkage=np.where(selected, kappa, 1.0)[back],
-            local_scale=np.sqrt(model.each_tau(state.local.ratio))[::d][:p][back],
-            global_scale=float(np.sqrt(state.top.ratio)),
-            kl=source_nats(outcome, whole, spread),
-            confidence=outcome.gamma,
-            objective=outcome.history,
-            n_iter=outcome.n_iter,
-            converged=outcome.fit.converged,
-            solver="newton",
-            path=_class_path(outcome, units, back, class_basis(d + 1)[view.place]),
-        )
-        for view in views
-    ]
-
-
-def _class_path(outcome: RowOutcome, units: ColumnUnits, back: Array, own: Array) -> PathPoints:
-    """The path of a class, whose coefficients are the coordinates times ``own``."""
-    d, p = len(own), len(back)
-
-    def coefficients(means: list[Array]) -> tuple[Array, Array]:
-        each = np.array(means).reshape(len(means), -1, d) @ own
-        coef = each[:, :p][:, back] / units.scale
-        alpha = each[:, p] if each.shape[1] > p else np.zeros(len(each))
-        return coef, alpha - coef @ units.mean
-
-    kept = [columns_of(point.active, d) for point in outcome.points]
-    spread = np.array([point.spread[:p] for point in outcome.points])
-    sd = np.sqrt(np.einsum("kjab,a,b->kj", spread, own, own, optimize=True))[:, back]
-    count = [int(np.sum(columns < p)) for columns in kept]
-    return path_points(outcome, coefficients, count, sd / units.scale)
-
-
-def _selectable(model: RowModel, units: ColumnUnits, back: Array) -> Array:
+def _selectable(model: RowModel, units: ColumnUnits, back: Array, d: int) -> Array:
     """Not the constant columns that may be dropped: in the solver nothing tells them to leave."""
-    return ~(units.constant[np.argsort(back)] & model.sparse[: len(back)])
+    return ~(units.constant[np.argsort(back)] & model.sparse[::d][: len(back)])
 
 
 def _shift(outcome: RowOutcome) -> float:
@@ -154,35 +130,25 @@ def fitted_nuisance(likelihood: Likelihood | None) -> Likelihood | None:
     return None if likelihood is None or likelihood.nuisance is None else likelihood
 
 
-def _path(outcome: RowOutcome, units: ColumnUnits, back: Array) -> PathPoints:
-    """The path in the user's units and column order."""
-    p, shift = len(back), _shift(outcome)
+def _path(outcome: RowOutcome, units: ColumnUnits, back: Array, contrast: Array) -> PathPoints:
+    """The path in the user's units; coefficients are those of a column times the ``contrast``."""
+    p, d, points = len(back), len(contrast), outcome.points
 
     def coefficients(means: list[Array]) -> tuple[Array, Array]:
-        coef = np.array(means)[:, :p][:, back] / units.scale
-        alpha = np.array([mean[p] + shift if len(mean) > p else 0.0 for mean in means])
+        each = np.array(means).reshape(len(means), -1, d) @ contrast
+        coef = each[:, :p][:, back] / units.scale
+        alpha = each[:, p] + _shift(outcome) if each.shape[1] > p else np.zeros(len(each))
         return coef, alpha - coef @ units.mean
 
-    may = _selectable(outcome.model, units, back)
-    kept = [int(may[point.active[point.active < p]].sum()) for point in outcome.points]
-    each = np.sqrt([point.spread[:p, 0, 0] for point in outcome.points])
-    sd = np.where(may, each, np.nan)[:, back] / units.scale
-    return path_points(outcome, coefficients, kept, sd)
-
-
-def path_points(
-    outcome: RowOutcome,
-    coefficients: Callable[[list[Array]], tuple[Array, Array]],
-    n_selected: list[int],
-    coef_sd: Array,
-) -> PathPoints:
-    """The table of a path; ``coefficients`` gives those of some means and the intercepts."""
-    points = outcome.points
+    may = _selectable(outcome.model, units, back, d)
+    kept = [point.active[::d] // d for point in points]
+    square = np.array([point.spread[:p] for point in points])
+    sd = np.sqrt(np.einsum("kjab,a,b->kj", square, contrast, contrast, optimize=True))
     coef, intercept = coefficients([point.mean for point in points])
     columns: dict[str, Any] = {
         "gamma": [point.gamma for point in points],
         "chosen": chosen_row([point.gamma for point in points], outcome.gamma),
-        "n_selected": n_selected,
+        "n_selected": [int(may[some[some < p]].sum()) for some in kept],
         "value": [point.value for point in points],
         "score": [point.score for point in points],
         "intercept": intercept,
@@ -190,7 +156,8 @@ def path_points(
     refit = None
     if np.isfinite(columns["score"]).any():
         refit, columns["refit_intercept"] = coefficients([point.refit for point in points])
-    return PathPoints(columns, coef, coef_sd, refit)
+    sd = np.where(may, sd, np.nan)[:, back] / units.scale
+    return PathPoints(columns, coef, sd, refit)
 
 
 def dense_spread(outcome: RowOutcome, p: int) -> _Spread:
@@ -217,6 +184,7 @@ def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
     variance, _, log_variance = source_spread(here, X, w, information)
     if np.ptp(gamma) == 0.0:
         kernel = Woodbury.of(X, w, information)
+        # gamma A^-1 = gamma W^-1 - gamma W^-1 X'T'T X W^-1, of low rank
         factor = X.dense(), np.sqrt(gamma) / w, kernel.half, kernel.inverse
         inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, *factor)
     else:
@@ -244,7 +212,7 @@ def source_nats(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, 
     second = spread.variance + mean**2
     nats = coefficient_kl(state.precision, second, log_prior, spread.log_variance)
     costs = source_costs(model, nats)
-    costs = {name: costs[name] for name, own in model.sources if len(own)}
+    costs = {name: costs[name] for name, columns in model.sources if len(columns)}
     if model.sparse.any():
         costs |= {"local": float(scales.local.sum()), "global": scales.top}
     if model.intercept:

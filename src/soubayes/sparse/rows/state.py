@@ -41,11 +41,11 @@ class RowModel(ColumnModel):
     @property
     def intercepts(self) -> Array:
         """Which columns are intercepts."""
-        found = np.zeros(len(self.confidence), bool)
-        found[self.coefficients :] = True
-        for name, own in self.sources:
-            found[own] |= name == "intercept"
-        return found
+        intercepts = np.zeros(len(self.confidence), bool)
+        intercepts[self.coefficients :] = True
+        for name, columns in self.sources:
+            intercepts[columns] |= name == "intercept"
+        return intercepts
 
     def precisions(self, sparse: Array | float) -> Array:
         """Prior precisions of all columns, those of the sparse ones given."""
@@ -256,7 +256,9 @@ class RowPlan(NamedTuple):
         def spread(columns: Array) -> Array:
             return (columns[:, None] * d + np.arange(d)).ravel()
 
-        sources = tuple((name, spread(own)) for name, own in model.sources)
+        sources = tuple(
+            (name, spread(columns_of_source)) for name, columns_of_source in model.sources
+        )
         if model.intercept:
             sources = (("intercept", spread(np.array([len(model.confidence) - 1]))), *sources)
         model = replace(

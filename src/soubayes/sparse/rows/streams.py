@@ -60,10 +60,10 @@ class StreamedRows(NamedTuple):
         """One pass over the blocks, wherever they are; the source knows the weights."""
         assert self.source is not None
         here = self._replace(source=None)
-        *total, found, n = self.source.reduce(partial(_block_total, here, work, y.encode), _add)
-        if n != self.n_rows or abs(found - y.total) > 1e-9 * max(1.0, abs(y.total)):
+        *total, y_total, n = self.source.reduce(partial(_block_total, here, work, y.encode), _add)
+        if n != self.n_rows or abs(y_total - y.total) > 1e-9 * max(1.0, abs(y.total)):
             raise RuntimeError(
-                f"a pass found {n} rows whose weighted y sum to {found}, where the first found "
+                f"a pass found {n} rows whose weighted y sum to {y_total}, where the first found "
                 f"{self.n_rows} and {y.total}: the blocks must be the same every time they are "
                 "read."
             )
@@ -85,8 +85,8 @@ def _block_total(
             yield work(Z, y[rows], weight[rows])
 
     counted = int(np.count_nonzero(weight))
-    found = y if y.ndim == 1 else y[:, 0]  # an offset stands beside it
-    return (*add_up(parts()), float(weight @ found), counted)
+    numbers = y if y.ndim == 1 else y[:, 0]  # an offset stands beside it
+    return (*add_up(parts()), float(weight @ numbers), counted)
 
 
 def _add(a: tuple[Any, ...], b: tuple[Any, ...]) -> Any:
@@ -116,10 +116,10 @@ def survey(rows: RowSource, class_weight: Any, keep: int) -> Survey:
     Fewer rows than ``keep`` are kept as rows.
     """
     plan = GatherPlan(_no_targets, keep=keep)
-    found = rows.reduce(partial(_survey_block, plan, None), partial(_join_surveys, plan))
-    if class_weight is None or found.gathered.statistics is None:
-        return found
-    weights = class_weights(class_weight, found.labels)
+    surveyed = rows.reduce(partial(_survey_block, plan, None), partial(_join_surveys, plan))
+    if class_weight is None or surveyed.gathered.statistics is None:
+        return surveyed
+    weights = class_weights(class_weight, surveyed.labels)
     return rows.reduce(partial(_survey_block, plan, weights), partial(_join_surveys, plan))
 
 

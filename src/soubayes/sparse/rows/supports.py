@@ -59,8 +59,8 @@ def row_supports(
         return data, lambda mean: middle + columns.times(mean) - float(centre @ mean)
 
     begin = np.flatnonzero(coef), coef[coef != 0.0] ** 2
-    found = settle(at, alpha + columns.times(coef), begin, always, groups=groups)
-    return SupportPosterior.of(found, 1.0 / x_scale, x_scale)
+    product = settle(at, alpha + columns.times(coef), begin, always, groups=groups)
+    return SupportPosterior.of(product, 1.0 / x_scale, x_scale)
 
 
 def settle(
@@ -119,6 +119,7 @@ def _quadratic(
     are returned too, the columns' in standardised units.
     """
     _, slope, curvature = likelihood.derivatives(eta, rows.y)
+    # a row of no curvature still has a working response
     information = np.maximum(rows.weight * curvature, 1e-12 * rows.weight)
     # the working response of iteratively reweighted least squares
     response = eta - rows.weight * slope / information
@@ -126,6 +127,7 @@ def _quadratic(
     share = information / total
     centre, middle = np.zeros(columns.shape[1]), 0.0
     if rows.intercept:
+        # the best intercept is the weighted mean of the response less that of the columns
         centre, middle = columns.left(share), float(share @ response)
     root = np.sqrt(information)
     if columns.mean is None or columns.scale is None:
@@ -203,13 +205,16 @@ class ClassQuadratic(Quadratic):
         self.inverse, self.total = np.zeros((d, d)), response.sum(axis=0)
         if intercept:
             self.middle = np.einsum("nj,nab->jab", X, self.B, optimize=True)
+            # (1'B1)^-1 of the intercepts
             self.inverse = np.linalg.inv(self.B.sum(axis=0))
         scores = X.T @ response - self.middle @ (self.inverse @ self.total)
-        own = np.square(X).T @ np.einsum("naa->na", self.B)
-        own -= np.einsum("jab,bc,jac->ja", self.middle, self.inverse, self.middle, optimize=True)
+        squares = np.square(X).T @ np.einsum("naa->na", self.B)
+        squares -= np.einsum(
+            "jab,bc,jac->ja", self.middle, self.inverse, self.middle, optimize=True
+        )
         typical = float(np.einsum("naa->", self.B)) / d
         # y'y is read only where the noise is unknown
-        super().__init__(np.maximum(own, 0.0).ravel(), scores.ravel(), 0.0, typical)
+        super().__init__(np.maximum(squares, 0.0).ravel(), scores.ravel(), 0.0, typical)
 
     def cross(self, columns: Array) -> Array:
         return self._products(np.arange(self.X.shape[1]), columns)
@@ -228,9 +233,9 @@ class ClassQuadratic(Quadratic):
     def _products(self, some: Array, columns: Array) -> Array:
         """X'BX of all coordinates of ``some`` columns of X with the coordinates ``columns``."""
         d, X = self.B.shape[1], self.X[:, some]
-        found = np.empty((len(some), d, len(columns)))
+        products = np.empty((len(some), d, len(columns)))
         for i, (j, a) in enumerate(zip(columns // d, columns % d, strict=True)):
-            found[:, :, i] = X.T @ (self.B[:, :, a] * self.X[:, [j]])
+            products[:, :, i] = X.T @ (self.B[:, :, a] * self.X[:, [j]])
         taken = self.middle[columns // d, columns % d] @ self.inverse  # (columns, d)
-        found -= np.einsum("jab,ib->jai", self.middle[some], taken)
-        return found.reshape(-1, len(columns))
+        products -= np.einsum("jab,ib->jai", self.middle[some], taken)
+        return products.reshape(-1, len(columns))

@@ -64,7 +64,7 @@ class _Columns(NamedTuple):
         terms = weighted_terms(rows.likelihood, mean, variance, rows.y, rows.weight)
         if not (terms.curvature < 0.0).any():
             return terms
-        bent = (np.maximum(part, 0.0) for part in (terms.information, terms.curvature))
+        bent = (np.maximum(values, 0.0) for values in (terms.information, terms.curvature))
         return RowTerms(terms.loss, terms.score, *bent)
 
     def loss(self, terms: RowTerms) -> float:
@@ -95,6 +95,7 @@ def solve_wide(
     reach, last = np.full(p, 1.5), np.zeros(p)
     for iteration in range(max_iter):
         step = _own_steps(model, state)
+        # Rprop: a coordinate that turns went too far
         turned = step * last < 0.0
         reach, last = np.where(turned, 0.5 * reach, np.minimum(1.5 * reach, 3.0)), step
         step = np.clip(step, -reach, reach)
@@ -120,8 +121,8 @@ def _first(data: _Columns, blank: _Wide) -> _Wide:
     most = data.loss(blank.terms)
     # a quadratic form that majorises the loss cannot run away from it
     for halvings in range(1 if data.problem.likelihood.majorises else 40):
-        part = 0.5**halvings
-        state = _posterior(data, blank, blank.active, blank.theta, blank.rest, part=part)
+        share = 0.5**halvings
+        state = _posterior(data, blank, blank.active, blank.theta, blank.rest, part=share)
         if data.loss(state.terms) <= most:
             break
     return state
@@ -152,9 +153,10 @@ def wide_predictors(X: StandardColumns, model: RowModel, fit: RowFit) -> tuple[A
     information, k = fit.rows, model.coefficients
     assert information is not None
     w = model.confidence * fit.state.precision
-    here, part = model.take(np.arange(k)), X.take(np.arange(k))
-    variance = source_spread(here, part, w[:k], information)[1]
+    here, columns = model.take(np.arange(k)), X.take(np.arange(k))
+    variance = source_spread(here, columns, w[:k], information)[1]
     if model.intercept:
+        # the intercept has a factor of its own, so its variance adds
         variance = variance + model.confidence[-1] / (information.sum() + w[-1])
     return X.times(fit.state.mean), variance
 
@@ -172,8 +174,9 @@ def _fit(data: _Columns, state: _Wide, history: list[float], converged: bool) ->
     if len(state.active) > max(MOST_ACTIVE, data.X.shape[0]):
         state, history = _fewest(data, state), []
         d = np.exp(state.theta)
-    part = data.X.take(state.active).dense()
-    H = part.T @ (state.information[:, None] * part)
+    active_columns = data.X.take(state.active).dense()
+    # few columns are left: X'BX is small enough to be formed
+    H = active_columns.T @ (state.information[:, None] * active_columns)
     start = make_state(model, state.active, state.mean, H, d, state.rest)
     return RowFit(start, Pass(loss, np.zeros(len(H)), H, H), history, converged)
 
@@ -205,7 +208,7 @@ def _own_steps(model: RowModel, state: _Wide) -> Array:
     if not len(columns):
         return step
     best = own_precision(model, state.local, state.top, columns, s, q)
-    own = np.log(best) - state.theta[columns]
+    steps = np.log(best) - state.theta[columns]
     gamma, groups, scales = model.confidence[columns], model.take(columns).groups, model.scales
     w = gamma * best
     two = scales.local_confidence * scales.local_prior.kl_slope(state.local)[1]
@@ -214,8 +217,9 @@ def _own_steps(model: RowModel, state: _Wide) -> Array:
     f = w / (s + w) ** 2 * (gamma * s + q**2 * (s - w) / (s + w)) / 2.0
     f = np.maximum(groups.total(f), 0.0)
     nu = scales.global_confidence * scales.global_prior.kl_slope(state.top)[1]
-    log_rho = -np.sum(t * groups.first(own)) / (nu + np.sum(t * f / (f + t)))
-    step[columns] = own - groups.each(t / (f + t)) * log_rho
+    # the common move of nu, solved with that of all theta
+    log_rho = -np.sum(t * groups.first(steps)) / (nu + np.sum(t * f / (f + t)))
+    step[columns] = steps - groups.each(t / (f + t)) * log_rho
     return step
 
 
@@ -227,15 +231,15 @@ def _backtrack(data: _Columns, state: _Wide, step: Array) -> _Wide | None:
     """
     majorises = data.problem.likelihood.majorises
     for halvings in range(12 if majorises else 30):
-        part = 0.5**halvings
+        share = 0.5**halvings
         trial = _posterior(
             data,
             state,
             state.active,
-            state.theta + part * step,
+            state.theta + share * step,
             state.rest,
             majorise=halvings > 0 and majorises,
-            part=1.0 if majorises else part,
+            part=1.0 if majorises else share,
         )
         if trial.value < state.value:
             return trial
@@ -247,6 +251,7 @@ def _drop(data: _Columns, state: _Wide) -> _Wide:
     model, active = data.model, state.active
     w = model.confidence[active] * np.exp(state.theta[active])
     most = state.s if model.groups.alone else model.take(active).group_most(state.s)
+    # dropped well before s/w is rounding, but late enough that J hardly moves
     gone = runs_away(model, active, state.s, state.q) & (w > 50.0 * most)
     if not gone.any():
         return state
@@ -329,9 +334,9 @@ def source_spread(
 
     parts = model.nested(restrict)
     rows = np.zeros(X.shape[0])
-    for each in parts:
-        if each.share:
-            rows += each.share * each.inverse.woodbury.row_variance()
+    for source in parts:
+        if source.share:
+            rows += source.share * source.inverse.woodbury.row_variance()
     return model.variances(parts), rows, model.log_variances(parts)
 
 

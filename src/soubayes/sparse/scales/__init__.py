@@ -1,1 +1,9 @@
-"""Scale priors: q(tau^2), q(nu^2), and which columns share a tau."""
+"""Scale priors: q(tau^2), q(nu^2), and which columns share a tau.
+
+| to change | look in |
+| --- | --- |
+| a prior of scales of one's own | base.py |
+| the priors that there are | priors.py |
+| columns that share a tau; the balance of tau and nu | balance.py |
+| special functions and roots | functions.py |
+"""

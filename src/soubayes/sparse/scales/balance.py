@@ -65,17 +65,17 @@ class Groups(NamedTuple):
         """The largest value of its group, for every column."""
         if self.alone:
             return values
-        found = np.full(self.n_groups, -np.inf)
-        np.maximum.at(found, self.number, values)
-        return self.each(found)
+        largest = np.full(self.n_groups, -np.inf)
+        np.maximum.at(largest, self.number, values)
+        return self.each(largest)
 
     def first(self, values: Array) -> Array:
         """Values that agree within a group, one for each group."""
         if self.alone:
             return values
-        found = np.empty(self.n_groups, values.dtype)
-        found[self.number[::-1]] = values[::-1]
-        return found
+        firsts = np.empty(self.n_groups, values.dtype)
+        firsts[self.number[::-1]] = values[::-1]
+        return firsts
 
     def each(self, values: Array) -> Array:
         """The value of its group for every column."""
@@ -86,11 +86,11 @@ class Groups(NamedTuple):
 
         ``values`` agree within a group; groups of value 0 or less are left out.
         """
-        own, size = self.first(values), self.sizes
-        order = np.argsort(-own, kind="stable")
+        gains, size = self.first(values), self.sizes
+        order = np.argsort(-gains, kind="stable")
         fits = order[np.cumsum(size[order]) <= most]
         chosen = np.zeros(self.n_groups, bool)
-        chosen[fits] = own[fits] > 0.0
+        chosen[fits] = gains[fits] > 0.0
         return self.each(chosen)
 
 
@@ -198,8 +198,8 @@ class ScaleModel(NamedTuple):
     def costs_of_each(self, local: Scale, top: Scale) -> list[ScaleCosts]:
         """The same of several nu, with a leading axis of ``local`` for each."""
         if not self.weight.size:
-            each = zip(map(Scale, *local), map(Scale, *top), strict=True)
-            return [self.costs(*pair) for pair in each]
+            pairs = zip(map(Scale, *local), map(Scale, *top), strict=True)
+            return [self.costs(*pair) for pair in pairs]
         parts = local.mean_log, top.mean_log, self.local_prior.kl(local), self.global_prior.kl(top)
         return [ScaleCosts(a, float(b), c, float(d)) for a, b, c, d in zip(*parts, strict=True)]
 
@@ -208,8 +208,8 @@ class ScaleModel(NamedTuple):
         if not len(self.weight):
             return 0.0
         log_tau = self.weight @ (local.mean_log + top.mean_log) / 2.0
-        own, common = self.kl(local, top)
-        return float(log_tau + self.local_confidence @ own + self.global_confidence * common)
+        local_kl, common = self.kl(local, top)
+        return float(log_tau + self.local_confidence @ local_kl + self.global_confidence * common)
 
 
 ROUGH_ROOT = 2e-4  # where a root need not be nearer, as in a fold, its start may do

@@ -99,7 +99,7 @@ def newton_root(
     reach: float,
     near: float = LAST_STEP,
 ) -> Array:
-    """`find_root` without its care: a few Newton steps from a good start, if they settle.
+    """A few Newton steps from a good start, if they settle; `find_root` brackets the root.
 
     They end with one that is shorter than ``near``. Where they do not, the root is sought within
     ``reach`` of the start.

@@ -88,9 +88,9 @@ class SurvivalFamily(RowFamily):
         plan = self.settings.plan(X.shape[1])
         order = plan.order
         rows = np.empty(X.shape)
-        for part in row_slices(X):
-            block = as_dense(X[part])[:, order]
-            rows[part] = standardise_block(
+        for some in row_slices(X):
+            block = as_dense(X[some])[:, order]
+            rows[some] = standardise_block(
                 block, units.mean[order], units.divisor[order], ones=False
             )
         units = units._replace(mean=units.mean * unit, scale=units.scale * unit)
@@ -103,13 +103,13 @@ class SurvivalFamily(RowFamily):
         solved = super().solve(intake, names, jobs)
         if self.prior.mass == 0.0:
             return solved
-        each = []
+        with_baseline = []
         for rows, one in zip(intake.rows, solved, strict=True):
             assert isinstance(rows, SurvivalRows)
             nats = baseline_kl(PartialLoss.at(rows.sets, rows.eta(one.outcome.fit)))
             kl = {**one.points[0].kl, "baseline": nats}
-            each.append(one._replace(points=[replace(one.points[0], kl=kl)]))
-        return each
+            with_baseline.append(one._replace(points=[replace(one.points[0], kl=kl)]))
+        return with_baseline
 
     def estimates(self, *_: Any) -> None:
         """None are kept: rows are read together."""
@@ -174,9 +174,9 @@ class SurvivalFamily(RowFamily):
         each_rows, plan, units = self.design(X, [y], weight)
         kept = (parts[PATH.name][0].posterior.mean[plan.order] != 0.0) & plan.model.sparse
         fits = []
-        for own, held in product(SELECTED_VARIANCES, OTHER_VARIANCES):
+        for selected, held in product(SELECTED_VARIANCES, OTHER_VARIANCES):
             # a point of the dial has confidence 1
-            variance = np.where(kept, own * plan.model.confidence, plan.model.variance)
+            variance = np.where(kept, selected * plan.model.confidence, plan.model.variance)
             model = replace(plan.model, variance=variance)
             fits.append(each_rows[0].fit_at(model, _dense("", held)))
         moved = [fit.posterior.moved(plan.back, 1.0 / units.scale) for fit in fits]
@@ -187,8 +187,8 @@ class SurvivalFamily(RowFamily):
         """The log density of y, and the log risk."""
         means, variances = mixture.predict_each(rows)
         density = [
-            part.likelihood.log_density(m, v, y)
-            for part, m, v in zip(mixture.components, means, variances, strict=True)
+            component.likelihood.log_density(m, v, y)
+            for component, m, v in zip(mixture.components, means, variances, strict=True)
         ]
         zero = np.zeros(len(y))
         # log risks of separated data may overflow: such a candidate is behind, not an error

@@ -36,7 +36,7 @@ class PiecewiseHazard(RowLikelihood):
     @classmethod
     def of(cls, y: Array, weight: Array, risk: Array) -> "PiecewiseHazard":
         """From rows with these risks E[exp(eta)]: events over exposures, half an event added."""
-        own = weight * y["event"]
+        events_of_rows = weight * y["event"]
         times = y["stop"][y["event"]]
         pieces = int(np.clip(len(times) // PER_PIECE, 1, PIECES))
         inner = np.unique(np.quantile(times, np.arange(1, pieces) / pieces))
@@ -44,12 +44,12 @@ class PiecewiseHazard(RowLikelihood):
         exposure = _exposures(edges, y) * (weight * risk)[:, None]
         total = exposure.sum(axis=0)
         place = np.searchsorted(edges, y["stop"], side="left") - 1
-        events = np.bincount(place, own, minlength=len(total))
-        prior = 0.5 * total.sum() / max(float(own.sum()), 1e-300)
+        events = np.bincount(place, events_of_rows, minlength=len(total))
+        prior = 0.5 * total.sum() / max(float(events_of_rows.sum()), 1e-300)
         hazard = (events + 0.5) / (total + prior)
         stratum = y["stratum"]
         expected = np.bincount(stratum, exposure @ hazard)
-        factor = (np.bincount(stratum, own) + 1.0) / (expected + 1.0)
+        factor = (np.bincount(stratum, events_of_rows) + 1.0) / (expected + 1.0)
         if len(factor) == 1:
             factor = np.ones(1)
         return cls(edges, np.log(hazard), np.log(factor))
@@ -133,20 +133,20 @@ class BaselineDraws:
         """
         expected = [self.at(times, s, self.expected) for s in range(len(self.times))]
         drawn = [self.at(times, s, self.drawn) for s in range(len(self.times))]
-        found = []
+        curves = []
         for s, risk in zip(stratum, (row for block in risks for row in block), strict=True):
             lines = [of(expected[s] * risk).mean(axis=1)]
             if level is not None:
                 ends = [0.5 - level / 2.0, 0.5 + level / 2.0]
                 lines.extend(np.quantile(of(drawn[s] * risk), ends, axis=1))
-            found.append(lines)
-        return np.array(found)
+            curves.append(lines)
+        return np.array(curves)
 
     def at(self, times: Array, stratum: int, steps: tuple[Array, ...]) -> Array:
         """(times, draws) cumulative hazards of a stratum: 0 before the first event."""
-        own = steps[stratum]
+        values = steps[stratum]
         place = np.searchsorted(self.times[stratum], times, side="right")
-        return np.concatenate([np.zeros((1, own.shape[1])), own])[place]
+        return np.concatenate([np.zeros((1, values.shape[1])), values])[place]
 
 
 def _last_of_each(time: Array) -> Array:

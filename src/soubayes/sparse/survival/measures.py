@@ -94,10 +94,10 @@ def brier_scores(y: Array, survival: Array, times: Array, censoring: KaplanMeier
     ``survival`` is (rows, times).
     """
     stop, event = y["stop"][:, None], y["event"][:, None]
-    own = np.maximum(censoring.at(y["stop"], before=True), 1e-12)[:, None]
+    not_censored = np.maximum(censoring.at(y["stop"], before=True), 1e-12)[:, None]
     later = np.maximum(censoring.at(times), 1e-12)
     past = (stop <= times) & event
-    square = np.where(past, survival**2 / own, 0.0)
+    square = np.where(past, survival**2 / not_censored, 0.0)
     square += np.where(stop > times, (1.0 - survival) ** 2 / later, 0.0)
     return square.mean(axis=0)
 

@@ -40,14 +40,17 @@ class PartialLoss(NamedTuple):
     def at(cls, sets: RiskSets, eta: Array) -> "PartialLoss":
         """V at these predictors."""
         top = float(eta.max())
+        # only differences of log risks count: the largest exponential is 1
         risk = sets.weight * np.exp(eta - top)
         exposure = sets.sums(risk) + sets.ghost * np.exp(-top)
         lost = exposure < _LEAST  # a risk set is never empty: its log risks are too far below
         exposure = np.where(lost, _LEAST, exposure)
         count = sets.count
-        own = sets.weight * sets.y["event"]
-        loss = float(count @ (np.log(exposure) + top) - own @ eta) + _constant(sets)
+        deaths = sets.weight * sets.y["event"]
+        # V = sum_j (d_j + gamma a_j) log(gamma c + S_j) - sum_i d_i eta_i
+        loss = float(count @ (np.log(exposure) + top) - deaths @ eta) + _constant(sets)
         loss = np.inf if lost.any() else loss
+        # A_i = w_i exp(eta_i) sum over the jumps at which i is at risk of count/exposure
         return cls(sets, loss, risk, exposure, risk * sets.spread(count / exposure), top)
 
     @property
@@ -61,6 +64,7 @@ class PartialLoss(NamedTuple):
 
     def curvature(self, X: Array) -> Array:
         """X'MX, with M the second derivative in the predictors."""
+        # M = diag(A) - sum_j count_j r_j r_j', r_j the shares of the subjects in the exposure
         mean = self.means(X)
         rooted = X * np.sqrt(self.expected)[:, None]
         apart = mean * np.sqrt(self.sets.count)[:, None]
@@ -80,6 +84,7 @@ def _constant(sets: RiskSets) -> float:
         return 0.0
     a = sets.pull / gamma
     shape = a + sets.deaths / gamma
+    # log of the integral of h^(a + d/gamma - 1) exp(-h (mass + ..)) of every jump
     log_integral = a * np.log(mass) + gammaln(shape) - gammaln(a) + shape * np.log(gamma)
     return -gamma * float(log_integral.sum())
 
@@ -93,6 +98,7 @@ def baseline_kl(at: PartialLoss) -> float:
     a = sets.pull / gamma
     shape = a + sets.deaths / gamma
     rate = at.exposure * np.exp(at.top) / gamma
+    # KL of two gamma distributions, the terms of the shapes, then those of the rates
     nats = (shape - a) * psi(shape) - gammaln(shape) + gammaln(a)
     nats += a * np.log(rate / mass) + shape * (mass - rate) / rate
     return float(nats.sum())

@@ -61,14 +61,14 @@ def read_survival(y: Any) -> Array:
 
 def read_training(y: Any) -> Array:
     """The same, with at least one event, and no time beside which the others are rounding."""
-    found = read_survival(y)
-    if not found["event"].any():
+    records = read_survival(y)
+    if not records["event"].any():
         raise ValueError(
             "all rows of y are censored: without an event nothing is known about the hazards. "
             "Check that the event column is 1 (or True) where the event happened."
         )
-    check_sizes(found["stop"], "correct the time or leave its row out")
-    return found
+    check_sizes(records["stop"], "correct the time or leave its row out")
+    return records
 
 
 def with_strata(y: Array, strata: Any, labels: Array | None = None) -> tuple[Array, Array]:
@@ -124,7 +124,10 @@ def _named(columns: dict[str, Any]) -> dict[str, Any]:
     if not any(roles):
         roles = list(order)
     if len(names) == 2 and None in roles and len(set(roles) & set(order)) == 1:
-        roles = [role or next(each for each in order if each not in roles) for role in roles]
+        roles = [
+            role or next(candidate for candidate in order if candidate not in roles)
+            for role in roles
+        ]
     if sorted(map(str, roles)) not in (["event", "stop"], ["event", "start", "stop"]):
         raise ValueError(f"y has the columns {', '.join(names)}, but {ALLOWED}.")
     return {str(role): columns[name] for role, name in zip(roles, names, strict=True)}

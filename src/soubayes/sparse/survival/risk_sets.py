@@ -27,9 +27,14 @@ def subjects(
     >>> subjects(np.array([2.0]), np.array([True])).tolist()
     [(-inf, 2.0, True, 0)]
     """
-    found = np.empty(len(stop), SUBJECT)
-    found["start"], found["stop"], found["event"], found["stratum"] = start, stop, event, stratum
-    return found
+    records = np.empty(len(stop), SUBJECT)
+    records["start"], records["stop"], records["event"], records["stratum"] = (
+        start,
+        stop,
+        event,
+        stratum,
+    )
+    return records
 
 
 class BaselinePrior(NamedTuple):
@@ -78,8 +83,8 @@ class RiskSets:
         dead = dead[np.lexsort((y["stop"][dead], y["stratum"][dead]))]
         time, stratum = y["stop"][dead], y["stratum"][dead]
         new = np.append(True, (np.diff(time) != 0.0) | (np.diff(stratum) != 0))[: len(dead)]
-        begin, own = np.flatnonzero(new), np.cumsum(new) - 1
-        total, count = np.bincount(own, weight[dead]), np.bincount(own)
+        begin, jump = np.flatnonzero(new), np.cumsum(new) - 1
+        total, count = np.bincount(jump, weight[dead]), np.bincount(jump)
         many = count if ties == "efron" else np.ones_like(count)
         group = np.repeat(np.arange(len(many)), many)
         first = np.cumsum(many) - many
@@ -103,7 +108,7 @@ class RiskSets:
             _first=first,
             _group=group,
             _dead=dead,
-            _own=own,
+            _own=jump,
             _stop=_Ordered.of(y["stop"], y["stratum"], at, of),
             _start=_Ordered.of(y["start"], y["stratum"], at, of) if late else None,
         )
@@ -128,10 +133,10 @@ class RiskSets:
         """The sum over the jumps at which a subject is at risk: the transpose of `sums`."""
         if not len(values):
             return np.zeros((len(self.y), *values.shape[1:]))
-        each = np.add.reduceat(values, self._first, axis=0)
-        total = self._stop.up_to(each)
+        sums = np.add.reduceat(values, self._first, axis=0)
+        total = self._stop.up_to(sums)
         if self._start is not None:
-            total = total - self._start.up_to(each)
+            total = total - self._start.up_to(sums)
         if self.share.any():
             share = self.share.reshape(-1, *[1] * (values.ndim - 1))
             less = np.add.reduceat(share * values, self._first, axis=0)
@@ -196,19 +201,19 @@ class _Ordered(NamedTuple):
 
         Positive numbers are only added up, the longest times first: small risk sets lose nothing.
         """
-        found = np.empty((len(self.later), *values.shape[1:]))
+        sums = np.empty((len(self.later), *values.shape[1:]))
         for rows, jumps in self.parts:
             total = np.cumsum(values[self.order[rows]], axis=0)
             total = np.concatenate([np.zeros((1, *values.shape[1:])), total])
-            found[jumps] = total[self.later[jumps]]
-        return found
+            sums[jumps] = total[self.later[jumps]]
+        return sums
 
     def up_to(self, each: Array) -> Array:
         """Of every subject: the sum over the jumps of its stratum that are not after its time."""
-        found = np.empty((len(self.order), *each.shape[1:]))
+        sums = np.empty((len(self.order), *each.shape[1:]))
         for rows, jumps in self.parts:
             total = np.cumsum(each[jumps], axis=0)
             total = np.concatenate([np.zeros((1, *each.shape[1:])), total])
             here = self.order[rows]
-            found[here] = total[self.place[here]]
-        return found
+            sums[here] = total[self.place[here]]
+        return sums

@@ -135,12 +135,14 @@ class SurvivalRows:
         best: RowFit | None = None
         falls: list[float] = []
         settled, value = False, np.inf
+        # with eta = 0 nothing is explained, at no cost
         most = PartialLoss.at(sets, np.zeros(len(self.X))).loss  # no minimum of J explains less
         most += _LOOSE * abs(most)
         while len(falls) < (_ROUNDS if tight else _LOOSE_ROUNDS):
             fit = solve_from(at.rows, at.problem, model, here, limits, readmit)
             eta = self.eta(fit)
             loss = PartialLoss.at(sets, eta).loss
+            # J with the loss itself in place of its quadratic form at the mean
             new = fit.history[-1] - at.squares(fit) + loss
             enough = limits.tol * abs(new)
             if not (new <= before + enough and loss <= most and np.ptp(eta) < SEPARATED_RANGE):
@@ -151,6 +153,7 @@ class SurvivalRows:
                     return self.minimise(model, None, limits, readmit)
             else:
                 fall = before - new
+                # by how much the quadratic form about the last place misses J here
                 error = abs(fit.history[-1] + at.constant - new)
                 best, here, value = fit._replace(design=at.rows.design), fit, new
                 falls.append(max(fall, 0.0))
@@ -205,10 +208,12 @@ class SurvivalRows:
         at = PartialLoss.at(sets, X @ a)
         for _ in range(_ROUNDS):
             if self._wide:
+                # Newton in the space of the rows: (I + M P) a = M P a + score with P = X prior X'
                 M = at.second()
                 step = np.linalg.solve(np.eye(len(a)) + M @ X, M @ (X @ a) + at.score) - a
                 slope = (a - at.score) @ (X @ step)
             else:
+                # Newton in columns of unit prior variance: the penalty is the identity
                 H = at.curvature(X) + np.eye(len(a))
                 off = X.T @ at.score - a
                 step = np.linalg.solve(H, off)
@@ -219,6 +224,7 @@ class SurvivalRows:
             while True:
                 new = a + length * step
                 at = PartialLoss.at(sets, X @ new)
+                # Armijo: a share of the fall that the slope promises
                 if at.loss + self._pull(X, new) <= value + 1e-4 * length * slope or length < 1e-6:
                     break
                 length *= 0.5
@@ -237,11 +243,13 @@ class SurvivalRows:
         score = at.score
         gram = None
         if self._wide:
+            # M = LL': |y~ - L'eta|^2/2 has the slope -score and the curvature M at eta
             lower = np.sqrt(damping) * _factor(at.second(), float(at.expected.max()))
             rows = lower.T @ X
             y = lower.T @ eta + solve_triangular(lower, score, lower=True)
             off = y - lower.T @ eta
         else:
+            # X'MX = LL': as many rows as columns, the same form of the coefficients
             gram = damping * at.curvature(X)
             lower = _factor(gram, float(at.expected.sum()))
             rows = np.ascontiguousarray(lower.T)
