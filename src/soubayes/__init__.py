@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
     from soubayes.sparse.scales.base import Scale as Scale
     from soubayes.sparse.scales.base import ScalePrior as ScalePrior
+    from soubayes.terms.formula import from_formula as from_formula
 
 __version__ = "0.1.0"
 
@@ -153,6 +154,7 @@ _PUBLIC = {
         "plot_shrinkage",
     ],
     "plots.terms": ["plot_terms"],
+    "terms.formula": ["from_formula"],
 }
 _HOME = {name: f"soubayes.{module}" for module, names in _PUBLIC.items() for name in names}
 __all__ = sorted(_HOME)

@@ -96,6 +96,7 @@ class GroupLabels:
     names: list[str]  # of the groups
     common: bool = field(default=False, repr=False)  # columns of a group also have one unit
     columns: tuple[str, ...] = field(default=(), repr=False)  # their names, if they are of terms
+    scales: tuple[int, ...] = field(default=(), repr=False)  # groups whose tau is integrated over
 
     @property
     def single(self) -> bool:

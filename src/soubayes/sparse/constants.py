@@ -132,8 +132,12 @@ FEW_COLUMNS = 150
 # constants#the-path: coordinates with which a path of several classes begins, and the share of the
 # rows where a longer one begins
 ROOM, LATE_ROWS = 240, 0.5
+# families#few-rows: over the degrees of freedom left, times the term of linear regression
+FEW_ROWS = 20.0
 # families#residuals-that-contradict-the-family: standard errors by which phi exceeds 1
 CLEAR = 2.0
+# families#residuals-that-contradict-the-family: leverage of a row that alone decides a coefficient
+FULL_LEVERAGE = 0.99
 # design#several-classes-at-once: numbers and classes up to which softmax takes some ten seconds
 SOFTMAX_NUMBERS, SOFTMAX_CLASSES = 2_000_000, 20
 

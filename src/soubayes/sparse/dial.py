@@ -131,6 +131,22 @@ FLAT = 0.05  # slope of J in the common scale, in nats, below which the plain st
 STALE = 0.3  # on the way, shapes of q(tau^2) are only renewed when a log ratio moved this far
 
 
+def few_rows(n: float, left: float) -> float:
+    """The share of few rows in a score, with ``left`` of n degrees of freedom left to the noise.
+
+    A marginal likelihood says how probable these rows are. The fit that is reported also has to
+    predict, with the noise estimated by what is left, and there log RSS promises too much: by this
+    difference of the corrected Akaike criterion to the plain one [Hurvich and Tsai 1989]. With
+    two degrees of freedom or fewer a prediction has no finite variance, and with many the term
+    vanishes.
+
+    >>> [round(few_rows(n, n - 2.0), 2) for n in (5.0, 8.0, 20.0, 100.0)]
+    [24.0, 6.0, 1.5, 0.25]
+    """
+    used = n - left
+    return 2.0 * (used + 1.0) * (used + 2.0) / (left - 2.0) if left > 2.0 else np.inf
+
+
 @dataclass(frozen=True)
 class Evidence:
     """The data's share of J at prior variances P of the sparse columns, q(beta) at its best."""

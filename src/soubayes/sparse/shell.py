@@ -144,6 +144,13 @@ class Family(ABC):
         """
         return None
 
+    def integrated(self, rows: TrainingRows) -> Sequence[tuple[Mixture, list[float]]] | None:
+        """The posterior of every target with scales integrated over, and their likelihood ratios.
+
+        None: the scales are as fitted.
+        """
+        return None
+
     def in_order(self, each: list[Any]) -> list[Any]:
         """What was found for every target, in the order in which it is reported."""
         return each

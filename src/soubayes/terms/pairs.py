@@ -13,7 +13,6 @@ Array = np.ndarray
 
 PAIR_CURVED = 2  # curved columns of a margin that enter products
 SCREEN_RIDGE = 0.01  # of n, added to the information about the columns of a product
-_BLOCK = 2**22  # numbers of the products that are formed at once
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,15 @@ Unit(column='site'))
     return Wanted(tuple(found), bool(words), "pairs" in words)
 
 
+def split_terms(text: str, sign: str) -> list[str]:
+    """Split where no bracket, quote or backquote is open.
+
+    >>> split_terms("s(x) + (1 + x || k)", "+")
+    ['s(x)', '(1 + x || k)']
+    """
+    return [part.strip() for part in _split(text, sign)]
+
+
 def _parse(text: str, whole: str) -> list[Term]:
     """The terms of one string."""
     call = re.fullmatch(r"required\((.*)\)", text, re.S)

@@ -367,6 +367,10 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
         levels = self.__dict__.pop("_levels", None)
         if levels is None:
             self._finish(*fit_rows(family, rows, how))
+            known = None if how.predicts else family.integrated(rows)
+            if known is not None:
+                self._fitted_scales = self.mixtures_, [ratios for _, ratios in known]
+                self._report_mixtures([mixture for mixture, _ in known])
         else:
             self._finish(*fit_levels(family, rows, how, levels))
 

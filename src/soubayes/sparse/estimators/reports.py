@@ -13,7 +13,7 @@ from soubayes._types import DataTree, Matrix, Seed
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
 from soubayes.sparse.blocks import GroupLabels
-from soubayes.sparse.estimators.term_reports import term_effects, term_table
+from soubayes.sparse.estimators.term_reports import component_table, term_effects, term_table
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.intervals.estimates import ColumnEstimates
 from soubayes.sparse.intervals.fab import fab_intervals
@@ -239,6 +239,37 @@ class PosteriorReports:
         if "_inner" not in self.__dict__:
             raise ValueError("there are no terms: fit the estimator with terms, such as 'curves'.")
         return term_effects(self, level, target)
+
+    def variance_components(self, level: float = LEVEL, target: int = 0) -> pd.DataFrame:
+        """Standard deviations between units and of the noise.
+
+        Parameters
+        ----------
+        level : float, default=0.9
+            Level of the intervals.
+        target : int, default=0
+            Which target, or which class against the rest.
+
+        Returns
+        -------
+        table : pandas.DataFrame
+            A row for each unit and slope, and one for the noise: ``sd``, ``lower``, ``upper``,
+            ``share`` of the variance (for an intercept beside noise the intraclass correlation),
+            and ``p_value`` of the hypothesis that there is no variance between units.
+
+        Notes
+        -----
+        ``sd`` is the estimate by restricted maximum likelihood (REML). In linear regression whose
+        other terms are required, intervals are those of the posterior under a flat prior of the
+        standard deviation between units, over which predictions are integrated as well. The p-value
+        is that of the restricted likelihood ratio, half a chi-squared with one degree of freedom
+        and half a point at 0. Elsewhere there are estimates alone (NaN).
+        """
+        check_is_fitted(self)
+        check_level("level", level)
+        if "_inner" not in self.__dict__:
+            raise ValueError("there are no units: fit the estimator with terms like '(1 | unit)'.")
+        return component_table(self, level, target)
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:
         """Draw from the posterior.

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import chi2
 
 from soubayes.results import WholeTable
 from soubayes.terms.expansion import NEW, Slopes, TermBlock, TermColumns
@@ -21,6 +22,7 @@ def term_table(estimator: Any, level: float) -> pd.DataFrame:
     """A row for each term of a fit, for each target."""
     inner, terms = estimator._inner, estimator._expansion
     p, ends = len(terms.names), np.array([0.5 - level / 2.0, 0.5 + level / 2.0])
+    fitted = inner.__dict__.get("_fitted_scales", (inner.mixtures_, None))[0]
     frames = []
     for t, mixture in enumerate(inner.mixtures_):
         lower, upper = mixture.coefficient_quantiles(ends, p)
@@ -37,7 +39,7 @@ def term_table(estimator: Any, level: float) -> pd.DataFrame:
             for key, values in (("estimate", mean), ("sd", sd), ("lower", lower), ("upper", upper)):
                 row[key] = np.nan if alone is None else float(values[alone])
             row["effect_sd"] = float(estimator._term_sd[t][name])
-            row["unit_sd"] = _between_units(blocks, sd)
+            row["unit_sd"] = _between_units(fitted[t], blocks)
             row["effective"] = float(np.clip(effective[columns], 0.0, None).sum())
             row["selected"] = bool(np.atleast_2d(inner.selected_)[t][columns].any())
             if "supports_" in inner.__dict__:
@@ -53,6 +55,51 @@ def term_table(estimator: Any, level: float) -> pd.DataFrame:
     chosen = "_sparse_point" in inner.__dict__
     table.columns.name = "full model" if chosen else "sparse point, given its terms"
     return table
+
+
+def component_table(estimator: Any, level: float, target: int) -> pd.DataFrame:
+    """Standard deviations between units and of the noise, with intervals where they are known."""
+    inner, mixture = estimator._inner, estimator._inner.mixtures_[target]
+    blocks = zip(estimator._expansion.blocks, estimator._expansion.slices(), strict=True)
+    units = [(block, where.stop - 1) for block, where in blocks if block.kind in ("unit", "slope")]
+    if not units:
+        raise ValueError("there are no units: fit the estimator with terms like '(1 | unit)'.")
+    fitted, ratios = inner.__dict__.get("_fitted_scales", (inner.mixtures_, None))
+    rows = []
+    for k, column in enumerate(column for _, column in units):
+        each = np.array([_prior_sd(part, column) for part in mixture.components])
+        ends = np.full(2, np.nan)
+        p = np.nan
+        if ratios is not None:
+            ends = _weighted(each, mixture.weights, [0.5 - level / 2.0, 0.5 + level / 2.0])
+            ratio = ratios[target][k]
+            p = 0.5 * float(chi2.sf(ratio, 1)) if ratio > 0.0 else 1.0
+        sd = _fitted_sd(fitted[target], column)
+        rows.append({"sd": sd, "lower": ends[0], "upper": ends[1], "p_value": p})
+    names = [block.term for block, _ in units]
+    if mixture.noise:
+        names.append("noise")
+        rows.append({"sd": float(np.sqrt(fitted[target].noise))})
+    frame = pd.DataFrame(rows, index=pd.Index(names, name="component"))
+    frame.insert(3, "share", frame["sd"] ** 2 / (frame["sd"] ** 2).sum())
+    return WholeTable(frame)
+
+
+def _prior_sd(part: Any, column: int) -> float:
+    """Of a component the standard deviation of a unit without rows."""
+    return float(part.posterior.sd[column] / np.sqrt(part.dispersion))
+
+
+def _fitted_sd(mixture: Any, column: int) -> float:
+    """The same of a mixture, by its mean variance."""
+    each = np.array([_prior_sd(part, column) for part in mixture.components])
+    return float(np.sqrt(mixture.weights @ each**2))
+
+
+def _weighted(values: Array, weights: Array, levels: Sequence[float]) -> Array:
+    """Quantiles of numbers with weights, between them by straight lines."""
+    order = np.argsort(values)
+    return np.interp(levels, np.cumsum(weights[order]) - 0.5 * weights[order], values[order])
 
 
 def term_effects(estimator: Any, level: float, target: int) -> dict[str, pd.DataFrame]:
@@ -129,10 +176,10 @@ def kind_of(inner: Any, blocks: Sequence[tuple[TermBlock, slice]], target: int) 
     return "curved" if "curved" in kept else kept[0]
 
 
-def _between_units(blocks: Sequence[tuple[TermBlock, slice]], sd: Array) -> float:
+def _between_units(mixture: Any, blocks: Sequence[tuple[TermBlock, slice]]) -> float:
     """The standard deviation between units: that of the effect of a unit without rows."""
     block, where = blocks[0]
-    return float(sd[where.stop - 1]) if block.kind in ("unit", "slope") else np.nan
+    return _fitted_sd(mixture, where.stop - 1) if block.kind in ("unit", "slope") else np.nan
 
 
 def _grid(terms: TermColumns, blocks: Sequence[TermBlock]) -> pd.DataFrame:

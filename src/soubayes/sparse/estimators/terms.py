@@ -29,7 +29,7 @@ FLAT_VARIANCE = 1e8  # variance of the prior of a required column, in units of v
 OWN = {
     "fit", "partial_fit", "summary", "get_params", "set_params", "get_metadata_routing",
     "set_output", "fit_transform", "get_support", "transform", "inverse_transform",
-    "get_feature_names_out", "term_effects",
+    "get_feature_names_out", "term_effects", "variance_components",
 }  # fmt: skip
 
 
@@ -141,7 +141,10 @@ def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
 def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
     """Parameters of the estimator of the columns."""
     number, names = expansion.number, [block.name for block in expansion.blocks]
-    labels = GroupLabels(number, names, common=True, columns=tuple(expansion.names))
+    units = [k for k, b in enumerate(expansion.blocks) if b.kind in ("unit", "slope")]
+    labels = GroupLabels(
+        number, names, common=True, columns=tuple(expansion.names), scales=tuple(units)
+    )
     required = np.flatnonzero(np.array([block.required for block in expansion.blocks])[number])
     found: dict[str, Any] = {"terms": None, "feature_groups": labels}
     if len(required):

@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import chdtrc, gammaln
 
 from soubayes.sparse.constants import LEAST_SPREAD, PRICE
+from soubayes.sparse.dial import few_rows
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.group_evidence import group_evidence
 
@@ -89,22 +90,6 @@ def search_degrees(threshold: float, n_nulls: float, size: float = 1.0) -> float
     """
     passed = chdtrc(size + 2.0, size * threshold) - chdtrc(size, size * threshold)
     return n_nulls * size * float(passed)
-
-
-def few_rows(n: float, left: float) -> float:
-    """What `choose_support` adds where ``left`` of n degrees of freedom are left to the noise.
-
-    A marginal likelihood says how probable these rows are. The fit that is reported also has to
-    predict, with the noise estimated by what is left, and there log RSS promises too much: by this
-    difference of the corrected Akaike criterion to the plain one [Hurvich and Tsai 1989]. With
-    two degrees of freedom or fewer a prediction has no finite variance, and with many the term
-    vanishes.
-
-    >>> [round(few_rows(n, n - 2.0), 2) for n in (5.0, 8.0, 20.0, 100.0)]
-    [24.0, 6.0, 1.5, 0.25]
-    """
-    used = n - left
-    return 2.0 * (used + 1.0) * (used + 2.0) / (left - 2.0) if left > 2.0 else np.inf
 
 
 class _Score(NamedTuple):

@@ -48,6 +48,7 @@ from soubayes.sparse.least_squares.fitting import (
     solve_targets,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
+from soubayes.sparse.least_squares.integrated import IntegratedScales, integrated
 from soubayes.sparse.least_squares.path import coefficients_at, path_fit
 from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
@@ -212,6 +213,17 @@ class LinearFamily(Family):
                 fit = dial.fit(point)
                 component = in_units(dense.designs[t], fit, dense.units, t)
                 yield point.name, (component,), fit.effective
+
+    def integrated(self, rows: TrainingRows) -> list[IntegratedScales] | None:
+        """At confidence 1 the scales of units are integrated over."""
+        groups = self.settings.groups
+        asked = groups is not None and groups.scales and self.settings.coef == 1.0
+        if groups is None or not asked or self.settings.student is not None:
+            return None
+        intake = self.design(rows.X, rows.targets, rows.weight)
+        scales = [np.flatnonzero(groups.number == g) for g in groups.scales]
+        each = enumerate(solve_targets(intake, self.settings))
+        return [integrated(intake, t, solved, scales) for t, solved in each]
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """The mean of y and its variance."""

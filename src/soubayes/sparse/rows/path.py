@@ -16,11 +16,18 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
-from soubayes.sparse.constants import FEW_COLUMNS, GAIN, LATE_ROWS, NUISANCE_GAIN, ROOM
+from soubayes.sparse.constants import (
+    FEW_COLUMNS,
+    FEW_ROWS,
+    GAIN,
+    LATE_ROWS,
+    NUISANCE_GAIN,
+    ROOM,
+)
 from soubayes.sparse.designs.columns import EQUAL, first_in_columns
 from soubayes.sparse.designs.linalg import cholesky
 from soubayes.sparse.designs.standardise import first_in_gram
-from soubayes.sparse.dial import DialPoint, confidence_grid, rises
+from soubayes.sparse.dial import DialPoint, confidence_grid, few_rows, rises
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
@@ -238,7 +245,7 @@ def solve_rows(
     The path raises the confidence gamma_b, the threshold of z_j^2, from 1. A number is reached
     by it and reported there. None goes to the end of the path and reports the point of least
 
-        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e),
+        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e) + 20/(n - k) `few_rows`,
 
     the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
     is one column), with k the degrees of freedom of the support (`Counted`) and the loss at its
@@ -575,7 +582,10 @@ def _price(n: float, searched: int, k: float, kept: int) -> float:
     """The share of the score that counts k degrees of freedom in so many places searched."""
     # 2 k log(p/e), the price of the search (`solve_rows`)
     price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
-    return price + (2.0 * k * n / (n - k - 1.0) if n > k + 1 else np.inf)
+    if n <= k + 1:
+        return np.inf
+    few = FEW_ROWS / (n - k) * few_rows(n, n - k)
+    return price + 2.0 * k * n / (n - k - 1.0) + few
 
 
 def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:

@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack, solve_triangular
 
-from soubayes.sparse.constants import CLEAR
+from soubayes.sparse.constants import CLEAR, FULL_LEVERAGE
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.likelihoods.shifted import offset_apart, plain
 from soubayes.sparse.rows.passes import RowProblem
 
 Array = np.ndarray
-
-FULL_LEVERAGE = 0.99  # a row that alone decides a coefficient
 
 
 def dispersion(problem: RowProblem, mean: Array) -> float:
