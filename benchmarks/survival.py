@@ -5,7 +5,7 @@
     OMP_NUM_THREADS=1 python benchmarks/survival.py simulate --out coverage.csv
     OMP_NUM_THREADS=1 python benchmarks/survival.py simulate --design christensen --out genes.csv
     OMP_NUM_THREADS=1 python benchmarks/survival.py speed
-    OMP_NUM_THREADS=1 python benchmarks/survival.py resample --tables colon,mgus2 --out pairs.csv
+    OMP_NUM_THREADS=1 python benchmarks/survival.py resample --tables clinical --out pairs.csv
 
 Five folds with equal shares of events, shuffled with ``--seed``. Peers are glmnet's lasso, elastic
 net (.5) and ridge, lambda.min of 10-fold cross-validation (R with glmnet and survival), and
@@ -35,6 +35,7 @@ from soubayes.sparse.survival.risk_sets import RiskSets
 DATA = Path(os.environ.get("SOUBAYES_DATA", "../shared/data"))
 GENES = ("NSBCD", "nki70", "AML_Bull")
 TABLES = ("cox_ex", "colon", "mgus2")
+CLINICAL = ("colon", "mgus2", "nki70")
 REPORTED = ("whas500", "veterans", "GBSG2", "GSE7390")
 FOLDS = 5
 
@@ -357,13 +358,14 @@ def main():
     parser.add_argument("--design")
     parser.add_argument("--only", choices=["ours", "peers"])
     given = parser.parse_args()
-    groups = {"development": (*GENES, *TABLES), "reported": REPORTED}
+    groups = {"development": (*GENES, *TABLES), "reported": REPORTED, "clinical": CLINICAL}
     if given.what == "run":
         run(groups.get(given.tables, given.tables.split(",")), given.out, given.only, given.seed)
     elif given.what == "report":
         report(given.out)
     elif given.what == "resample":
-        resample(given.tables.split(","), given.out, given.first, given.count)
+        names = groups.get(given.tables, given.tables.split(","))
+        resample(names, given.out, given.first, given.count)
     elif given.what == "simulate":
         simulate(given.out, given.first, given.count, given.design, given.only)
     else:
