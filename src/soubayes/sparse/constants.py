@@ -133,7 +133,7 @@ FEW_COLUMNS = 150
 # rows where a longer one begins
 ROOM, LATE_ROWS = 240, 0.5
 # families#few-rows: over the degrees of freedom left, times the term of linear regression
-FEW_ROWS = 20.0
+FEW_ROWS_PRICE = 20.0
 # families#residuals-that-contradict-the-family: standard errors by which phi exceeds 1
 CLEAR = 2.0
 # families#residuals-that-contradict-the-family: leverage of a row that alone decides a coefficient

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 
 from soubayes.sparse.constants import (
     FEW_COLUMNS,
-    FEW_ROWS,
+    FEW_ROWS_PRICE,
     GAIN,
     LATE_ROWS,
     NUISANCE_GAIN,
@@ -584,7 +584,7 @@ def _price(n: float, searched: int, k: float, kept: int) -> float:
     price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
     if n <= k + 1:
         return np.inf
-    few = FEW_ROWS / (n - k) * few_rows(n, n - k)
+    few = FEW_ROWS_PRICE / (n - k) * few_rows(n, n - k)
     return price + 2.0 * k * n / (n - k - 1.0) + few
 
 
