@@ -316,6 +316,9 @@ CLASSES = [name for name in soubayes.__all__ if inspect.isclass(getattr(soubayes
 
 # arguments of methods, by name or by class and name
 ARGUMENTS = {
+    # of fits with terms: tests/sparse/estimators/test_terms.py
+    "term_effects": None,
+    "variance_components": None,
     **dict.fromkeys(
         ("predict", "predict_proba", "predict_log_proba", "decision_function", "uncertainty"), (X,)
     ),
@@ -468,6 +471,9 @@ def results():
         "plot_prior_vs_confidence": soubayes.plot_prior_vs_confidence,
         "plot_coefficients": lambda: soubayes.plot_coefficients(linear),
         "plot_path": lambda: soubayes.plot_path(linear),
+        "plot_terms": lambda: soubayes.plot_terms(
+            soubayes.SoULinearRegression(terms=["x0", "s(x1)"], choice="path").fit(X, Y)
+        ),
         "plot_shrinkage": lambda: soubayes.plot_shrinkage(linear),
         "plot_hazards": lambda: soubayes.plot_hazards(made("SoUCoxRegression")[0], X, TIMES, 0),
         "plot_confidences": lambda: soubayes.plot_confidences(linear),
@@ -488,7 +494,8 @@ MAKERS = {
     "select_confidence": "Selection",
 }
 # files and data have tests of their own; losses and calibration run in their doctests
-ELSEWHERE = {"load_mnist", "load_model", "save_model", "simulation_based_calibration"} | {
+ELSEWHERE = {"load_mnist", "load_model", "save_model", "simulation_based_calibration"}
+ELSEWHERE |= {"from_formula"} | {
     f"{name}_loss" for name in ("beta", "gamma", "hinge", "huber", "quantile")
 }
 

@@ -182,6 +182,8 @@ def test_what_cannot_be_combined_says_so(frame):
         SoULinearRegression(terms="curves").fit(iter([(X, y)]))
     with pytest.raises(ValueError, match="there are no terms"):
         SoULinearRegression().fit(X[["age"]], y).term_effects()
+    with pytest.raises(AttributeError, match="has no terms; fit it with terms"):
+        _ = SoULinearRegression().fit(X[["age"]], y).terms_
 
 
 @pytest.mark.filterwarnings("error:folds of rows")

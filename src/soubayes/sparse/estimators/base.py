@@ -123,6 +123,10 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
                 f"this {type(self).__name__} is a mixture of candidates, which has no {name}; its "
                 f"sparse point has one: use sparse_.{name}."
             )
+        if name == "terms_" and "mixtures_" in self.__dict__:
+            raise AttributeError(
+                f"this {type(self).__name__} has no terms; fit it with terms, such as 'curves'."
+            )
         if name == "supports_" and "mixtures_" in self.__dict__:
             raise AttributeError(
                 f"this {type(self).__name__} has no posterior over supports; fit it with "

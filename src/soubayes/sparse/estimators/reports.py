@@ -211,6 +211,8 @@ class PosteriorReports:
     @property
     def terms_(self) -> dict[str, pd.DataFrame]:
         """The effects of all terms of the first target, with 90 % bands (`term_effects`)."""
+        if "_inner" not in self.__dict__:
+            raise AttributeError("there are no terms")  # `__getattr__` says what to do
         return self.term_effects()
 
     def term_effects(self, level: float = LEVEL, target: int = 0) -> dict[str, pd.DataFrame]:
