@@ -83,7 +83,7 @@ class LevelTask(ChoiceTask):
         parts, pairs = [], None
         for level in self.levels.levels:
             title = self.levels.title(level)
-            names = [_names_of_level(each, title) for each in wanted]
+            names = [_names_of_level(wanted_of_target, title) for wanted_of_target in wanted]
             if not any(names):
                 continue
             if rows is None:
@@ -118,14 +118,14 @@ class LevelTask(ChoiceTask):
 
     def reported(self, choices: Sequence[Choice]) -> list[SparsePoint]:
         """The sparse points, of the level that the mixture of their target is mostly of."""
-        found = []
+        reported = []
         for t, choice in enumerate(choices):
             title = choice.sparse.partition(", ")[2]
             level = next(k for k in self.levels.levels if self.levels.title(k) == title)
             place, points = self._columns(level).place, self.at(level)[1]
             points = points if len(choices) < len(points) else [points[t]]
-            found += [placed_point(point, place, self.rows.X.shape[1]) for point in points]
-        return found
+            reported += [placed_point(point, place, self.rows.X.shape[1]) for point in points]
+        return reported
 
     def _columns(self, level: int) -> LevelColumns:
         return self.levels.on_all_rows(self.rows.X, level)
@@ -143,16 +143,16 @@ class LevelTask(ChoiceTask):
     def _embedded(self, parts: list[tuple[int, InMemory, Fits]]) -> Fits:
         """Candidates of all levels as those of the largest."""
         p = self.rows.X.shape[1]
-        found = Fits([{} for _ in self.targets], [{} for _ in self.targets], self.x_mean)
+        embedded = Fits([{} for _ in self.targets], [{} for _ in self.targets], self.x_mean)
         for level, _, fits in parts:
             place, title = self._columns(level).place, self.levels.title(level)
-            for t, each in enumerate(fits.components):
-                for name, components in each.items():
+            for t, components_of_target in enumerate(fits.components):
+                for name, components in components_of_target.items():
                     label = f"{name}, {title}"
                     placed = tuple(placed_component(one, place, p) for one in components)
-                    found.components[t][label] = placed
-                    found.effective[t][label] = fits.effective[t].get(name, np.nan)
-        return found
+                    embedded.components[t][label] = placed
+                    embedded.effective[t][label] = fits.effective[t].get(name, np.nan)
+        return embedded
 
 
 def placed_component(component: Component, place: Array, p: int) -> Component:
@@ -170,9 +170,9 @@ def placed_point(point: SparsePoint, place: Array, p: int) -> SparsePoint:
     """A sparse point in p columns; those that it does not have are dropped."""
 
     def whole(values: Array, other: float) -> Array:
-        found = np.full((*values.shape[:-1], p), other, values.dtype)
-        found[..., place] = values
-        return found
+        placed = np.full((*values.shape[:-1], p), other, values.dtype)
+        placed[..., place] = values
+        return placed
 
     path = point.path
     refit = None if path.refit_coef is None else whole(path.refit_coef, 0.0)

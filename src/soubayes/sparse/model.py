@@ -234,9 +234,9 @@ class ColumnModel:
     def variances(self, parts: list[Nested[Part]]) -> Array:
         """diag(S)."""
         total = np.zeros(len(self.confidence))
-        for part in parts:
-            if part.share:
-                total[part.columns] += part.share * part.inverse.variance
+        for nested in parts:
+            if nested.share:
+                total[nested.columns] += nested.share * nested.inverse.variance
         return total
 
     def covariance(self, inverse: Callable[[Array], Array]) -> Array:
@@ -250,7 +250,7 @@ class ColumnModel:
     def log_determinants(self, parts: list[Nested[Part]]) -> Array:
         """log|conditional precision| of every source, 0 for one without columns, sigma apart."""
         # the Schur complement of a source in A has the determinant |A from k on|/|A from k + 1 on|
-        values = [part.inverse.log_det for part in parts] + [0.0]
+        values = [nested.inverse.log_det for nested in parts] + [0.0]
         log_dets = iter(np.subtract(values[:-1], values[1:]))
         return np.array([next(log_dets) if len(columns) else 0.0 for _, columns in self.sources])
 

@@ -228,17 +228,22 @@ class InMemory(ChoiceTask):
 
     def predict(self, fits: Fits, rows: Array) -> Predictions:
         X, held_out = self.rows.X[rows], self.family.held_out
-        mixtures = [{k: Mixture(parts) for k, parts in each.items()} for each in fits.components]
-        blocks: list[dict[str, list[HeldOut]]] = [{k: [] for k in each} for each in mixtures]
-        for part in row_slices(X):
-            block = as_dense(X[part])
-            for each, held, y in zip(mixtures, blocks, self.targets, strict=True):
-                for k, mixture in each.items():
+        mixtures = [
+            {k: Mixture(parts) for k, parts in by_name.items()} for by_name in fits.components
+        ]
+        blocks: list[dict[str, list[HeldOut]]] = [{k: [] for k in by_name} for by_name in mixtures]
+        for part_of_rows in row_slices(X):
+            block = as_dense(X[part_of_rows])
+            for by_name, held, y in zip(mixtures, blocks, self.targets, strict=True):
+                for k, mixture in by_name.items():
                     Z = centred(block, fits.x_mean, mixture)
                     # a prediction that overflows is a wrong one: its candidate loses
                     with np.errstate(over="ignore"):
-                        held[k].append(held_out(mixture, Z, y[rows[part]]))
+                        held[k].append(held_out(mixture, Z, y[rows[part_of_rows]]))
         return [
-            {k: HeldOut(*map(np.concatenate, zip(*held, strict=True))) for k, held in each.items()}
-            for each in blocks
+            {
+                k: HeldOut(*map(np.concatenate, zip(*held, strict=True)))
+                for k, held in by_name.items()
+            }
+            for by_name in blocks
         ]

@@ -2,7 +2,7 @@
 
 | to change | look in |
 | --- | --- |
-| what a user may write | parsing.py |
+| what a user may write; formulas | parsing.py, formula.py |
 | a kind of term, as data | kinds.py |
 | the columns of a curve | basis.py |
 | the columns of a pair, and which pairs there are | pairs.py |

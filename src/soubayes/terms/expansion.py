@@ -34,6 +34,8 @@ from soubayes.terms.table import Table, as_levels, check_columns, is_text, level
 Array = np.ndarray
 
 NEW = "(new)"  # the level of a unit that the fit has not seen
+# columns from which each curve that no one named has fewer curved columns, for the time of a fit
+MANY_CURVES, FEW_CURVED = 30, 5
 QUANTILES = 21  # of a column that are kept for its figure
 LARGEST_UNIT = 2_000  # levels of a unit: each is a column
 
@@ -194,7 +196,8 @@ def learn(wanted: Wanted, table: Table, weight: Array | None = None) -> TermColu
     terms: list[Term] = [_resolved(term, table) for term in wanted.terms]
     if wanted.curves:
         rest = [name for name in table.columns if name not in named]
-        terms = [*(_automatic(name, table) for name in rest), *terms]
+        size = FEW_CURVED if len(rest) > MANY_CURVES else None
+        terms = [*(_automatic(name, table, size) for name in rest), *terms]
     for pair in [term for term in terms if isinstance(term, Pair)]:  # with their main effects
         for margin in (pair.first, pair.second):
             if margin not in terms and not _has(terms, margin):
@@ -249,13 +252,13 @@ def _has(terms: list[Term], margin: Margin) -> bool:
     return any(label(term) == label(margin) for term in terms if not isinstance(term, Pair))
 
 
-def _automatic(name: str, table: Table) -> Margin:
+def _automatic(name: str, table: Table, size: int | None) -> Margin:
     """The term of a column that is only known by its values."""
     values = table.columns[name]
     if is_text(values):
         return Factor(name)
     distinct = len(np.unique(values[~np.isnan(values)]))
-    return Smooth(name) if distinct >= FEWEST_VALUES else Column(name)
+    return Smooth(name, size=size) if distinct >= FEWEST_VALUES else Column(name)
 
 
 class _Learner:

@@ -34,6 +34,9 @@ def frame():
     return found, y + 0.3 * rng.normal(size=n)
 
 
+# what the folds of rows ask is said, and tested below
+pytestmark = pytest.mark.filterwarnings("ignore:folds of rows were held out")
+
 TERMS = ["s(age)", "sex", "dose", "(1 | site)"]
 
 
@@ -179,6 +182,19 @@ def test_what_cannot_be_combined_says_so(frame):
         SoULinearRegression(terms="curves").fit(iter([(X, y)]))
     with pytest.raises(ValueError, match="there are no terms"):
         SoULinearRegression().fit(X[["age"]], y).term_effects()
+
+
+@pytest.mark.filterwarnings("error:folds of rows")
+def test_units_say_what_the_folds_ask_and_what_differs_between_units(frame):
+    X, y = frame
+    with pytest.warns(UserWarning, match="asks about new rows of known units"):
+        SoULinearRegression(terms=["age", "(1 | site)"]).fit(X, y)
+    SoULinearRegression(terms=["age", "(1 | site)"]).fit(X, y, groups=X["site"])
+    size = X["site"].map({s: float(k) for k, s in enumerate("abcdefgh")})
+    terms = ["required(size)", "required(age)", "(1 | site)"]
+    with pytest.warns(UserWarning, match="size hardly varies within the units") as caught:
+        SoULinearRegression(terms=terms).fit(X.assign(size=size), y)
+    assert len(caught) == 1
 
 
 def test_classes_have_terms_too(frame):

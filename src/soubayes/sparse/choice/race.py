@@ -175,19 +175,20 @@ def choose(
 
     The first fold is fitted alone, since it leaves most of the hopeless candidates behind. Then
     jobs that a round would leave idle fit folds of the next rounds, for all candidates that are
-    still in. What is held there by one that is left behind meanwhile is not kept, so the number of
+    still in. What is said there by one that is left behind meanwhile is not kept, so the number of
     ``jobs`` changes nothing.
     """
     race = _Race(task, candidates, scoring, jobs)
-    begin, found, slow = 0, list[Predictions](), False  # ``found``: of folds from ``begin`` on
+    begin, slow = 0, False
+    held_of_folds: list[Predictions] = []  # of folds from ``begin`` on
     for end in [*(r for r in ROUNDS if r < len(splits)), len(splits)]:
-        if len(found) < end - begin:
+        if len(held_of_folds) < end - begin:
             more = max(end - begin, jobs if begin else 1)
-            folds, start = splits[begin + len(found) : begin + more], time.perf_counter()
-            found += run_jobs(race.held, folds, jobs, slow)
+            folds, start = splits[begin + len(held_of_folds) : begin + more], time.perf_counter()
+            held_of_folds += run_jobs(race.held, folds, jobs, slow)
             slow = slow or (begin == 0 and time.perf_counter() - start > SLOW)
         for number in range(begin, end):
-            race.keep(number, splits[number][1], found.pop(0))
+            race.keep(number, splits[number][1], held_of_folds.pop(0))
         begin = end
         if end < len(splits) and len(race.seen) >= EARLY:
             race.leave_behind(len(splits) / end, end)
@@ -307,13 +308,13 @@ class _Race:
         weights, factor = placed(scored.weights, 0.0), placed(scored.scale)
         parts = [
             replace(
-                part,
-                weight=part.weight * float(weights[k]),
-                inflation=part.inflation * float(factor[k]),
+                component,
+                weight=component.weight * float(weights[k]),
+                inflation=component.inflation * float(factor[k]),
                 candidate=str(label),
             )
             for k, label in enumerate(self.labels)
-            for part in fits.components[t].get(label, ())
+            for component in fits.components[t].get(label, ())
         ]
         error, beside = self._errors(t, scored)
         columns = {
@@ -374,7 +375,7 @@ class _Race:
         return rows, self.scoring.score(y, held.take(rows), weight, 1.0)
 
     def _seen_by(self, held: HeldOut) -> Array:
-        """The rows about which a candidate has held something."""
+        """The rows about which a candidate has said something."""
         read = getattr(held, self.scoring.reads)
         return np.isfinite(read).reshape(len(read), -1).all(axis=1)
 

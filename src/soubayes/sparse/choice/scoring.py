@@ -254,7 +254,8 @@ def temperature(log_probability: Array, y: Array, weight: Array) -> float:
 
     def loss(t: float) -> float:
         a = np.exp(t)
-        return float(weight @ (logsumexp(a * log_probability, axis=1) - a * seen)) + 0.5 * t * t
+        log_total = np.logaddexp.reduce(a * log_probability, axis=1)
+        return float(weight @ (log_total - a * seen)) + 0.5 * t * t
 
     return _best_factor(loss, 4.0)
 

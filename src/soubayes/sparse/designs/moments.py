@@ -227,11 +227,11 @@ def _statistics(plan: GatherPlan, part: Gathered) -> FoldedMoments:
 
 def _settle(plan: GatherPlan, block: RowBlock) -> Gathered:
     X, y, _ = block
-    part = Gathered(block, None, y.ndim == 1, len(y), X.dtype)
+    gathered = Gathered(block, None, y.ndim == 1, len(y), X.dtype)
     if X.shape[0] < max(X.shape[1], plan.keep):
         plan.targets(y)  # bad input is found here, not later
-        return part
-    return part._replace(rows=None, statistics=_statistics(plan, part))
+        return gathered
+    return gathered._replace(rows=None, statistics=_statistics(plan, gathered))
 
 
 def _concatenate(a: RowBlock, b: RowBlock) -> RowBlock:

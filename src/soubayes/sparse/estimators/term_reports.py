@@ -107,7 +107,7 @@ def term_effects(estimator: Any, level: float, target: int) -> dict[str, pd.Data
     inner, terms = estimator._inner, estimator._expansion
     mixture = inner.mixtures_[target]
     ends = np.array([0.5 - level / 2.0, 0.5 + level / 2.0])
-    found = {}
+    effects_of_terms = {}
     for name, blocks in by_term(terms).items():
         grid = _grid(terms, [block for block, _ in blocks])
         Z = terms.transform(_table(terms, grid))
@@ -116,8 +116,8 @@ def term_effects(estimator: Any, level: float, target: int) -> dict[str, pd.Data
             rows[:, where] = (Z - inner._x_mean)[:, where]
         lower, upper = mixture.predictor_quantiles(rows, ends).T
         columns = {"estimate": rows @ mixture.mean, "lower": lower, "upper": upper}
-        found[name] = grid.assign(**columns)
-    return found
+        effects_of_terms[name] = grid.assign(**columns)
+    return effects_of_terms
 
 
 def kinds(estimator: Any, target: int = 0) -> dict[str, str]:
@@ -133,38 +133,38 @@ def sentence(kind: dict[str, str]) -> str:
     'age curved, dose straight, sex; 1 other adds nothing'
     """
     kept = [name for name, what in kind.items() if what != "absent"]
-    said = []
+    words = []
     for name in kept[:MOST_LISTED]:
         plain = name[2:-1] if name.startswith("s(") and name.count("(") == 1 else name
-        said.append(f"{plain} {kind[name]}" if kind[name] in ("curved", "straight") else name)
+        words.append(f"{plain} {kind[name]}" if kind[name] in ("curved", "straight") else name)
     if len(kept) > MOST_LISTED:
-        said.append(f"{len(kept) - MOST_LISTED} more")
+        words.append(f"{len(kept) - MOST_LISTED} more")
     rest = len(kind) - len(kept)
     others = f"{rest} {'other adds' if rest == 1 else 'others add'} nothing"
     if not kept:
         return "no term adds anything"
-    return ", ".join(said) + (f"; {others}" if rest else "")
+    return ", ".join(words) + (f"; {others}" if rest else "")
 
 
 def by_term(terms: TermColumns) -> dict[str, list[tuple[TermBlock, slice]]]:
     """The blocks of every term with their columns."""
-    found: dict[str, list[tuple[TermBlock, slice]]] = {}
+    columns_of_terms: dict[str, list[tuple[TermBlock, slice]]] = {}
     for block, where in zip(terms.blocks, terms.slices(), strict=True):
-        found.setdefault(block.term, []).append((block, where))
-    return found
+        columns_of_terms.setdefault(block.term, []).append((block, where))
+    return columns_of_terms
 
 
 def effect_sds(estimator: Any, Z: Array, weight: Array | None) -> list[dict[str, float]]:
     """Of every target and term the standard deviation of its effect over the rows."""
     share = np.full(len(Z), 1.0 / len(Z)) if weight is None else weight / weight.sum()
-    found = []
+    sds_of_targets = []
     for mixture in estimator._inner.mixtures_:
-        mean, each = mixture.mean, {}
+        mean, sds_of_terms = mixture.mean, {}
         for name, blocks in by_term(estimator._expansion).items():
             effect = np.sum([Z[:, where] @ mean[where] for _, where in blocks], axis=0)
-            each[name] = float(np.sqrt(share @ (effect - share @ effect) ** 2))
-        found.append(each)
-    return found
+            sds_of_terms[name] = float(np.sqrt(share @ (effect - share @ effect) ** 2))
+        sds_of_targets.append(sds_of_terms)
+    return sds_of_targets
 
 
 def kind_of(inner: Any, blocks: Sequence[tuple[TermBlock, slice]], target: int) -> str:
@@ -185,20 +185,20 @@ def _between_units(mixture: Any, blocks: Sequence[tuple[TermBlock, slice]]) -> f
 def _grid(terms: TermColumns, blocks: Sequence[TermBlock]) -> pd.DataFrame:
     """Values of the columns of a term at which it is shown."""
     names = list(dict.fromkeys(name for block in blocks for name in terms.reads(block)))
-    each: list[Array] = []
+    grids: list[Array] = []
     for name in names:
         levels = _levels(terms, name)
         if levels is not None:
             units = any(block.kind in ("unit", "slope") for block in blocks)
-            each.append(np.array([*levels, *[NEW] * units], dtype=object))
+            grids.append(np.array([*levels, *[NEW] * units], dtype=object))
         else:
             low, high = float(terms.grids[name][0]), float(terms.grids[name][-1])
-            each.append(np.linspace(low, high, CURVE_POINTS if len(names) == 1 else PAIR_POINTS))
+            grids.append(np.linspace(low, high, CURVE_POINTS if len(names) == 1 else PAIR_POINTS))
     piece = blocks[0].piece
     if isinstance(piece, Slopes):  # the slope of every unit: one step of the column from its centre
-        each[names.index(piece.column)] = np.array([piece.centre + 1.0])
-    mesh = np.meshgrid(*each, indexing="ij")
-    return pd.DataFrame({name: part.ravel() for name, part in zip(names, mesh, strict=True)})
+        grids[names.index(piece.column)] = np.array([piece.centre + 1.0])
+    mesh = np.meshgrid(*grids, indexing="ij")
+    return pd.DataFrame({name: values.ravel() for name, values in zip(names, mesh, strict=True)})
 
 
 def _table(terms: TermColumns, grid: pd.DataFrame) -> Table:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from soubayes._warnings import warn
 from soubayes.data.rows import as_rows, check_row_labels, row_weights
 from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.estimators.term_reports import effect_sds, kinds, sentence
@@ -127,6 +128,7 @@ def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
     _add_offset(expansion, table, rest, inspect.signature(type(estimator).fit))
     if levels is not None:
         inner._levels = levels
+    _warn_of_units(expansion, Z, inner._chooses() and rest.get("groups") is None)
     inner.fit(Z, y, **rest)
     estimator._inner, estimator._expansion = inner, expansion
     estimator._term_sd = effect_sds(estimator, Z, weight)
@@ -146,24 +148,58 @@ def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
         number, names, common=True, columns=tuple(expansion.names), scales=tuple(units)
     )
     required = np.flatnonzero(np.array([block.required for block in expansion.blocks])[number])
-    found: dict[str, Any] = {"terms": None, "feature_groups": labels}
+    settings_of_columns: dict[str, Any] = {"terms": None, "feature_groups": labels}
     if len(required):
         block = {"columns": required.tolist(), "prior": "normal", "variance": FLAT_VARIANCE}
-        found["feature_blocks"] = {"required": block}
+        settings_of_columns["feature_blocks"] = {"required": block}
     optional = [b for b in expansion.blocks if not b.required and b.kind not in SCALES_DECIDE]
     if not optional and estimator.confidence_coef == "auto":
-        found["confidence_coef"] = 1.0  # nothing to select: scales by REML
-    return found
+        settings_of_columns["confidence_coef"] = 1.0  # nothing to select: scales by REML
+    return settings_of_columns
 
 
+ROWS_A_UNIT = 2.0  # rows of an average unit from which units can be compared within
+BETWEEN_UNITS = 0.95  # share of a column's variance between units from which it is said
 SCALES_DECIDE = ("unit", "slope", "curved")  # kinds that alone leave nothing to choose
+
+
+class UnitWarning(UserWarning):
+    """What a fit with repeated units does not answer."""
+
+
+def _warn_of_units(expansion: TermColumns, Z: Array, folds_of_rows: bool) -> None:
+    """Say what the folds ask, and which columns differ between units alone."""
+    both = list(zip(expansion.blocks, expansion.slices(), strict=True))
+    units = [(block, where) for block, where in both if block.kind == "unit"]
+    if units and folds_of_rows:
+        warn(
+            "folds of rows were held out, which asks about new rows of known units. For new units "
+            f"pass groups=, the labels of {units[0][0].term}.",
+            UnitWarning,
+        )
+    columns = [(b.names[0], Z[:, w.start]) for b, w in both if b.kind == "straight"]
+    for block, where in units:
+        member = Z[:, where]
+        size = member.sum(axis=0)
+        if (size > 0).sum() > len(Z) / ROWS_A_UNIT:
+            continue  # hardly any rows to compare within units
+        for name, x in columns:
+            means = member.T @ (x - x.mean()) / np.maximum(size, 1.0)
+            between = float(size @ means**2) / max(float(len(x) * x.var()), 1e-300)
+            if between > BETWEEN_UNITS:
+                warn(
+                    f"{name} hardly varies within the units of {block.term}: its effect is that of "
+                    "a comparison between units, behind which other differences of the units may "
+                    "stand.",
+                    UnitWarning,
+                )
 
 
 def _in_words(estimator: Any, sparsity: Any) -> Any:
     """The costs of sparsity with the terms that are kept."""
     if isinstance(sparsity, list):
-        each = enumerate(sparsity)
-        return [replace(one, terms=sentence(kinds(estimator, t))) for t, one in each]
+        numbered = enumerate(sparsity)
+        return [replace(one, terms=sentence(kinds(estimator, t))) for t, one in numbered]
     return replace(sparsity, terms=sentence(kinds(estimator)))
 
 

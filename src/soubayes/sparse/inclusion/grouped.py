@@ -150,7 +150,7 @@ class _GroupSweeper:
         self.data, self.number, self.slab, self.field = data, number, slab, Field(data)
         count = int(number.max()) + 1
         self.own = np.split(np.argsort(number, kind="stable"), np.cumsum(np.bincount(number))[:-1])
-        sizes = np.array([len(own) for own in self.own])
+        sizes = np.array([len(members) for members in self.own])
         self.alike = [self._of_size(np.flatnonzero(sizes == size)) for size in np.unique(sizes)]
         self.place = np.empty((count, 2), int)  # of a group: which size, and where in it
         for k, same in enumerate(self.alike):

@@ -237,14 +237,14 @@ def propagate(around: Surroundings, slab: Slab, alpha: Array, noise: float) -> A
         shrunk, falls = V / spread, V * q[:, None] ** 2 / spread
         occam = np.log(slab.weight) - 0.5 * np.log(spread)
         if known or round_ < KNOWN_NOISE:
-            each = occam + 0.5 * falls / noise
+            log_weights = occam + 0.5 * falls / noise
         else:
             left = np.maximum(around.degrees - around.others - alpha.sum() + alpha, FEWEST_DEGREES)
             rest = (left * noise + alpha * fall)[:, None]
             share = np.minimum(falls / rest, 1.0 - 1e-12)
-            each = occam - 0.5 * left[:, None] * np.log1p(-share)
-        log_bayes = log_sum(each)
-        inside = np.exp(each - log_bayes[:, None])
+            log_weights = occam - 0.5 * left[:, None] * np.log1p(-share)
+        log_bayes = log_sum(log_weights)
+        inside = np.exp(log_weights - log_bayes[:, None])
         new = expit(log_bayes + around.odds(log_bayes))
         change, alpha = float(np.abs(new - alpha).max()), new
         if change < SETTLED and (known or round_ > KNOWN_NOISE + 1):

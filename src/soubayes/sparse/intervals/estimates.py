@@ -82,12 +82,12 @@ def least_squares(
             X = T[:, None] * turned
             return np.sum(X**2, axis=0), v @ X
 
-        found = [
+        estimates = [
             _ridge(values * use.n, scores[:, t], rss[t], use.n - intercept, project, None)
             for t in range(len(rss))
         ]
         result = []
-        for one in found:
+        for one in estimates:
             value, se = np.full(p, np.nan), np.full(p, np.inf)
             value[live], se[live] = one.value * scale / length, one.se * scale / length
             result.append(replace(one, value=value, se=se))
@@ -138,9 +138,9 @@ def debiased_ridge(
 
     degrees = float(weight.sum()) - intercept if degrees is None else degrees
     known = np.maximum(values, 0.0), centred @ vectors, 0.0, degrees
-    found = _ridge(*known, project, noise)
+    ridge = _ridge(*known, project, noise)
     unit = np.where(constant, 1.0, scale) * x_unit / float(np.asarray(y_unit).ravel()[0])
-    return replace(found, value=found.value / unit, se=found.se / unit)
+    return replace(ridge, value=ridge.value / unit, se=ridge.se / unit)
 
 
 def _ridge(
@@ -206,6 +206,6 @@ def one_step(
     working, weight = eta - slope / curvature, weight * curvature
     if n > p + 1:
         given = moments(X, working[:, None], weight)
-        found = least_squares(given, intercept, noise, LARGE_SAMPLE_KIND)[0]
-        return replace(found, correlation=None)  # p x p, and nothing is exact here
+        step = least_squares(given, intercept, noise, LARGE_SAMPLE_KIND)[0]
+        return replace(step, correlation=None)  # p x p, and nothing is exact here
     return debiased_ridge(X, working, weight, intercept, noise, float(n - intercept))

@@ -184,15 +184,15 @@ def _regions(degrees: float, alpha: float) -> Array:
         null = ndtr(high) - ndtr(low)
     else:
         null = stdtr(degrees, high) - stdtr(degrees, low)
-    found = np.empty((len(SHARES), len(SCALES), len(NULL_VALUES)))
+    regions = np.empty((len(SHARES), len(SCALES), len(NULL_VALUES)))
     for b, scale in enumerate(SCALES):
         slab = np.zeros_like(null)
         for spread in np.sqrt(1.0 + (SPREADS * scale) ** 2):
             slab += (ndtr(high / spread) - ndtr(low / spread)) / len(SPREADS)
         for a, share in enumerate(SHARES):
-            found[a, b] = splits[np.argmin((1.0 - share) * null + share * slab, axis=1)]
-    found[:, :, 0] = 0.0  # theta = 0 is symmetric
-    return found
+            regions[a, b] = splits[np.argmin((1.0 - share) * null + share * slab, axis=1)]
+    regions[:, :, 0] = 0.0  # theta = 0 is symmetric
+    return regions
 
 
 def _quantile(tail: Array, degrees: float) -> Array:

@@ -11,4 +11,5 @@
 | J, and q on the way | objective.py, state.py |
 | Algorithm 1 of the paper | coordinate.py |
 | Student's t noise | student_noise.py |
+| scales of units, integrated over | integrated.py |
 """

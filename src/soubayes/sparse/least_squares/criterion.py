@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, gammaln
 
-from soubayes.sparse.constants import SUPPORT_OF_FEW, LEAST_SPREAD, PRICE
+from soubayes.sparse.constants import LEAST_SPREAD, PRICE, SUPPORT_OF_FEW
 from soubayes.sparse.dial import few_rows
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.group_evidence import group_evidence
@@ -120,17 +120,23 @@ def _score(
     if left <= 2:
         return _Score(np.inf, np.zeros(0), 1.0, left)
     if not len(support):
-        part = _Part(design.yy, 0.0, 0.0, np.zeros(0), float(np.median(design.norms)), 0.0)
+        evidence = _Part(design.yy, 0.0, 0.0, np.zeros(0), float(np.median(design.norms)), 0.0)
     elif (group < 0).all():
-        part = _alone(design.take(support), sparse[support], 1e-10 * n, left, design.yy)
+        evidence = _alone(design.take(support), sparse[support], 1e-10 * n, left, design.yy)
     else:
-        part = _with_groups(design.take(support), sparse[support], 1e-10 * n, left, group)
+        evidence = _with_groups(design.take(support), sparse[support], 1e-10 * n, left, group)
     # sigma^2 integrated out under 1/sigma^2: Gamma(m/2) (pi RSS)^(-m/2) with m = n - k
-    value = left * np.log(np.pi * max(part.rss, _TINY)) - 2.0 * gammaln(left / 2.0) + part.log_det
+    value = (
+        left * np.log(np.pi * max(evidence.rss, _TINY))
+        - 2.0 * gammaln(left / 2.0)
+        + evidence.log_det
+    )
     # log of the number of supports of this size, binomial(p, k)
-    value += PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * part.log_slab
-    spread = max(part.rss / left / max(part.information, _TINY), _TINY)
-    return _Score(float(value), part.square, spread, left - part.used)
+    value += (
+        PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * evidence.log_slab
+    )
+    spread = max(evidence.rss / left / max(evidence.information, _TINY), _TINY)
+    return _Score(float(value), evidence.square, spread, left - evidence.used)
 
 
 class _Part(NamedTuple):

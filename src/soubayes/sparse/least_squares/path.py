@@ -205,8 +205,8 @@ def _follow(
         if model.copies is not None:  # each stands for the first one: the number is what counts
             left_out[np.flatnonzero(left_out)[: model.copies[state.active].sum()]] = False
         # where no column is left RSS is that of all rows: the search has taken nothing from it
-        found = free[state.active].any()
-        searched = _search_degrees(model, left_out, threshold) if found else 0.0
+        any_left = free[state.active].any()
+        searched = _search_degrees(model, left_out, threshold) if any_left else 0.0
         here = replace(model.at(1.0, free), searched=searched)
         # w = gamma_b u: the prior precisions u stay, the confidence becomes 1
         w = np.where(free, state.w / points[chosen].gamma, state.w)

@@ -157,12 +157,15 @@ def settle_together(
     models: Sequence[LeastSquaresModel], states: Sequence[PathState], filled: Sequence[Filled]
 ) -> tuple[list[PathState], list[ScaleCosts]]:
     """Several states with the scales that belong to them, and what J needs of these scales."""
-    scales = models[0].scales._replace(weight=np.stack([each.scales.weight for each in models]))
+    scales = models[0].scales._replace(weight=np.stack([points.scales.weight for points in models]))
     first = Scale(*(np.stack(values) for values in zip(*(s.nu for s in states), strict=True)))
-    tau, nu = scales.split(np.stack([each.precision for each in filled]), first)
-    each = zip(states, models, filled, map(Scale, *tau), map(Scale, *nu), strict=True)
-    found = [with_scales(state, m, WholeState(part, *own)) for state, m, part, *own in each]
-    return found, scales.costs_of_each(tau, nu)
+    tau, nu = scales.split(np.stack([points.precision for points in filled]), first)
+    points = zip(states, models, filled, map(Scale, *tau), map(Scale, *nu), strict=True)
+    settled = [
+        with_scales(state, m, WholeState(filled_in, *scales_of_point))
+        for state, m, filled_in, *scales_of_point in points
+    ]
+    return settled, scales.costs_of_each(tau, nu)
 
 
 def fill(

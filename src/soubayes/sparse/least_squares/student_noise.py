@@ -180,12 +180,12 @@ def read_rows(X: Any, y: Array, weight: Array, units: RowUnits, at: Around) -> t
     bend = lam * (1.0 - 2.0 * residual**2 / (at.tail.scale * total))
     square = residual**2 + at.spread
     fitted, slope, logs = np.zeros((3, len(at.nodes)))
-    for k, (own, scale) in enumerate(zip(at.nodes, np.exp(at.tail.log_scale), strict=True)):
+    for k, (node, scale) in enumerate(zip(at.nodes, np.exp(at.tail.log_scale), strict=True)):
         z = square / scale
-        share = z / (own + z)
-        fitted[k] = (own + 1.0) * (weight @ share)
-        slope[k] = (own + 1.0) * (weight @ (share * (1.0 - share)))
-        logs[k] = weight @ np.log1p(z / own)
+        share = z / (node + z)
+        fitted[k] = (node + 1.0) * (weight @ share)
+        slope[k] = (node + 1.0) * (weight @ (share * (1.0 - share)))
+        logs[k] = weight @ np.log1p(z / node)
     weighted = weight * u
     xu = (np.asarray(X.T @ weighted) - units.x_mean * weighted.sum()) / units.x_scale
     rest = float(weighted.sum()), float(weighted @ u), float(weight @ bend)
@@ -344,15 +344,15 @@ def _means(design: LeastSquares, active: Array, w: Array) -> Callable[[LeastSqua
     half = subset.ridge(w).triangle if len(active) else None
 
     def mean(other: LeastSquares) -> Array:
-        found = np.zeros(len(design.norms))
+        whole = np.zeros(len(design.norms))
         if half is None:
-            return found
+            return whole
         if isinstance(subset, Wide):
             assert isinstance(other, Wide)
-            found[active] = subset.columns.left(half.T @ (half @ other.y)) / w
+            whole[active] = subset.columns.left(half.T @ (half @ other.y)) / w
         else:
-            found[active] = half.T @ (half @ other.scores[active])
-        return found
+            whole[active] = half.T @ (half @ other.scores[active])
+        return whole
 
     return mean
 

@@ -44,19 +44,19 @@ def _check_rows(likelihood: RowLikelihood, y: Array) -> None:
 
 def _check_terms(likelihood: RowLikelihood, mean: Array, y: Array) -> None:
     """The closed form of an expected loss, in the mean and in the variance."""
-    own, variance = f"{type(likelihood).__name__}.terms", np.full(mean.shape, VARIANCE)
+    method, variance = f"{type(likelihood).__name__}.terms", np.full(mean.shape, VARIANCE)
 
     def at(m: Array, v: Array) -> RowTerms:
         return RowTerms(*(np.broadcast_to(x, m.shape) for x in likelihood.terms(m, v, y)))
 
     given = at(mean, variance)
     slope = _difference(lambda m: at(m, variance).loss, mean)
-    _compare(own, "score", "-loss", given.score, -slope, given.loss, y)
+    _compare(method, "score", "-loss", given.score, -slope, given.loss, y)
     bend = _difference(lambda m: -at(m, variance).score, mean)
-    _compare(own, "curvature", "-score", given.curvature, bend, given.loss, y)
+    _compare(method, "curvature", "-score", given.curvature, bend, given.loss, y)
     widen = 2.0 * _difference(lambda v: at(mean, v).loss, variance)
     name = "2 loss in the variance"
-    _compare(own, "information", name, given.information, widen, given.loss, y)
+    _compare(method, "information", name, given.information, widen, given.loss, y)
 
 
 def _check_coupled(likelihood: CoupledLikelihood, y: Array, weight: Array) -> None:

@@ -88,12 +88,12 @@ class LogNormal:
                 new = replace(
                     q, mean=q.mean + share * move, sd=q.sd * float(np.exp(share * narrow))
                 )
-                found, trial = at(new)
-                if sure or found <= value:
+                trial_value, trial = at(new)
+                if sure or trial_value <= value:
                     break
             else:
                 break
-            q, value, values = new, found, trial
+            q, value, values = new, trial_value, trial
             if abs(move) < 1e-9 * q.sd and abs(narrow) < 1e-9:
                 break
         return q

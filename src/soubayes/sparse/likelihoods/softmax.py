@@ -60,7 +60,7 @@ def normal_nodes(d: int, coarse: bool) -> NormalNodes:
         grid = np.meshgrid(*[x] * d, indexing="ij")
         weight = np.prod(np.meshgrid(*[w / w.sum()] * d, indexing="ij"), axis=0).ravel()
         keep = weight > KEPT_NODES[coarse]
-        points = np.stack([part.ravel() for part in grid], axis=1)
+        points = np.stack([coordinate.ravel() for coordinate in grid], axis=1)
         return NormalNodes(points[keep], weight[keep] / weight[keep].sum())
     # twice as many as dimensions, a power of 2: fewer would have a singular covariance
     count = max(OTHER_NODES[coarse] // 2, 2 ** (2 * d - 1).bit_length())
@@ -156,12 +156,12 @@ class Softmax(PredictorLikelihood):
         share = (half @ self.root_weights).T
         small = ~(share > _TINY).all(axis=1)
         with np.errstate(divide="ignore"):
-            found = np.log(share)
+            log_mean = np.log(share)
         if small.any():  # these have lost digits, or all of them
             eta = self._at_nodes(self._spread(root[small]), self.basis @ mean[small].T)
             log_share = eta - logsumexp(eta, axis=0)
-            found[small] = logsumexp(log_share, b=self.nodes.weights, axis=2).T
-        return found
+            log_mean[small] = logsumexp(log_share, b=self.nodes.weights, axis=2).T
+        return log_mean
 
     def share_sd(self, mean: Array, root: Array) -> tuple[Array, Array]:
         """(n, c): mean and standard deviation of the shares."""
@@ -193,10 +193,10 @@ class Softmax(PredictorLikelihood):
 
     def _shares(self, mean: Array, root: Array) -> tuple[Array, Array]:
         """(c, n, S) softmax at the nodes times the roots of their weights, and (n, S) log sums."""
-        each, middle = self._spread(root), self.basis @ mean.T
+        spread, middle = self._spread(root), self.basis @ mean.T
         top = middle.max(axis=0)[:, None]
-        eta = self._at_nodes(each, middle - top.T)
-        reach = np.einsum("cnd,cnd->cn", each, each).max(initial=0.0) * self.farthest
+        eta = self._at_nodes(spread, middle - top.T)
+        reach = np.einsum("cnd,cnd->cn", spread, spread).max(initial=0.0) * self.farthest
         if not reach < _FAR**2:  # else the class that leads in the middle keeps sums away from 0
             most = eta.max(axis=0)
             eta -= most

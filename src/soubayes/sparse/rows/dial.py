@@ -156,15 +156,15 @@ class TallRows:
     def factors(self, w: Array, b: Array, _: None) -> "TallFactors":
         """At information b (n, d)."""
         if self.products is None:
-            each = [
-                np.asarray(sum(weighted_gram(Z, own[rows]) for rows, Z in self.blocks))
-                for own in b.T
+            squares_of_predictors = [
+                np.asarray(sum(weighted_gram(Z, square[rows]) for rows, Z in self.blocks))
+                for square in b.T
             ]
         else:
             both = zip(self.blocks, self.products, strict=True)
             sums = sum(products.T @ b[rows] for (rows, _), products in both)
-            each = [own[triangle(len(w))[2]] for own in np.asarray(sums).T]
-        lowers = [cholesky(own, w) for own in each]
+            squares_of_predictors = [square[triangle(len(w))[2]] for square in np.asarray(sums).T]
+        lowers = [cholesky(square, w) for square in squares_of_predictors]
         log_det = sum(map(log_determinant, lowers)) - len(lowers) * float(np.log(w).sum())
         return TallFactors(self, w, [invert_triangle(lower) for lower in lowers], log_det)
 
@@ -280,9 +280,14 @@ class WideFactors(NamedTuple):
 
     def row_variance(self) -> Array:
         # x_i'A^-1 x_i = (1 - (K^-1)_ii)/B_i: no product with X
-        kept = [np.einsum("ij,ij->j", own.inverse, own.inverse) for own in self.kernels]
-        each = zip(kept, self.kernels, strict=True)
-        return np.stack([(1.0 - own) / kernel.root**2 for own, kernel in each], axis=1)
+        kept = [
+            np.einsum("ij,ij->j", kernel_inverse.inverse, kernel_inverse.inverse)
+            for kernel_inverse in self.kernels
+        ]
+        both = zip(kept, self.kernels, strict=True)
+        return np.stack(
+            [(1.0 - kernel_inverse) / kernel.root**2 for kernel_inverse, kernel in both], axis=1
+        )
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         # of the columns' eigenvalues all but n are 1, which RowEvidence counts in neither sum

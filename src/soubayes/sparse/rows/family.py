@@ -144,15 +144,19 @@ class RowFamily(Family):
         """One Newton step with all columns from the fitted predictors."""
         if self.several or not isinstance(self.likelihood, RowLikelihood):
             return None
-        found, intercept = [], self.settings.intercept is not None
+        estimates, intercept = [], self.settings.intercept is not None
         for y, eta, mixture in zip(rows.targets, predictors(), mixtures, strict=True):
             values, offset = offset_apart(y)
             likelihood: Any = plain(mixture.components[0].likelihood or self.likelihood)
             with np.errstate(over="ignore"):
                 _, slope, curvature = likelihood.derivatives(eta + offset, values)
             noise = max(component.dispersion for component in mixture.components)
-            found.append(one_step(rows.X, eta, slope, curvature, rows.weight, intercept, noise))
-        return None if None in found else [each for each in found if each is not None]
+            estimates.append(one_step(rows.X, eta, slope, curvature, rows.weight, intercept, noise))
+        return (
+            None
+            if None in estimates
+            else [estimate for estimate in estimates if estimate is not None]
+        )
 
     def streamed(
         self,

@@ -17,8 +17,8 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from soubayes.sparse.constants import (
-    FEW_COLUMNS,
     COLUMN_OF_FEW,
+    FEW_COLUMNS,
     GAIN,
     LATE_ROWS,
     NUISANCE_GAIN,

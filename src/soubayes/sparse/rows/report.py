@@ -61,9 +61,9 @@ def class_points(
     """What every class reports, in the order of the basis: columns are selected for all of them."""
     joint: Any = component.posterior
     views, basis = [ClassView(joint, k) for k in range(d + 1)], class_basis(d + 1)
-    each = [(Component(view.posterior, view=view), basis[view.place]) for view in views]
+    components = [(Component(view.posterior, view=view), basis[view.place]) for view in views]
     spread = dense_spread(outcome, len(outcome.fit.state.precision))
-    return _reported(outcome, spread, units, back, each, "newton")
+    return _reported(outcome, spread, units, back, components, "newton")
 
 
 def _reported(
@@ -135,9 +135,11 @@ def _path(outcome: RowOutcome, units: ColumnUnits, back: Array, contrast: Array)
     p, d, points = len(back), len(contrast), outcome.points
 
     def coefficients(means: list[Array]) -> tuple[Array, Array]:
-        each = np.array(means).reshape(len(means), -1, d) @ contrast
-        coef = each[:, :p][:, back] / units.scale
-        alpha = each[:, p] + _shift(outcome) if each.shape[1] > p else np.zeros(len(each))
+        combined = np.array(means).reshape(len(means), -1, d) @ contrast
+        coef = combined[:, :p][:, back] / units.scale
+        alpha = (
+            combined[:, p] + _shift(outcome) if combined.shape[1] > p else np.zeros(len(combined))
+        )
         return coef, alpha - coef @ units.mean
 
     may = _selectable(outcome.model, units, back, d)

@@ -197,12 +197,14 @@ class RowSettings(FitSettings):
         """
         given = sources(list(self.blocks), p, self.coef or 1.0, self.local)
         marks = np.zeros(p) if marks is None else marks
-        each = [columns for _, columns in given.groups[::-1]]
-        order = np.concatenate([own[np.argsort(marks[own], kind="stable")] for own in each])
+        sources_of_solver = [columns for _, columns in given.groups[::-1]]
+        order = np.concatenate(
+            [columns[np.argsort(marks[columns], kind="stable")] for columns in sources_of_solver]
+        )
         place = np.argsort(order)
         extra = [] if self.intercept is None else [1.0]
-        own, trust = self.intercept or (1.0, 1.0)
-        variance = np.append(given.variance[order], np.multiply(extra, own))
+        intercept_variance, trust = self.intercept or (1.0, 1.0)
+        variance = np.append(given.variance[order], np.multiply(extra, intercept_variance))
         model = RowModel(
             confidence=np.append(given.gamma[order], np.multiply(extra, trust)),
             variance=variance,

@@ -78,26 +78,26 @@ def settle(
     last, step, change, unsettled = np.zeros_like(place), 1.0, np.inf, 0
     for _ in range(QUADRATIC_ROUNDS):
         data, place_of = at(place)
-        found: Product | GroupProduct
+        product: Product | GroupProduct
         rough = change > ROUGH_CHANGE or unsettled >= UNSETTLED
         sweeps = ROUGH_SWEEPS if rough else MOST_SWEEPS
         if groups is None or groups.single:
-            found = fit_product(data, start, always=always, widest=WIDEST_SLAB, sweeps=sweeps)
+            product = fit_product(data, start, always=always, widest=WIDEST_SLAB, sweeps=sweeps)
         else:
-            found = fit_groups(data, groups.number, start, always=always, widest=WIDEST_SLAB)
-        move = np.clip(place_of(averaged(found)) - place, -5.0, 5.0)
+            product = fit_groups(data, groups.number, start, always=always, widest=WIDEST_SLAB)
+        move = np.clip(place_of(averaged(product)) - place, -5.0, 5.0)
         change = float(np.abs(predictor(move)).max())
-        if change < SETTLED_PREDICTOR and (found.converged or sweeps == MOST_SWEEPS):
+        if change < SETTLED_PREDICTOR and (product.converged or sweeps == MOST_SWEEPS):
             break
         if unsettled >= UNSETTLED:  # the product of a few sweeps, before effects multiply
             break
-        crowded = isinstance(found, Product) and 2 * len(found.effects) > len(place)
-        unsettled += (crowded or sweeps == MOST_SWEEPS) and not found.converged
+        crowded = isinstance(product, Product) and 2 * len(product.effects) > len(place)
+        unsettled += (crowded or sweeps == MOST_SWEEPS) and not product.converged
         if move @ last < 0.0:  # it went too far: without shorter steps it can go to and fro
             step = max(step / 2.0, 0.1)
         place, last = place + step * move, move
-        start = _start_again(found)
-    return found._replace(converged=found.converged and change < SETTLED_PREDICTOR)
+        start = _start_again(product)
+    return product._replace(converged=product.converged and change < SETTLED_PREDICTOR)
 
 
 def averaged(found: Product | GroupProduct) -> Array:
@@ -180,11 +180,12 @@ def class_supports(
     names = [str(g) for g in range(int(number.max()) + 1)]
     flat = coef.ravel()
     begin = np.flatnonzero(flat), flat[flat != 0.0] ** 2
-    kept, own = np.repeat(always, d), GroupLabels(np.repeat(number, d), names)
-    found = settle(at, eta.ravel(), begin, kept, groups=own)
-    assert isinstance(found, GroupProduct)
+    kept, labels = np.repeat(always, d), GroupLabels(np.repeat(number, d), names)
+    product = settle(at, eta.ravel(), begin, kept, groups=labels)
+    assert isinstance(product, GroupProduct)
     return [
-        SupportPosterior.of(found.turned(each), 1.0 / scale, scale) for each in class_basis(d + 1)
+        SupportPosterior.of(product.turned(contrast), 1.0 / scale, scale)
+        for contrast in class_basis(d + 1)
     ]
 
 

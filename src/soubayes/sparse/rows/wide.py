@@ -327,9 +327,9 @@ def source_spread(
     """diag(S), x_i' S x_i, and log variances that sum over a source to log|its covariance|."""
 
     def restrict(columns: Array) -> _Kernel:
-        part = X.take(columns)
-        kernel = Woodbury.of(part, w[columns], information)
-        diagonal = kernel.diagonal(part, w[columns])
+        subset = X.take(columns)
+        kernel = Woodbury.of(subset, w[columns], information)
+        diagonal = kernel.diagonal(subset, w[columns])
         return _Kernel(kernel, diagonal, kernel.log_det(w[columns]))
 
     parts = model.nested(restrict)

@@ -287,9 +287,9 @@ def _stationary_of_groups(
         w = groups.each(np.exp(t))
         up, x = s / (s + w), w / s
         one, two = prior.kl_slope(Scale(own_a, own_M / np.exp(t)))
-        own = Q / s * x * up * up - up
+        slope = Q / s * x * up * up - up
         change = x * up * up * (1.0 + Q / s * (1.0 - 2.0 * x * up))
-        return groups.total(own) - 2.0 * own_g * one, groups.total(change) + 2.0 * own_g * two
+        return groups.total(slope) - 2.0 * own_g * one, groups.total(change) + 2.0 * own_g * two
 
     mean_s = groups.total(s) / size
     start = np.log(mean_s) + _without_pull(prior, groups.total(Q) / size / mean_s, own_g, own_a)

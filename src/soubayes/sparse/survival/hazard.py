@@ -101,7 +101,7 @@ class BaselineDraws:
         rng = np.random.default_rng(seed)
         gamma, count = sets.prior.confidence, sets.count[:, None]
         parts = [np.flatnonzero(sets.stratum == s) for s in range(strata)]
-        ends = [_last_of_each(sets.time[part]) for part in parts]
+        ends = [_last_of_each(sets.time[jumps]) for jumps in parts]
         sums: list[list[tuple[Array, Array]]] = [[] for _ in parts]
         for begin in range(0, eta.shape[1], _CHUNK):
             risk = sets.weight[:, None] * relative_risk(eta[:, begin : begin + _CHUNK])
@@ -109,14 +109,17 @@ class BaselineDraws:
             expected = count / exposure
             drawn = rng.standard_gamma(np.broadcast_to(count / gamma, exposure.shape))
             drawn *= gamma / exposure
-            for found, part, end in zip(sums, parts, ends, strict=True):
-                both = np.cumsum(expected[part], axis=0)[end], np.cumsum(drawn[part], axis=0)[end]
-                found.append(both)
+            for sums_of_stratum, jumps, end in zip(sums, parts, ends, strict=True):
+                both = np.cumsum(expected[jumps], axis=0)[end], np.cumsum(drawn[jumps], axis=0)[end]
+                sums_of_stratum.append(both)
         expected_all, drawn_all = (
-            tuple(np.concatenate([both[k] for both in found], axis=1) for found in sums)
+            tuple(
+                np.concatenate([both[k] for both in sums_of_stratum], axis=1)
+                for sums_of_stratum in sums
+            )
             for k in (0, 1)
         )
-        times = tuple(sets.time[part][end] for part, end in zip(parts, ends, strict=True))
+        times = tuple(sets.time[jumps][end] for jumps, end in zip(parts, ends, strict=True))
         return cls(times, expected_all, drawn_all, seed)
 
     def curves(

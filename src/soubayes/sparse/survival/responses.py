@@ -141,16 +141,16 @@ def _events(values: Any) -> Array:
         )
     if event.dtype == bool:
         return event
-    found = pd.unique(event)
+    levels = pd.unique(event)
     try:
         numbers = event.astype(float)
         right = bool(np.isin(numbers, (0.0, 1.0)).all())
     except (TypeError, ValueError):
         right = False
     if not right:
-        some = ", ".join(str(value) for value in found[:4])
+        some = ", ".join(str(value) for value in levels[:4])
         raise ValueError(
-            f"the event column of y holds {len(found)} values ({some}), but it must be True or 1 "
+            f"the event column of y holds {len(levels)} values ({some}), but it must be True or 1 "
             "where the event happened and False or 0 where the row is censored."
         )
     return numbers > 0.5
