@@ -5,6 +5,7 @@
     OMP_NUM_THREADS=1 python benchmarks/survival.py simulate --out coverage.csv
     OMP_NUM_THREADS=1 python benchmarks/survival.py simulate --design christensen --out genes.csv
     OMP_NUM_THREADS=1 python benchmarks/survival.py speed
+    OMP_NUM_THREADS=1 python benchmarks/survival.py resample --tables clinical --out pairs.csv
 
 Five folds with equal shares of events, shuffled with ``--seed``. Peers are glmnet's lasso, elastic
 net (.5) and ridge, lambda.min of 10-fold cross-validation (R with glmnet and survival), and
@@ -34,6 +35,7 @@ from soubayes.sparse.survival.risk_sets import RiskSets
 DATA = Path(os.environ.get("SOUBAYES_DATA", "../shared/data"))
 GENES = ("NSBCD", "nki70", "AML_Bull")
 TABLES = ("cox_ex", "colon", "mgus2")
+CLINICAL = ("colon", "mgus2", "nki70")
 REPORTED = ("whas500", "veterans", "GBSG2", "GSE7390")
 FOLDS = 5
 
@@ -205,6 +207,35 @@ def run(names, out, only=None, seed=0):
                 file.flush()
 
 
+def resample(names, out, first, count):
+    """Paired differences to the lasso: 200 rows at random to fit, up to 400 others to compare."""
+    out = Path(out)
+    rows = pd.read_csv(out).to_dict("records") if out.exists() else []
+    done = {(row["table"], row["seed"]) for row in rows}
+    for seed in range(first, first + count):
+        for name in names:
+            if (name, seed) in done:
+                continue
+            X, event, t = table(name)
+            order = np.random.default_rng([49, seed]).permutation(len(t))
+            size = min(200, 2 * len(t) // 3)
+            a, b = order[:size], order[size : size + 400]
+            y, held = (event[a], t[a]), (event[b], t[b])
+            _, eta, k, _ = next(iter(peers(X[a], y, X[b], "1")))
+            model = SoUCoxRegression().fit(X[a], y)
+            C, deviance = measures(held, model.predict(X[b]))
+            lasso = measures(held, eta)
+            rows.append(
+                {"table": name, "seed": seed, "p": X.shape[1], "C": C - lasso[0],
+                 "deviance": deviance - lasso[1], "kept": int(model.selected_.sum()), "lasso": k}
+            )  # fmt: skip
+            pd.DataFrame(rows).to_csv(out, index=False, float_format="%.5g")
+    rows = pd.DataFrame(rows)
+    each = rows.groupby("table")[["C", "deviance", "kept", "lasso"]].agg(["mean", "sem"])
+    print(each.round(4).to_string())
+    print(rows[["C", "deviance"]].agg(["mean", "sem"]).round(4).to_string(), len(rows))
+
+
 def report(out):
     """Means over the folds, and mean differences to the best peer on average."""
     rows = pd.read_csv(out)
@@ -318,7 +349,7 @@ def speed():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["run", "report", "simulate", "speed"])
+    parser.add_argument("what", choices=["run", "report", "simulate", "speed", "resample"])
     parser.add_argument("--tables", default="development")
     parser.add_argument("--out", default="survival.csv")
     parser.add_argument("--first", type=int, default=1000)
@@ -327,11 +358,14 @@ def main():
     parser.add_argument("--design")
     parser.add_argument("--only", choices=["ours", "peers"])
     given = parser.parse_args()
-    groups = {"development": (*GENES, *TABLES), "reported": REPORTED}
+    groups = {"development": (*GENES, *TABLES), "reported": REPORTED, "clinical": CLINICAL}
     if given.what == "run":
         run(groups.get(given.tables, given.tables.split(",")), given.out, given.only, given.seed)
     elif given.what == "report":
         report(given.out)
+    elif given.what == "resample":
+        names = groups.get(given.tables, given.tables.split(","))
+        resample(names, given.out, given.first, given.count)
     elif given.what == "simulate":
         simulate(given.out, given.first, given.count, given.design, given.only)
     else:

@@ -53,7 +53,7 @@ def coverage(rows: pd.DataFrame, axes: plt.Axes) -> None:
         axes.errorbar(share.index.astype(str), share["mean"], error, marker="o", label=label)
     axes.axhline(0.9, color="0.6", ls=":")
     axes.set(
-        xlabel="size of the effect, in noise sds", ylabel="share of 90 % intervals", ylim=(0, 1)
+        xlabel="size of the effect, in noise sds", ylabel="covered by 90 % intervals", ylim=(0, 1)
     )
     axes.legend()
 

@@ -35,6 +35,8 @@ FOREIGN = {"theta_decentered", "draws_pd", "_001", "dynamic_MP", "point_and_unce
 FOREIGN |= {"SelectFromModel", "lasso_path", "min_abs_corr"}  # scikit-learn, susieR
 FOREIGN |= {"conf_int", "get_prediction", "summary_frame"}  # statsmodels
 FOREIGN |= {"Logit", "OrderedModel", "PHReg"}
+FOREIGN |= {"VarCorr", "term_importances", "_importances"}  # lme4, interpret
+FOREIGN |= {"Exam", "Orthodont", "Subject"}  # tables of nlme, mlmRev and lme4
 
 
 def name_of(page: Path) -> str:

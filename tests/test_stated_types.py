@@ -378,6 +378,8 @@ ARGUMENTS = {
     "derivatives": (Y, np.exp(Y)),
     "statistics": (Y, np.ones(60), np.exp(Y)),
     "updated": None,  # of likelihoods with nuisance parameters
+    # of estimators with terms (tests/sparse/estimators/test_terms.py)
+    **dict.fromkeys(("term_effects", "variance_components")),
     "SoUELBO.terms": None,  # inside a program of JAX
     "SoUELBO.loss_with_mutable_state": None,
     "ScalePrior.kl": (soubayes.Scale(np.array([2.0]), np.array([0.5])),),
@@ -487,10 +489,15 @@ MAKERS = {
     "sensitivity_from_draws": "Sensitivity",
     "select_confidence": "Selection",
 }
-# files and data have tests of their own; losses and calibration run in their doctests
-ELSEWHERE = {"load_mnist", "load_model", "save_model", "simulation_based_calibration"} | {
-    f"{name}_loss" for name in ("beta", "gamma", "hinge", "huber", "quantile")
-}
+# files, data and terms have tests of their own; losses and calibration run in their doctests
+ELSEWHERE = {
+    "from_formula",
+    "plot_terms",
+    "load_mnist",
+    "load_model",
+    "save_model",
+    "simulation_based_calibration",
+} | {f"{name}_loss" for name in ("beta", "gamma", "hinge", "huber", "quantile")}
 
 
 def test_results_of_functions_are_of_the_type_that_is_stated():
