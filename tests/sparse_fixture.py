@@ -10,8 +10,6 @@ that was reported lay 6 to 26 nats below that of the solution. Nine numbers of s
 recorded again when the scales of a path came to be found for all of its points at once: the last J
 of three was that of a q(nu^2) which had not settled (J is lower by 1e-4 of its size), KLs of the
 local scales moved by 1e-7 of their size, and coefficients on the way of one path by 5e-8.
-Three ("blocks", "weights, wide" and "two targets, wide") were recorded again when the score of a
-path came to know how few rows there are (`few_rows`): another point of the same path is chosen.
 """
 
 import json

@@ -56,7 +56,7 @@ def test_the_core_job_installs_what_its_tests_import():
     files = [
         file for path in paths for file in ([path] if path.suffix else path.rglob("test_*.py"))
     ]
-    own = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"soubayes"}
+    own = {path.stem for path in (ROOT / "tests").rglob("*.py")} | {"soubayes", "tools"}
     known = packages_distributions()
     missing = {
         (file.name, name)

@@ -316,9 +316,6 @@ CLASSES = [name for name in soubayes.__all__ if inspect.isclass(getattr(soubayes
 
 # arguments of methods, by name or by class and name
 ARGUMENTS = {
-    # of fits with terms: tests/sparse/estimators/test_terms.py
-    "term_effects": None,
-    "variance_components": None,
     **dict.fromkeys(
         ("predict", "predict_proba", "predict_log_proba", "decision_function", "uncertainty"), (X,)
     ),
@@ -381,6 +378,8 @@ ARGUMENTS = {
     "derivatives": (Y, np.exp(Y)),
     "statistics": (Y, np.ones(60), np.exp(Y)),
     "updated": None,  # of likelihoods with nuisance parameters
+    # of estimators with terms (tests/sparse/estimators/test_terms.py)
+    **dict.fromkeys(("term_effects", "variance_components")),
     "SoUELBO.terms": None,  # inside a program of JAX
     "SoUELBO.loss_with_mutable_state": None,
     "ScalePrior.kl": (soubayes.Scale(np.array([2.0]), np.array([0.5])),),
@@ -471,9 +470,6 @@ def results():
         "plot_prior_vs_confidence": soubayes.plot_prior_vs_confidence,
         "plot_coefficients": lambda: soubayes.plot_coefficients(linear),
         "plot_path": lambda: soubayes.plot_path(linear),
-        "plot_terms": lambda: soubayes.plot_terms(
-            soubayes.SoULinearRegression(terms=["x0", "s(x1)"], choice="path").fit(X, Y)
-        ),
         "plot_shrinkage": lambda: soubayes.plot_shrinkage(linear),
         "plot_hazards": lambda: soubayes.plot_hazards(made("SoUCoxRegression")[0], X, TIMES, 0),
         "plot_confidences": lambda: soubayes.plot_confidences(linear),
@@ -493,11 +489,15 @@ MAKERS = {
     "sensitivity_from_draws": "Sensitivity",
     "select_confidence": "Selection",
 }
-# files and data have tests of their own; losses and calibration run in their doctests
-ELSEWHERE = {"load_mnist", "load_model", "save_model", "simulation_based_calibration"}
-ELSEWHERE |= {"from_formula"} | {
-    f"{name}_loss" for name in ("beta", "gamma", "hinge", "huber", "quantile")
-}
+# files, data and terms have tests of their own; losses and calibration run in their doctests
+ELSEWHERE = {
+    "from_formula",
+    "plot_terms",
+    "load_mnist",
+    "load_model",
+    "save_model",
+    "simulation_based_calibration",
+} | {f"{name}_loss" for name in ("beta", "gamma", "hinge", "huber", "quantile")}
 
 
 def test_results_of_functions_are_of_the_type_that_is_stated():

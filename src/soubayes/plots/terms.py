@@ -46,6 +46,10 @@ def plot_terms(
     -----
     A curve has ticks at 21 quantiles of its column, a rug. Units are sorted by their effects.
 
+    References
+    ----------
+    .. [1] S. N. Wood (2017), "Generalized additive models: an introduction with R", chapter 4.
+
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes

@@ -132,8 +132,9 @@ FEW_COLUMNS = 150
 # constants#the-path: coordinates with which a path of several classes begins, and the share of the
 # rows where a longer one begins
 ROOM, LATE_ROWS = 240, 0.5
-# families#few-rows: over the degrees of freedom left, times the term of linear regression
-FEW_ROWS_PRICE = 20.0
+# families#few-rows: of `few_rows` in the score of a path: of a support where y is a number with
+# noise, and of each column for a likelihood of rows
+SUPPORT_OF_FEW, COLUMN_OF_FEW = 24.0, 240.0
 # families#residuals-that-contradict-the-family: standard errors by which phi exceeds 1
 CLEAR = 2.0
 # families#residuals-that-contradict-the-family: leverage of a row that alone decides a coefficient

@@ -131,20 +131,18 @@ FLAT = 0.05  # slope of J in the common scale, in nats, below which the plain st
 STALE = 0.3  # on the way, shapes of q(tau^2) are only renewed when a log ratio moved this far
 
 
-def few_rows(n: float, left: float) -> float:
-    """The share of few rows in a score, with ``left`` of n degrees of freedom left to the noise.
+def few_rows(left: float) -> float:
+    """The share of few rows in the score of a support that leaves so many degrees of freedom.
 
-    A marginal likelihood says how probable these rows are. The fit that is reported also has to
-    predict, with the noise estimated by what is left, and there log RSS promises too much: by this
-    difference of the corrected Akaike criterion to the plain one [Hurvich and Tsai 1989]. With
-    two degrees of freedom or fewer a prediction has no finite variance, and with many the term
-    vanishes.
+    A marginal likelihood, or a loss with its expected rise, says how probable these rows are. The
+    fit that is reported also has to predict, with what is left to tell noise from signal. With two
+    degrees of freedom or fewer a prediction has no finite variance. The share vanishes faster than
+    the corrected Akaike term, which would price the many effects of a dense support out.
 
-    >>> [round(few_rows(n, n - 2.0), 2) for n in (5.0, 8.0, 20.0, 100.0)]
-    [24.0, 6.0, 1.5, 0.25]
+    >>> [round(24.0 * few_rows(left), 2) for left in (3.0, 6.0, 18.0, 98.0)]
+    [24.0, 1.5, 0.09, 0.0]
     """
-    used = n - left
-    return 2.0 * (used + 1.0) * (used + 2.0) / (left - 2.0) if left > 2.0 else np.inf
+    return 1.0 / (left - 2.0) ** 2 if left > 2.0 else np.inf
 
 
 @dataclass(frozen=True)

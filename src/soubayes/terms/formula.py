@@ -34,6 +34,15 @@ def from_formula(
     model : estimator
         The fitted estimator. New rows need the columns of the terms; other columns are ignored.
 
+    Notes
+    -----
+    The formula is taken apart into the response and what ``terms=`` takes, in the notation of [1]_.
+
+    References
+    ----------
+    .. [1] G. N. Wilkinson and C. E. Rogers (1973), "Symbolic description of factorial models for
+       analysis of variance", Journal of the Royal Statistical Society C 22.
+
     Examples
     --------
     >>> from sklearn.datasets import load_diabetes

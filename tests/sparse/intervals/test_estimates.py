@@ -8,6 +8,7 @@ from soubayes import (
     SoUCoxRegression,
     SoULinearRegression,
     SoULogisticRegression,
+    SoUOrdinalRegression,
     SoUPoissonRegression,
     load_model,
     save_model,
@@ -164,6 +165,18 @@ def test_poisson_estimates_know_the_exposure():
     rows = model.summary(intervals="frequentist")
     assert np.all(np.abs(rows["estimate"] - [0.5, 0.0, 0.0]) < 4.0 * rows["se"])
     assert (rows["se"] < 2.0 / np.sqrt(y.sum())).all()
+
+
+def test_cuts_of_ordered_classes_are_free_to_move():
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(600, 2)) + 3.0  # far from zero: a shift of the cuts looks like an effect
+    latent = X[:, 0] + rng.logistic(size=600)
+    y = np.digitize(latent, np.quantile(latent, [0.3, 0.7]))
+    rows = SoUOrdinalRegression(choice="path").fit(X, y).summary(intervals="frequentist")
+    assert np.all(np.abs(rows["estimate"] - [1.0, 0.0]) < 4.0 * rows["se"])
+    # the information of a location alone, about the mean of X, is at most 1/3 for a row
+    least = np.sqrt(3.0 / np.sum((X - X.mean(axis=0)) ** 2, axis=0))
+    assert (rows["se"] > 0.95 * least).all()
 
 
 def test_fits_without_such_intervals_say_why():

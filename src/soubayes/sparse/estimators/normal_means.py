@@ -124,6 +124,9 @@ class SoUNormalMeans(NoiseParameters, SparseEstimator):
         (solved,) = solve_targets(LinearIntake([design], where), self._settings())
         return self._finish([linear_sparse_point(solved, where, 0)], where.x_mean)
 
+    def _without_estimates(self) -> str:
+        return "the mean of the replicates of a unit is its estimate, with the usual interval"
+
     def _check_parameters(self) -> None:
         check_shared(self)
         check_noise(self)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import chdtrc, gammaln
 
-from soubayes.sparse.constants import LEAST_SPREAD, PRICE
+from soubayes.sparse.constants import LEAST_SPREAD, PRICE, SUPPORT_OF_FEW
 from soubayes.sparse.dial import few_rows
 from soubayes.sparse.least_squares.designs import LeastSquares
 from soubayes.sparse.least_squares.group_evidence import group_evidence
@@ -49,7 +49,7 @@ def choose_support(
             rest = intercept, places, groups
             known[support.tobytes()] = _score(design, support, sparse, free, *rest)
     scores = [known[support.tobytes()] for support in supports]
-    values = [score.value + few_rows(design.n, score.left) for score in scores]
+    values = [score.value + SUPPORT_OF_FEW * few_rows(score.left) for score in scores]
     best = int(np.argmin(values))
     if not np.isfinite(values[best]):
         best = int(np.argmin([len(support) for support in supports]))

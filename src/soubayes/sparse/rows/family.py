@@ -144,7 +144,9 @@ class RowFamily(Family):
         """One Newton step with all columns from the fitted predictors."""
         if self.several or not isinstance(self.likelihood, RowLikelihood):
             return None
-        estimates, intercept = [], self.settings.intercept is not None
+        # cuts move with the columns as an intercept does
+        intercept = self.settings.intercept is not None or not self.likelihood.intercept
+        estimates: list[ColumnEstimates | None] = []
         for y, eta, mixture in zip(rows.targets, predictors(), mixtures, strict=True):
             values, offset = offset_apart(y)
             likelihood: Any = plain(mixture.components[0].likelihood or self.likelihood)

@@ -17,8 +17,8 @@ from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
 from soubayes.sparse.constants import (
+    COLUMN_OF_FEW,
     FEW_COLUMNS,
-    FEW_ROWS_PRICE,
     GAIN,
     LATE_ROWS,
     NUISANCE_GAIN,
@@ -245,7 +245,7 @@ def solve_rows(
     The path raises the confidence gamma_b, the threshold of z_j^2, from 1. A number is reached
     by it and reported there. None goes to the end of the path and reports the point of least
 
-        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e) + 20/(n - k) `few_rows`,
+        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e) + 240 k `few_rows`(n - k),
 
     the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
     is one column), with k the degrees of freedom of the support (`Counted`) and the loss at its
@@ -584,7 +584,7 @@ def _price(n: float, searched: int, k: float, kept: int) -> float:
     price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
     if n <= k + 1:
         return np.inf
-    few = FEW_ROWS_PRICE / (n - k) * few_rows(n, n - k)
+    few = COLUMN_OF_FEW * few_rows(n - k) * kept if kept else 0.0
     return price + 2.0 * k * n / (n - k - 1.0) + few
 
 
