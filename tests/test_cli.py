@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import soubayes.cli as cli
+from soubayes import SoULinearRegression
 from soubayes import __version__ as version
 from soubayes.data.reading import read_table
 from soubayes.data.tabular import pose_problem
@@ -216,3 +217,76 @@ def test_a_folder_that_cannot_be_made_is_named(table):
         soubayes("predict", "one/model.soubayes", "data.csv", "--out", "data.csv/new.csv")
     )
     assert "data.csv" in said
+
+
+# ---- terms ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wards(tmp_path_factory):
+    """A curve and eight wards, which are written as numbers."""
+    rng = np.random.default_rng(1)
+    ward, age = np.arange(120) % 8, rng.uniform(20, 80, 120)
+    frame = pd.DataFrame({"age (y)": age, "kind": rng.choice(["a", "b", "c"], 120), "ward": ward})
+    frame["y"] = 2 * np.sin(age / 9) + rng.normal(size=8)[ward] + 0.3 * rng.normal(size=120)
+    frame["sick"] = np.where(frame["y"] + 0.5 * rng.normal(size=120) > 0, "yes", "no")
+    frame.loc[3, "age (y)"], frame["same"] = np.nan, "x"
+    file = tmp_path_factory.mktemp("wards") / "wards.csv"
+    frame.to_csv(file, index=False)
+    return file
+
+
+def test_curves_and_units_of_a_table(wards, tmp_path):
+    drop = ["--drop", "sick", "--drop", "same"]
+    words = ["fit", wards, "--target", "y", *drop, "--curves", "--unit", "ward"]
+    done = soubayes(*words, "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "2 of 3 terms selected" in done.stdout
+    assert "s(age (y)) curved, (1 | ward)" in done.stdout
+    assert "how well rows of new units are predicted" in done.stdout
+    assert re.search(r"\(1 \| ward\) +unit +\d\.\d+ +7\.\d +yes", done.stdout)
+    table = pd.read_csv(tmp_path / "summary.csv", index_col="term")
+    assert table["kind"].to_dict()["s(age (y))"] == "curved"
+    page = (tmp_path / "summary.html").read_text()
+    assert "<td>(1 | ward)</td>" in page
+    assert "data:image/png" in page
+    new = pd.DataFrame({"age (y)": 40.0, "kind": ["a", "a", "z"], "ward": [2, 99, 98]})
+    new.to_csv(tmp_path / "new.csv", index=False)
+    done = soubayes("predict", tmp_path / "model.soubayes", tmp_path / "new.csv", "--out",
+                    tmp_path / "p.csv")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "'ward': '98', '99' not seen in the fit; the effect is 0, with the var" in done.stdout
+    told = pd.read_csv(tmp_path / "p.csv")
+    assert told["sd"][1] > 1.5 * told["sd"][0]
+    assert told["mean"][1] == pytest.approx(told["mean"][2], abs=0.1)
+    # the same terms in Python
+    frame = pd.read_csv(wards).astype({"ward": str})
+    model = SoULinearRegression(terms=["curves", "(1 | ward)"])
+    with pytest.warns(UserWarning, match="known units"):
+        model.fit(frame[["age (y)", "kind", "ward"]], frame["y"])
+    np.testing.assert_allclose(model.predict(new.astype({"ward": str})), told["mean"], rtol=1e-6)
+
+
+def test_units_of_classes_beside_straight_columns(wards, tmp_path):
+    words = ["fit", wards, "--target", "sick", "--drop", "y", "--unit", "ward", "--out", tmp_path]
+    done = soubayes(*words)
+    assert done.exit_code == 0, done.output
+    assert "Estimates are for the log odds of yes" in done.stdout
+    assert set(pd.read_csv(tmp_path / "summary.csv")["term"]) == {"age (y)", "kind", "(1 | ward)"}
+    done = soubayes("predict", tmp_path / "model.soubayes", wards, "--out", tmp_path / "p.csv")
+    assert done.exit_code == 0, done.output
+    assert "P(yes)" in pd.read_csv(tmp_path / "p.csv")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--unit", "wardd"], "no column 'wardd': did you mean 'ward'"),
+        (["--unit", "same"], "--unit same names a column with one value"),
+        (["--unit", "age (y)", "--missing", "drop"], "no unit is repeated"),
+        (["--unit", "y"], "--unit y is the column to predict"),
+        (["--unit", "ward", "--date", "ward"], "a column is one or the other"),
+    ],
+)
+def test_units_that_make_no_sense(wards, more, said):
+    assert said in one_line(soubayes("fit", wards, "--target", "y", *more))

@@ -81,6 +81,19 @@ Category = Annotated[
     list[str] | None,
     typer.Option(help="A column of labels that are written as numbers; repeat it for several."),
 ]
+Curves = Annotated[
+    bool, typer.Option("--curves", help="Numbers may be absent, straight or curved.")
+]
+Pairs = Annotated[
+    bool, typer.Option("--pairs", help="Curves, and pairs of columns that the data ask for.")
+]
+Unit = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A column of repeated units, such as hospitals, whose rows are alike; repeat it for "
+        "several."
+    ),
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 Decimal = Annotated[str, typer.Option(help="The decimal mark in a text file: auto, . or ,")]
 SeparatorOption = Annotated[
@@ -137,6 +150,9 @@ def fit(
     drop: Drop = None,
     date: Date = None,
     category: Category = None,
+    curves: Curves = False,
+    pairs: Pairs = False,
+    unit: Unit = None,
     decimal: Decimal = "auto",
     separator: SeparatorOption = "auto",
     level: LevelOption = LEVEL,
@@ -170,9 +186,12 @@ def fit(
     settings |= {"event": event} if time else {}
     settings |= {"levels": [x.strip() for x in levels.split(",")]} if levels else {}
     settings |= {"exposure": exposure} if exposure else {}
+    settings |= {"curves": "pairs" if pairs else "curves"} if curves or pairs else {}
+    settings |= {"units": unit} if unit else {}
     target = target or time
     reading: dict[str, Any] = {"decimal": decimal, "separator": separator}
-    reading |= {"text": category} if category else {}
+    text = [*(category or []), *(unit or [])]
+    reading |= {"text": text} if text else {}
     with table_errors():
         from soubayes.data.reading import read_table
         from soubayes.data.tabular import pose_problem
@@ -196,6 +215,8 @@ def fit(
         for row in rows[:MOST_PRINTED]:
             table.add_row(*map(Text, row))
         say(selection(fitted))
+        for note in fitted.remarks:
+            say(note)
         console.print(table)
         say(caution(fitted))
         with elapsed_line("writing"):

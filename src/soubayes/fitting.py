@@ -31,6 +31,15 @@ KIND_OF_MODEL = {
     "counts": "regression of counts",
     "ordered": "regression of ordered classes",
 }
+OF_TERMS = (
+    "Effect is how much the effect of a term varies over the rows (standard deviation), effective "
+    "how many columns the term is worth. summary.csv has intervals ({level}), which leave out the "
+    "choice of the terms."
+)
+KNOWN_UNITS = (
+    "Held-out rows are new rows of known units: the score does not say how well rows of new units "
+    "are predicted."
+)
 MOST_ROWS = 100  # of the table that its page holds
 MOST_CELLS = 2**24  # rows times columns up to which credible sets are found
 
@@ -39,10 +48,11 @@ class Fitted(NamedTuple):
     """A pipeline from raw columns to predictions, what it selected, and how well it predicts."""
 
     pipeline: Pipeline
-    summary: Any  # a row for each selected coefficient: feature, class, median, lower, upper
+    summary: Any  # a row for each selected coefficient (feature, median, ...) or for each term
     n_features: int
     score: str
     level: float
+    remarks: tuple[str, ...] = ()
 
     @property
     def estimator(self) -> Any:
@@ -67,6 +77,10 @@ def estimator_for(problem: Problem) -> Any:
         "robust": {"noise": "student"},
         "ordered": {"levels": problem.levels},
     }
+    if problem.terms is not None:
+        return getattr(soubayes, names[problem.task])(
+            terms=problem.terms, **own.get(problem.task, {})
+        )
     cells = len(problem.y) * problem.X.shape[1]
     groups = TableEncoder(problem.dates).fit(problem.X).groups() or None
     kind = getattr(soubayes, names[problem.task])
@@ -77,18 +91,32 @@ def estimator_for(problem: Problem) -> Any:
 def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
     """Fit the model of the problem's task; the folds that choose its confidences also score it."""
     from soubayes.sparse.choice.folds import ChoiceWarning
+    from soubayes.sparse.estimators.terms import RowFoldsWarning, UnitWarning
 
     estimator = estimator_for(problem)
-    pipeline = make_pipeline(TableEncoder(problem.dates), estimator)
-    with warnings.catch_warnings():
+    encoder = TableEncoder(problem.dates, indicators=problem.terms is None)
+    pipeline = make_pipeline(encoder, estimator)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnitWarning)
         warnings.simplefilter("ignore", ChoiceWarning)
         warnings.simplefilter("ignore", ConvergenceWarning)
         pipeline.fit(problem.X, problem.y, **_exposed(pipeline, problem))
+    remarks = []
+    for warning in caught:
+        if issubclass(warning.category, UnitWarning):
+            folds = issubclass(warning.category, RowFoldsWarning)
+            remarks.append(KNOWN_UNITS if folds else _sentence(str(warning.message)))
+        else:
+            warnings.warn(warning.message, stacklevel=2)
     score = _held_out_score(estimator, problem)
     classes = list(getattr(pipeline, "classes_", []))
     if len(classes) == 2:
         score = f"Estimates are for the log odds of {classes[1]}. {score}"
-    return Fitted(pipeline, *_selected(pipeline[-1], level), score, level)
+    return Fitted(pipeline, *_selected(pipeline[-1], level), score, level, tuple(remarks))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _exposed(pipeline: Pipeline, problem: Problem) -> dict[str, Any]:
@@ -100,6 +128,8 @@ def _exposed(pipeline: Pipeline, problem: Problem) -> dict[str, Any]:
 
 def _held_out_score(estimator: Any, problem: Problem) -> str:
     """How well held-out rows are predicted, and what the selected columns alone would do."""
+    if not hasattr(estimator, "candidates_") and problem.terms:
+        return "Nothing was to be chosen, or rows are too few: no cross-validated score."
     if not hasattr(estimator, "candidates_"):
         return "Too few rows for a cross-validated score."
     if problem.task == "survival":
@@ -197,7 +227,13 @@ def write_fit(fitted: Fitted, problem: Problem, source: TableSource, out: Path) 
 def fit_page(fitted: Fitted, problem: Problem, source: TableSource) -> str:
     """The explorer of a table's fit, with what was done to the columns."""
     from soubayes.pages.explorer import explorer_page
+    from soubayes.pages.terms import terms_page
 
+    if problem.terms is not None:
+        title = f"{source.target}: {KIND_OF_MODEL.get(problem.task, problem.task)} with terms"
+        rows = f"{len(problem.y)} rows of {source.file.name}. {selection(fitted)}"
+        notes = [rows, *fitted.remarks, caution(fitted), *problem.notes]
+        return terms_page(fitted.estimator, title, notes, summary_cells(fitted), fitted.level)
     said = str(getattr(fitted.estimator, "sparsity_", ""))  # the page says it for every target
     rows = fitted.pipeline[:-1].transform(problem.X.head(MOST_ROWS))
     rows.index = rows.index + 1 if rows.index.dtype.kind in "iu" else rows.index
@@ -229,12 +265,17 @@ def _categories(encoder: TableEncoder) -> dict[str, dict[str, str]]:
 
 def selection(fitted: Fitted) -> str:
     """How many coefficients were selected, and how well the fit predicts."""
+    if "kind" in fitted.summary:
+        names = fitted.summary.loc[fitted.summary["selected"], "term"]
+        return f"{names.nunique()} of {fitted.n_features} terms selected. {fitted.score}"
     chosen = f"{len(fitted.summary)} of {fitted.n_features} coefficients selected."
     return f"{chosen} {fitted.score}"
 
 
 def caution(fitted: Fitted) -> str:
     """Which posterior the intervals are of."""
+    if "kind" in fitted.summary:
+        return OF_TERMS.format(level=percent(fitted.level))
     text = MIXED if hasattr(fitted.estimator, "candidates_") else ALONE
     return text.format(level=percent(fitted.level))
 
@@ -242,6 +283,18 @@ def caution(fitted: Fitted) -> str:
 def summary_cells(fitted: Fitted) -> tuple[list[str], list[list[str]]]:
     """The columns and rows of the table of selected coefficients, as text."""
     frame = fitted.summary
+    if "kind" in frame:
+        names = [name for name in ("term", "class", "kind") if name in frame]
+        shown = [
+            [
+                *(str(row[name]) for name in names),
+                f"{row['effect_sd']:.4g}",
+                f"{row['effective']:.1f}",
+                "yes" if row["selected"] else "no",
+            ]
+            for _, row in frame.iterrows()
+        ]
+        return [*names, "effect", "effective", "selected"], shown
     names = [name for name in ("feature", "class") if name in frame]
     columns = [*names, "median", f"{percent(fitted.level)} interval"]
     rows = [
@@ -271,6 +324,9 @@ def _all_coefficients(estimator: Any, level: float) -> Any:
 def _selected(estimator: Any, level: float) -> tuple[Any, int]:
     """Selected coefficients, the clearest first, and how many there were to select from."""
     frame = _all_coefficients(estimator, level)
+    if "kind" in frame:  # of terms
+        largest = frame.sort_values("effect_sd", ascending=False, kind="stable")
+        return largest, frame["term"].nunique()
     chosen = frame[frame["selected"]]
     clearest = np.argsort(-(chosen["estimate"].abs() / chosen["sd"]).to_numpy(), kind="stable")
     return chosen.iloc[clearest], len(frame)

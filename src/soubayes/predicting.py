@@ -105,6 +105,12 @@ def remarks(model: Any, frame: pd.DataFrame) -> list[str]:
         notes.append(f"Missing values replaced as in the fit: {told}.")
     for name, levels in unseen.items():
         shown = ", ".join(map(repr, levels[:5])) + (" ..." if len(levels) > 5 else "")
+        if not encoder.indicators:
+            more = ""
+            if f"(1 | `{name}`)" in _last(model).terms:
+                more = ", with the variance between units on top"
+            notes.append(f"{name!r}: {shown} not seen in the fit; the effect is 0{more}.")
+            continue
         reference = encoder.levels_[name][0]
         notes.append(
             f"{name!r}: {shown} not seen in the fit; predicted as {reference!r}, the most frequent."
@@ -135,7 +141,7 @@ def _features(model: Any, frame: pd.DataFrame) -> pd.DataFrame:
     refuse_absent(names, frame)
     X = frame[list(names)]
     coded = X if encoder is None else encoder.transform(X)
-    for name in coded:
+    for name in coded.select_dtypes("number"):
         if not np.isfinite(coded[name].to_numpy(dtype=float)).all():
             raise TableError(f"{name!r} holds infinite or missing values: replace them.")
     return X

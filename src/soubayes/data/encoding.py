@@ -28,6 +28,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     ----------
     dates : sequence of str, default=()
         Columns that hold dates. They become days since 1970-01-01.
+    indicators : bool, default=True
+        Whether categories become 0/1 columns. False leaves them as text, for an estimator with
+        ``terms``.
 
     Attributes
     ----------
@@ -62,8 +65,9 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     2   3.0     0.0
     """
 
-    def __init__(self, dates: Sequence[str] = ()) -> None:
+    def __init__(self, dates: Sequence[str] = (), indicators: bool = True) -> None:
         self.dates = dates
+        self.indicators = indicators
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the medians and the categories of a data frame.
@@ -89,7 +93,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                 self.medians_[name] = 0.0 if np.isnan(median) else median
             else:
                 self.levels_[name] = levels_of(X[name])
-        self.features_ = _features(self.columns_, self.levels_)
+        self.features_ = _features(self.columns_, self.levels_ if self.indicators else {})
         return self
 
     def transform(self, X: Any) -> Any:
@@ -98,12 +102,14 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         Returns
         -------
         encoded : pandas.DataFrame
-            Floats without gaps.
+            Floats without gaps, and text where categories stay as they are.
         """
         refuse_absent(self.columns_, X)
         coded = {}
         for feature, (name, level) in self.features_.items():
-            if level is None:
+            if level is None and name in self.levels_:
+                coded[feature] = text_of(X[name])
+            elif level is None:
                 coded[feature] = self._numbers(X[name]).fillna(self.medians_[name])
             else:
                 coded[feature] = (text_of(X[name]) == level).astype(float)
@@ -155,6 +161,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
             return "by the median"
         if "missing" in self.levels_[name]:
             return 'by the category "missing"'
+        if not self.indicators:
+            return "as a value that the fit has not seen"
         return f"by {self.levels_[name][0]!r}, the most frequent"
 
     def _numbers(self, column: Any) -> Any:

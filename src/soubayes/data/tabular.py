@@ -21,6 +21,7 @@ from soubayes.data.encoding import (
     levels_of,
 )
 from soubayes.data.names import TableError, no_column, quoted
+from soubayes.terms.expansion import LARGEST_UNIT
 
 TASKS = ("auto", "regression", "robust", "positive", "counts", "classification", "ordered")
 NUMERIC_TASKS = ("regression", "robust", "positive", "counts")  # tasks whose target is a number
@@ -39,6 +40,7 @@ class Problem(NamedTuple):
     dates: list[str]
     levels: list[Any] | None = None  # of ordered classes, from the lowest
     exposure: Any = None  # of every row, for counts and positive numbers
+    terms: list[str] | None = None  # of the estimator, if asked for
 
 
 def pose_problem(
@@ -53,6 +55,8 @@ def pose_problem(
     event: str | None = None,
     levels: Sequence[str] = (),
     exposure: str | None = None,
+    curves: str = "",
+    units: Sequence[str] = (),
 ) -> Problem:
     """Split off the target, choose the task, and check every column; nothing is done in silence.
 
@@ -60,6 +64,8 @@ def pose_problem(
     also if they are written as numbers. With the name of an ``event`` column the target is a
     survival time. ``levels`` are the classes of an ordered target, lowest first.
     The column ``exposure`` says for how long, or among how many, a row was observed.
+    ``curves`` is "curves" or "pairs", as in the ``terms`` of an estimator; ``units`` are columns
+    of repeated units.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"size": [1.0, None, 3.0], "kind": ["a", "b", "a"], "y": [1, 2, 4]})
@@ -86,11 +92,14 @@ def pose_problem(
     if exposure and task not in ("counts", "positive"):
         raise TableError("--exposure needs --task counts or --task positive.")
     targets = [name for name in (target, event, exposure) if name]
+    units, categories = list(dict.fromkeys(units)), [*categories, *units]
     for name in [*targets, *drop, *dates, *categories]:
         if name not in frame:
             raise TableError(no_column(name, list(frame)))
-    for option, names in (("--date", dates), ("--category", categories)):
+    for option, names in (("--unit", units), ("--date", dates), ("--category", categories)):
         for name in names:
+            if option == "--unit" and name == target:
+                raise TableError(f"--unit {name} is the column to predict.")
             if name in (*targets, *drop):
                 raise TableError(f"{option} {name} names a column that is not a feature.")
     labels = [target] if task in ("classification", "ordered") else []
@@ -113,7 +122,7 @@ def pose_problem(
         notes.append(
             f"Left out: {quoted(numbering)}, without a name and with names of rows or no values."
         )
-    _refuse_unusable(X, dates)
+    _refuse_unusable(X.drop(columns=units), dates)
     if missing == "drop":
         whole = X.notna().all(axis=1).to_numpy()
         if not whole.all():
@@ -122,6 +131,7 @@ def pose_problem(
     if len(X) < 2 or X.shape[1] < 1:
         size = f"{len(X)} usable rows and {X.shape[1]} features"
         raise TableError(f"{size} are too few: 2 rows and 1 feature are the least.")
+    _check_units(X, units, dates, task)
     if event is None:
         task, reason = _task_of(frame[target], task)
         y: Any = _target_values(frame[target], task)
@@ -131,13 +141,44 @@ def pose_problem(
         y = _survival_values(frame[target], frame[event])
         task, reason = "survival", f"{int(y['event'].sum())} events"
     notes.insert(0, f"{task.capitalize()}, {reason}.")
-    notes += _decisions(X, dates)
+    terms = _terms(X, curves, units)
+    notes += _decisions(X, dates, units, terms is not None)
     observed = None if exposure is None else exposures(frame[exposure])
     if exposure:
         notes.insert(
             1, f"Means are proportional to {exposure!r}: the page shows those of one unit."
         )
-    return Problem(X, y, task, notes, list(dates), list(levels) or None, observed)
+    return Problem(X, y, task, notes, list(dates), list(levels) or None, observed, terms)
+
+
+def _check_units(X: Any, units: Sequence[str], dates: Sequence[str], task: str) -> None:
+    """Units repeat; for counts alone one in every row has a meaning, overdispersion."""
+    for name in units:
+        count = X[name].nunique(dropna=False)
+        if name in dates:
+            raise TableError(f"--unit {name} and --date {name}: a column is one or the other.")
+        if count < 2:
+            raise TableError(
+                f"--unit {name} names a column with one value, but units need at least two."
+            )
+        if count == len(X) and task != "counts":
+            raise TableError(
+                f"--unit {name} names a column with another value in every row: no unit is "
+                "repeated."
+            )
+        if count > LARGEST_UNIT:
+            raise TableError(
+                f"--unit {name} names a column with {count:,} values, but at most "
+                f"{LARGEST_UNIT:,} units can be fitted."
+            )
+
+
+def _terms(X: Any, curves: str, units: Sequence[str]) -> list[str] | None:
+    """What an estimator is asked for; without curves all other columns are straight."""
+    if not (curves or units):
+        return None
+    straight = [f"`{name}`" for name in X if name not in units]
+    return [*([curves] if curves else straight), *(f"(1 | `{name}`)" for name in units)]
 
 
 def _in_order(y: np.ndarray, target: str, levels: Sequence[str]) -> tuple[np.ndarray, list[Any]]:
@@ -308,7 +349,7 @@ def _why_unusable(column: Any, parse: bool) -> str:
     return f"text with {levels} different values in {len(column)} rows, too many for categories"
 
 
-def _decisions(X: Any, dates: Sequence[str]) -> list[str]:
+def _decisions(X: Any, dates: Sequence[str], units: Sequence[str], terms: bool) -> list[str]:
     """What is done with dates, categories and missing values, in sentences."""
     notes = []
     numeric = [name for name in X if name in dates or is_number(X[name])]
@@ -327,9 +368,14 @@ def _decisions(X: Any, dates: Sequence[str]) -> list[str]:
         notes.append(
             f"Numbers with few values: {', '.join(told)}; --category NAME if they are labels."
         )
-    if categorical:
-        told = [f"{name!r} (against {levels_of(X[name])[0]!r})" for name in categorical]
+    kinds = [name for name in categorical if name not in units]
+    if kinds and not terms:
+        told = [f"{name!r} (against {levels_of(X[name])[0]!r})" for name in kinds]
         notes.append(f"Categories as 0/1 columns: {', '.join(told)}.")
+    for word, names in (("Categories", kinds), ("Repeated units", units)):
+        if names and terms:
+            told = [f"{name!r} ({len(levels_of(X[name]))})" for name in names]
+            notes.append(f"{word}: {', '.join(told)}.")
     gaps = X.isna().sum()
     told = [f"{n!r} {gaps[n]} (by the median)" for n in numeric if gaps[n]]
     told += [f'{n!r} {gaps[n]} (by the category "missing")' for n in categorical if gaps[n]]

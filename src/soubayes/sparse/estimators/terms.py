@@ -167,6 +167,10 @@ class UnitWarning(UserWarning):
     """What a fit with repeated units does not answer."""
 
 
+class RowFoldsWarning(UnitWarning):
+    """Rows of known units were held out."""
+
+
 def _warn_of_units(expansion: TermColumns, Z: Array, folds_of_rows: bool) -> None:
     """Say what the folds ask, and which columns differ between units alone."""
     both = list(zip(expansion.blocks, expansion.slices(), strict=True))
@@ -175,7 +179,7 @@ def _warn_of_units(expansion: TermColumns, Z: Array, folds_of_rows: bool) -> Non
         warn(
             "folds of rows were held out, which asks about new rows of known units. For new units "
             f"pass groups=, the labels of {units[0][0].term}.",
-            UnitWarning,
+            RowFoldsWarning,
         )
     columns = [(b.names[0], Z[:, w.start]) for b, w in both if b.kind == "straight"]
     for block, where in units:
