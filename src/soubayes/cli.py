@@ -87,7 +87,7 @@ Curves = Annotated[
 Pairs = Annotated[
     bool, typer.Option("--pairs", help="Curves, and pairs of columns that the data ask for.")
 ]
-Unit = Annotated[
+UnitOption = Annotated[
     list[str] | None,
     typer.Option(
         help="A column of repeated units, such as hospitals, whose rows are alike; repeat it for "
@@ -152,7 +152,7 @@ def fit(
     category: Category = None,
     curves: Curves = False,
     pairs: Pairs = False,
-    unit: Unit = None,
+    unit: UnitOption = None,
     decimal: Decimal = "auto",
     separator: SeparatorOption = "auto",
     level: LevelOption = LEVEL,
