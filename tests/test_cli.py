@@ -278,6 +278,22 @@ def test_units_of_classes_beside_straight_columns(wards, tmp_path):
     assert "P(yes)" in pd.read_csv(tmp_path / "p.csv")
 
 
+def test_terms_of_odd_names(tmp_path):
+    """Signs that terms and figures read otherwise; a column that differs between units alone."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 2)), columns=[r"$\frac{$", "(x | y*z)"])
+    frame["w $a$ | b"] = np.arange(60) % 6
+    frame["size"] = frame["w $a$ | b"] ** 1.5
+    frame["y"] = 2 * frame.iloc[:, 0] + frame["size"] + rng.normal(size=60)
+    frame.to_csv(tmp_path / "odd.csv", index=False)
+    done = soubayes(
+        "fit", tmp_path / "odd.csv", "--target", "y", "--unit", "w $a$ | b", "--out", tmp_path
+    )
+    assert done.exit_code == 0, done.output
+    assert set(pd.read_csv(tmp_path / "summary.csv")["term"]) >= {r"$\frac{$", "(x | y*z)"}
+    assert "size hardly varies within the units of (1 | w $a$ | b)" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

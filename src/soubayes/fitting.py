@@ -105,7 +105,7 @@ def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
     for warning in caught:
         if issubclass(warning.category, UnitWarning):
             folds = issubclass(warning.category, RowFoldsWarning)
-            remarks.append(KNOWN_UNITS if folds else _sentence(str(warning.message)))
+            remarks.append(KNOWN_UNITS if folds else str(warning.message))
         else:
             warnings.warn(warning.message, stacklevel=2)
     score = _held_out_score(estimator, problem)
@@ -113,10 +113,6 @@ def fit_table(problem: Problem, level: float = LEVEL) -> Fitted:
     if len(classes) == 2:
         score = f"Estimates are for the log odds of {classes[1]}. {score}"
     return Fitted(pipeline, *_selected(pipeline[-1], level), score, level, tuple(remarks))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def _exposed(pipeline: Pipeline, problem: Problem) -> dict[str, Any]:

@@ -81,6 +81,10 @@ def plot_terms(
         _draw(ax, effects[name], estimator._expansion.grids)
         ax.set_title(name, fontsize=9)
         ax.tick_params(labelsize=7)
+        legend = ax.get_legend()
+        named = [ax.title, ax.xaxis.label, ax.yaxis.label, *(legend.get_texts() if legend else ())]
+        for text in named:
+            text.set_parse_math(False)  # names of columns: a $ in them is a $
     return axes[: len(terms)]
 
 
@@ -119,5 +123,5 @@ def _draw(ax: Any, frame: pd.DataFrame, grids: dict[str, Array]) -> None:
         categories = [name for name in names if name not in numbers]
         labels = frame[categories].astype(str).agg(", ".join, axis=1)
         few = len(frame) <= 30
-        ax.set_yticks(place if few else [], labels if few else [])
+        ax.set_yticks(place if few else [], labels if few else [], parse_math=False)
         ax.axvline(0.0, color="0.7", lw=0.8, zorder=0)
