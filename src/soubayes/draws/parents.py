@@ -13,7 +13,8 @@ from scipy.interpolate import RBFInterpolator
 
 DETERMINED = 1e-3  # squared relative error below which all arguments are there
 MISSING = 0.02  # squared relative error above which an argument is missing
-MOST_DRAWS = 800  # half of them to fit and half to predict
+MOST_DRAWS = 1200
+FITTED = 2 / 3  # of these draws; the others are predicted
 MOST_SMOOTH = 4  # coordinates in which a smooth function is interpolated
 MOST_PARENTS = 3
 MANY_BLOCKS = 6  # from here on at most two parents are looked for
@@ -34,7 +35,9 @@ def check_order(
     later blocks, is taken as it is.
     """
     names = list(values)
-    values, log_prior = _some_draws({**values, **without}, log_prior)
+    rows = _rows(values)
+    values = {name: x[rows] for name, x in {**values, **without}.items()}
+    log_prior = {name: x[rows] for name, x in log_prior.items()}
     if len(names) == 1:
         _check_alone(values, log_prior[names[0]], names[0])
         return
@@ -51,13 +54,16 @@ def check_order(
         }
         order = _sorted(names, arguments)
         unknown = [name for name in names if arguments[name] is None]
-        advice = (
-            "No order fits: it is a joint log prior, or a sum of several. Give each block its own, "
-            "or join these blocks with groups=."
-            if order is None
-            else f"An order that fits is {order}."
-            + (f" What the log priors of {unknown} depend on is not known." if unknown else "")
-        )
+        advice = f"An order that fits is {order}."
+        if order is None:
+            advice = (
+                "No order fits: it is a joint log prior, or a sum of several. Give each block its "
+                "own, or join these blocks with groups=."
+            )
+        elif unknown:
+            advice = (
+                f"What those of {unknown} depend on is not known; place each after its parents."
+            )
         raise ValueError(
             f"the log prior of {block!r} depends on {later}, which order= places after it, but a "
             f"block's prior can depend on earlier blocks only. {advice}"
@@ -66,25 +72,26 @@ def check_order(
 
 def _check_alone(values: Mapping[str, np.ndarray], target: np.ndarray, block: str) -> None:
     """Refuse a log prior of the only block that depends on variables without one."""
+    if np.ptp(target) == 0:
+        return
+    finite = [name for name, x in values.items() if np.all(np.isfinite(x))]
     # a column of the log prior itself, such as lprior, says nothing
-    others = [name for name in values if _unexplained(values, target, name, ()) > DETERMINED]
+    others = [n for n in finite if _unexplained(values, target, n, ()) > DETERMINED]
     names = list(dict.fromkeys([block, *others]))[: MANY_BLOCKS + 1]
-    if np.ptp(target) > 0 and (parents := _later_parents(values, target, names, 0)):
+    parents = _later_parents(values, target, names, 0)
+    # nor do columns that add up to it
+    if parents and _unexplained(values, target, parents[0], parents[1:]) > DETERMINED:
         raise ValueError(
             f"the log prior of {block!r} depends on {list(parents)}, which have no log prior: it "
             "seems to be joint. Give the log prior of each of them on its own."
         )
 
 
-def _some_draws(
-    values: Mapping[str, np.ndarray], log_prior: Mapping[str, np.ndarray]
-) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draws that differ from each other, in an order without trend: half to fit, half to test."""
+def _rows(values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Draws that differ from each other, in an order without trend."""
     joint = np.concatenate([np.asarray(x, float) for x in values.values()], axis=1)
     rows = np.sort(np.unique(joint, axis=0, return_index=True)[1])
-    rows = np.random.default_rng(0).permutation(rows)[:MOST_DRAWS]
-    some = {name: np.asarray(x)[rows] for name, x in values.items()}
-    return some, {name: x[rows] for name, x in log_prior.items()}
+    return np.random.default_rng(0).permutation(rows)[:MOST_DRAWS]
 
 
 def _later_parents(
@@ -137,35 +144,35 @@ def _sorted(
 def _unexplained(
     values: Mapping[str, np.ndarray], target: np.ndarray, block: str, parents: Sequence[str]
 ) -> float:
-    """Squared error at the second half of the draws over the spread, both by medians."""
-    half = len(target) // 2
+    """Squared error at draws that were not fitted over the spread, both by medians."""
+    blocks = [values[name] for name in (block, *parents)]
+    n = int(FITTED * len(target))
     spread = np.median(abs(target - np.median(target))) or np.std(target)
-    misses = [np.inf]
-    with np.errstate(all="ignore"):
-        design = _design([values[name] for name in (block, *parents)])
-    if design.shape[1] < 0.8 * half:
-        design = design / np.sqrt(np.mean(design[:half] ** 2, axis=0))
-        fitted = np.linalg.lstsq(design[:half], target[:half], rcond=1e-11)[0]
-        misses.append(np.median(abs(target[half:] - design[half:] @ fitted)))
-    places = np.concatenate([values[name] for name in (block, *parents)], axis=1).astype(float)
-    if places.shape[1] <= MOST_SMOOTH:
-        misses.append(_interpolation_error(places, target, half))
+    with np.errstate(all="ignore"):  # what is not finite is left out
+        design = _design(blocks)[:, : int(0.8 * n)]
+    design = design / np.sqrt(np.mean(design**2, axis=0))
+    fitted = np.linalg.lstsq(design[:n], target[:n], rcond=1e-11)[0]
+    misses = [np.median(abs(target[n:] - design[n:] @ fitted))]
+    places = np.concatenate(blocks, axis=1).astype(float)
+    places = places[:, np.ptp(places, axis=0) > 0]
+    if 0 < places.shape[1] <= MOST_SMOOTH:
+        misses.append(_interpolation_error(places, target, n))
     return float((min(misses) / spread) ** 2)
 
 
-def _interpolation_error(places: np.ndarray, target: np.ndarray, half: int) -> float:
-    """The median error of an interpolation of the first half of the draws at the second."""
+def _interpolation_error(places: np.ndarray, target: np.ndarray, n: int) -> float:
+    """The median error of an interpolation of the first n draws at the others."""
     places = np.stack([np.log(x) if np.all(x > 0) else x for x in places.T], axis=1)
-    places = (places - np.median(places, axis=0)) / np.maximum(places.std(axis=0), 1e-300)
+    places = (places - np.median(places, axis=0)) / places.std(axis=0)
     # draws that differ in other blocks alone are the same point here
-    first = np.unique(places[:half], axis=0, return_index=True)[1]
-    if len(first) < half / 2:
+    first = np.unique(places[:n], axis=0, return_index=True)[1]
+    if len(first) < n / 2:
         return float("inf")
     try:
         smooth = RBFInterpolator(places[first], target[first], kernel="cubic", degree=1)
     except np.linalg.LinAlgError:  # coordinates that depend on each other linearly
         return float("inf")
-    return float(np.median(abs(target[half:] - smooth(places[half:]))))
+    return float(np.median(abs(target[n:] - smooth(places[n:]))))
 
 
 def _design(blocks: Sequence[np.ndarray]) -> np.ndarray:
@@ -190,6 +197,7 @@ def _design(blocks: Sequence[np.ndarray]) -> np.ndarray:
             scale += [(1 / x).sum(axis=1), (1 / x**2).sum(axis=1)]
             sums += [log, *scale[-2:]]
             alone += [log**2, (np.log(x) ** 2).sum(axis=1)]
+            alone += list(np.log(x).T) if x.shape[1] > 1 else []
             if np.all(x < 1):
                 sums.append(np.log1p(-x).sum(axis=1))
         if x.shape[1] > 1:
@@ -206,10 +214,10 @@ def _design(blocks: Sequence[np.ndarray]) -> np.ndarray:
                 if np.all(b > 0):
                     matched += [(a**2 / b**2).sum(axis=1), (a / b).sum(axis=1)]
             every.append(matched)
-    columns = [np.ones(len(blocks[0])), *alone]
-    columns += [one for sums in every for one in sums]
+    columns = [np.ones(len(blocks[0])), *(one for sums in every for one in sums)]
     for some, others in combinations(every, 2):
         columns += [a * b for a, b in product(some, others)]
     for a, b in combinations(location, 2):
         columns += [a * b * c for c in scale]
+    columns += alone  # last, because those that are too many for the draws are left out
     return np.stack([c for c in columns if 0 < np.max(abs(c)) < LARGEST], axis=1).astype(float)
