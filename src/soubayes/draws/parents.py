@@ -12,14 +12,15 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 DETERMINED = 1e-3  # squared relative error below which all arguments are there
-MISSING = 0.02  # squared relative error above which an argument is missing
+ARGUMENT_MISSING = 0.02  # squared relative error above which an argument is missing
 MOST_DRAWS = 1200
-FITTED = 2 / 3  # of these draws; the others are predicted
+FEWEST_DISTINCT = 300  # draws that differ; fewer are repeats of a sampler that moves rarely
+SHARE_FITTED = 2 / 3  # of these draws; the others are predicted
 MOST_SMOOTH = 4  # coordinates in which a smooth function is interpolated
 MOST_PARENTS = 3
 MANY_BLOCKS = 6  # from here on at most two parents are looked for
-MOST_LEVELS = 8  # of a discrete coordinate that has an indicator for each
-LARGEST = 1e100  # a value whose square and product are still finite
+MOST_INDICATORS = 8  # of a discrete coordinate that has an indicator for each
+LARGEST_TERM = 1e100  # a value whose square and product are still finite
 MOST_PAIRED = 8  # coordinates of a block all of whose products are taken
 
 
@@ -36,6 +37,8 @@ def check_order(
     """
     names = list(values)
     rows = _rows(values)
+    if len(rows) < FEWEST_DISTINCT:
+        return
     values = {name: x[rows] for name, x in {**values, **without}.items()}
     log_prior = {name: x[rows] for name, x in log_prior.items()}
     if len(names) == 1:
@@ -74,7 +77,9 @@ def _check_alone(values: Mapping[str, np.ndarray], target: np.ndarray, block: st
     """Refuse a log prior of the only block that depends on variables without one."""
     if np.ptp(target) == 0:
         return
-    finite = [name for name, x in values.items() if np.all(np.isfinite(x))]
+    finite = [
+        name for name, x in values.items() if x.dtype.kind in "fiub" and np.all(np.isfinite(x))
+    ]
     # a column of the log prior itself, such as lprior, says nothing
     others = [n for n in finite if _unexplained(values, target, n, ()) > DETERMINED]
     names = list(dict.fromkeys([block, *others]))[: MANY_BLOCKS + 1]
@@ -101,7 +106,7 @@ def _later_parents(
     unexplained = np.inf
     for others in _subsets(names[:i], len(names)):
         unexplained = min(unexplained, _unexplained(values, target, names[i], others))
-        if unexplained < MISSING:
+        if unexplained < ARGUMENT_MISSING:
             return None
     found = _parents(values, target, names, names[i])
     return found if found is not None and set(found) & set(names[i + 1 :]) else None
@@ -146,7 +151,7 @@ def _unexplained(
 ) -> float:
     """Squared error at draws that were not fitted over the spread, both by medians."""
     blocks = [values[name] for name in (block, *parents)]
-    n = int(FITTED * len(target))
+    n = int(SHARE_FITTED * len(target))
     spread = np.median(abs(target - np.median(target))) or np.std(target)
     with np.errstate(all="ignore"):  # what is not finite is left out
         design = _design(blocks)[:, : int(0.8 * n)]
@@ -184,7 +189,7 @@ def _design(blocks: Sequence[np.ndarray]) -> np.ndarray:
     every, location, scale, alone = [], [], [], []
     for x in blocks:
         positive = x.dtype.kind == "f" and bool(np.all(x > 0))
-        if x.dtype.kind != "f" and len(levels := np.unique(x)) <= MOST_LEVELS:
+        if x.dtype.kind != "f" and len(levels := np.unique(x)) <= MOST_INDICATORS:
             sums = [np.sum(x == level, axis=1) for level in levels[1:]]
             every.append(sums)
             scale += sums
@@ -220,4 +225,4 @@ def _design(blocks: Sequence[np.ndarray]) -> np.ndarray:
     for a, b in combinations(location, 2):
         columns += [a * b * c for c in scale]
     columns += alone  # last, because those that are too many for the draws are left out
-    return np.stack([c for c in columns if 0 < np.max(abs(c)) < LARGEST], axis=1).astype(float)
+    return np.stack([c for c in columns if 0 < np.max(abs(c)) < LARGEST_TERM], axis=1).astype(float)
