@@ -63,6 +63,7 @@ ARGUMENTS = {
         "log_score": ["y", "strata"],
         "integrated_brier_score": ["y", "strata"],
         "check_hazards": ["y", "sample_weight", "strata"],
+        "schoenfeld_residuals": ["y", "sample_weight", "strata"],
     },
     "SoUNetRegressor": NETWORK,
     "SoUNetClassifier": NETWORK,

@@ -2,7 +2,8 @@
 
 | to change | look in |
 | --- | --- |
-| which files and formats are read; text files | reading.py, names.py |
+| which names of files are tables | names.py |
+| how files are read | reading.py |
 | the target, the task, and which columns can be used | tabular.py, unusable.py |
 | columns of a table as numbers | encoding.py |
 | what an estimator accepts as rows, and how it is checked | rows.py |

@@ -1,4 +1,14 @@
-"""HTML pages that need no other file: the explorer, the page of a fit, the report."""
+"""HTML pages that need no other file: the explorer, the page of a fit, the report.
+
+| to change | look in |
+| --- | --- |
+| what the explorer shows of a fit | explorer.py |
+| how it is drawn | static/explorer.js, static/explorer_charts.js |
+| the numbers behind "What if" | what_if.py |
+| predictions in the page, and what "What if" shows | static/predict.js, static/what_if.js |
+| the page of several confidences | confidences.py, static/confidences.js |
+| text and order of a page | templates/ |
+"""
 
 import base64
 import io

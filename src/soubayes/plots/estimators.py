@@ -146,7 +146,7 @@ def plot_coefficients(
     >>> data = experiment1(55, 50, 10)
     >>> model = SoULinearRegression().fit(data.X, data.y)
     >>> plot_coefficients(model, most=12).get_xlabel()
-    'standardised coefficient, mixture'
+    'standardised coefficient, full model'
     """
     table = estimator.summary(level)
     shown = f"coefficient, {table.columns.name.split(',')[0]}"

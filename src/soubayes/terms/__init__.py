@@ -2,10 +2,10 @@
 
 | to change | look in |
 | --- | --- |
-| what a user may write; formulas | parsing.py, formula.py |
+| what a user may write, with defaults; formulas | parsing.py, formula.py |
 | a kind of term, as data | kinds.py |
 | the columns of a curve | basis.py |
-| the columns of a pair, and which pairs there are | pairs.py |
+| the columns of a pair, and how pairs are ranked | pairs.py |
 | how rows become the columns of all terms | expansion.py, table.py |
-| which terms a candidate has | levels.py |
+| which terms a candidate has, and which may form pairs | levels.py |
 """

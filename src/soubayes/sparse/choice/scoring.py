@@ -286,6 +286,7 @@ def spread_density(density: Array, below: Array, spread: float, whole: bool) -> 
     The median stays and the normal scores are ``spread`` times as wide. ``density`` and ``below``
     are log density and distribution function before; of ``whole`` numbers it is a log probability.
 
+    >>> from scipy.stats import norm
     >>> z = np.array([-1.0, 2.0])
     >>> found = spread_density(norm.logpdf(z), norm.cdf(z), 3.0, False)
     >>> np.allclose(found, norm.logpdf(z, scale=3.0))
@@ -312,6 +313,7 @@ def spread_of(density: Array, below: Array, weight: Array, whole: bool) -> tuple
     One row does not decide: a row is left out where its own log density would fall by more than
     `OUTLIER_NATS` without it. So is a row of which P(Y <= y) is not known.
 
+    >>> from scipy.stats import norm
     >>> z = 2.0 * norm.ppf((np.arange(100) + 0.5) / 100)
     >>> round(spread_of(norm.logpdf(z), norm.cdf(z), np.ones(100), False)[0], 1)
     2.0

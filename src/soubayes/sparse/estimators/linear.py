@@ -297,6 +297,8 @@ class SoULinearRegression(
         set_columns(self, gathered.n_columns, rows.names)
         if gathered.rows is not None:
             X, y, weight = gathered.rows
+            total = float(len(y)) if weight is None else float(weight.sum())
+            check_rows(len(y), total)  # rows without weight were not gathered
             return self._fit_memory(X, _numbers(y), weight)
         assert gathered.statistics is not None
         if self.noise == "student":
