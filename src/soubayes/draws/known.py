@@ -10,6 +10,7 @@ from scipy.spatial import cKDTree
 from soubayes.blackbox.grouping import block_of
 from soubayes.draws.crossed import Crossed
 from soubayes.draws.order import block_order
+from soubayes.draws.parents import check_order
 
 MOST_RHAT = 1.1
 MOST_DIVERGENT = 0.01
@@ -105,7 +106,15 @@ def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Dr
     known = (values, log_prior, log_jacobian, np.asarray(total, float))
     names = None if order is None else block_order(order, list(prior), groups)
     draws = joined(*known, discrete, quantities, chains, groups, names)
-    _check_complete(draws, [name for name in posterior if name not in prior])
+    without = [name for name in posterior if name not in prior]
+    _check_complete(draws, without)
+    given = {name: x.reshape(chains * length, -1) for name, x in posterior.items()}
+    owner = block_of(list(prior), groups)
+    blocks = {
+        block: np.concatenate([given[name] for name in prior if owner[name] == block], axis=1)
+        for block in draws.names
+    }
+    check_order(blocks, draws.log_prior, {name: given[name] for name in without})
     return draws
 
 
