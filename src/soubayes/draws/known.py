@@ -26,6 +26,7 @@ class Draws:
     ``values`` has coordinates on the real line, (draw, coordinate), and ``log_jacobian`` is what
     takes the log density of a block to them; ``log_prior`` is the density of a block as it was
     given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...);
+    ``given`` are the latent ones among them by block, (draw, coordinate);
     ``crossed`` is known if the data depend on the first block only through the later ones;
     ``flat`` are blocks whose prior has no density, but for a constant.
     """
@@ -37,6 +38,7 @@ class Draws:
     log_likelihood: np.ndarray
     discrete: frozenset[str]
     quantities: dict[str, np.ndarray]
+    given: dict[str, np.ndarray]
     chains: int
     crossed: Crossed | None = None
     flat: frozenset[str] = frozenset()
@@ -108,13 +110,8 @@ def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Dr
     draws = joined(*known, discrete, quantities, chains, groups, names)
     without = [name for name in posterior if name not in prior]
     _check_complete(draws, without)
-    given = {name: x.reshape(chains * length, -1) for name, x in posterior.items()}
-    owner = block_of(list(prior), groups)
-    blocks = {
-        block: np.concatenate([given[name] for name in prior if owner[name] == block], axis=1)
-        for block in draws.names
-    }
-    check_order(blocks, draws.log_prior, {name: given[name] for name in without})
+    given = {name: posterior[name].reshape(chains * length, -1) for name in without}
+    check_order({name: draws.given[name] for name in draws.names}, draws.log_prior, given)
     return draws
 
 
@@ -172,6 +169,7 @@ def joined(
     mixed = [block for block, kind in kinds.items() if len(kind) > 1]
     if mixed:
         raise ValueError(f"block {mixed[0]!r} has discrete and continuous sites; separate them.")
+    flat = {name: quantities[name].reshape(len(log_likelihood), -1) for name in owner}
     draws = Draws(
         names,
         {block: np.concatenate([values[n] for n in group], 1) for block, group in sites.items()},
@@ -180,12 +178,13 @@ def joined(
         log_likelihood,
         frozenset(block for block, kind in kinds.items() if kind == {True}),
         quantities,
+        {block: np.concatenate([flat[n] for n in group], 1) for block, group in sites.items()},
         chains,
     )
     _check_constants(values, quantities, discrete)
     _check(draws)
-    flat = [n for n, x in log_prior.items() if n not in discrete and np.ptp(x) == 0]
-    return replace(draws, flat=frozenset(owner[name] for name in flat))
+    constant = [n for n, x in log_prior.items() if n not in discrete and np.ptp(x) == 0]
+    return replace(draws, flat=frozenset(owner[name] for name in constant))
 
 
 def check_divergences(diverging: np.ndarray) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from soubayes._docstrings import fill_docstrings
 from soubayes._optional import explain_missing_extra, require
@@ -15,12 +14,11 @@ from soubayes.blackbox.arguments import DRAWS_ARGUMENTS
 from soubayes.draws.frames import from_frames
 from soubayes.draws.known import NEEDED, Draws, from_arviz
 from soubayes.draws.ratios import Ratios, ratios
+from soubayes.draws.scores import prior_scores, surprise
 from soubayes.results import Printable, Shown, coordinates
 from soubayes.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
-MOST_KNOWN = 0.95  # share of a posterior's precision that its prior can have
-LEAST_KNOWN = 1e-3  # share below which the prior says nothing, and nothing surprises it
 SURELY = 4.0  # standard errors below 0 at which a KL cannot be one
 SURPRISE = 0.055  # two-sided; of data sets drawn from the prior as many are called a conflict
 LARGE_MOVE = 0.1  # posterior sds that a mean moves with a log confidence or a power of the prior
@@ -291,8 +289,10 @@ def _blocks(
         kl = kl if block in draws.flat else max(kl, 0.0)
         here = table["block"] == block
         confidence = [_largest(table[t][here], table[f"{t}_se"][here]) for t in ("mean", "sd")]
+        scores = prior_scores(draws, block)
+        log_prior = draws.log_prior[block] if scores is None else scores.log_prior
         prior = [
-            _largest(*covariances(draws, function, draws.log_prior[block]))
+            _largest(*covariances(draws, function, log_prior))
             for function in (standard, 0.5 * standard**2)
         ]
         rows["block"].append(block)
@@ -301,7 +301,7 @@ def _blocks(
         rows["by_confidence"].append(max(confidence))
         rows["by_prior"].append(max(prior))
         unclear = _unclear(table["mean"][here], table["mean_se"][here])
-        surprising = surprise(draws, block) < SURPRISE
+        surprising = surprise(scores) < SURPRISE
         words = _diagnosis(confidence, prior, surprising)
         words = "too uncertain: draw more" if unclear else words
         rows["diagnosis"].append(words)
@@ -345,46 +345,6 @@ def _diagnosis(confidence: list[float], prior: list[float], surprising: bool) ->
     if max(prior) > LARGE_MOVE:
         return "strong prior or weak likelihood"
     return "informed by the data" if max(confidence) > LARGE_MOVE else "no sensitivity"
-
-
-def surprise(draws: Draws, block: str) -> float:
-    """How rarely data from the prior would take a block's posterior as far out as it is.
-
-    For a normal prior with variance 1 / k and a posterior with mean m and variance v, data from the
-    prior predictive distribution give m the variance 1 / k - v. So z = s / sqrt(k (1 - v k)) is
-    standard normal, with s the slope of the log prior at m. Slopes and curvatures of other priors
-    come from a regression of the log prior on the draws. A scalar block's tail probability needs no
-    normal shape: it is 2 pi(m) / (s + sqrt(s^2 + 8 k / 3.14)), Mills's ratio where the prior is
-    normal and exact where its tail is exponential.
-    """
-    if block in draws.discrete or block in draws.flat:
-        return 1.0
-    density = draws.log_prior[block] + draws.log_jacobian[block]
-    own = draws.values[block]
-    # what earlier blocks do to the density of this one is not a conflict with its prior
-    earlier = [
-        draws.values[name]
-        for name in draws.names[: draws.names.index(block)]
-        if name not in draws.discrete
-    ]
-    x = np.concatenate([own, *earlier], axis=1)
-    sd = x.std(axis=0)
-    z = (x - x.mean(axis=0)) / sd
-    features = np.column_stack([np.ones(len(z)), z, z**2 - 1])
-    coef = np.linalg.lstsq(features, density, rcond=None)[0]
-    size, width = own.shape[1], x.shape[1]
-    slope = abs(coef[1 : 1 + size])  # in units of the posterior's sd, so v = 1
-    curvature = -2 * coef[1 + width : 1 + width + size]
-    known = np.clip(curvature, 0.0, MOST_KNOWN)
-    if size == 1 and not earlier:
-        at = coef[0] - coef[2]  # at the mean; the density's unit is the posterior's sd
-        height = np.exp(min(at + np.log(sd[0]), 0.0))
-        tail = 2 * height / (slope[0] + np.sqrt(slope[0] ** 2 + 8 / np.pi * known[0]))
-        score = stats.norm.isf(min(tail, 0.5)) / np.sqrt(1 - known[0])
-        return float(2 * stats.norm.sf(score))
-    bent = known > LEAST_KNOWN
-    scores = slope[bent] ** 2 / (known[bent] * (1 - known[bent]))
-    return float(stats.chi2.sf(scores.sum(), max(1, int(bent.sum()))))
 
 
 def _columns(draws: Draws, quantities: Any) -> dict[str, np.ndarray]:
