@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import stats
 from scipy.special import gammaln, logsumexp
 
-from soubayes import sensitivity_from_draws
+from soubayes import sensitivity
 
 DRAWS = 2000
 OUT = 4.0
@@ -208,7 +208,7 @@ def called(draw, rng, far):
         "log_prior": pd.DataFrame(prior),
         "log_likelihood": pd.DataFrame(likelihood).add_prefix("y"),
     }
-    blocks = sensitivity_from_draws(given, order=list(values)).blocks
+    blocks = sensitivity(given, order=list(values)).blocks
     return blocks["block"].tolist(), (blocks["diagnosis"] == "prior-data conflict").to_numpy()
 
 

@@ -286,7 +286,7 @@ def made(name: str) -> list:
         "ReweightedFamily": lambda: [
             soubayes.reweight_family(draws(), normal, 2.0, confidence={"mu": (0.8, 1.2)})
         ],
-        "Sensitivity": lambda: [soubayes.sensitivity_from_draws(draws(), normal, 2.0)],
+        "Sensitivity": lambda: [soubayes.sensitivity(draws(), normal, 2.0)],
         "Selection": lambda: [
             soubayes.select_confidence(
                 soubayes.SoULinearRegression(), (X, Y), {"confidence_coef": [1.0, 4.0]}, cv=2
@@ -486,7 +486,7 @@ MAKERS = {
     "sample_sou": "NestedPosterior",
     "reweight": "Reweighted",
     "reweight_family": "ReweightedFamily",
-    "sensitivity_from_draws": "Sensitivity",
+    "sensitivity": "Sensitivity",
     "select_confidence": "Selection",
 }
 # files, data and terms have tests of their own; losses and calibration run in their doctests

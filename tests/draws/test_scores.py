@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from soubayes import sensitivity_from_draws
-from soubayes.draws.frames import from_frames
+from soubayes import sensitivity
+from soubayes.draws.forms import as_tree
 from soubayes.draws.known import from_arviz
 from soubayes.draws.scores import prior_scores, surprise
 
@@ -36,7 +36,7 @@ def chain(y, n=4000, seed=0):
 @pytest.mark.parametrize("y", [0.8, 3.0, 5.0])
 def test_both_levels_of_a_chain_are_as_surprising_as_y_is(y):
     """y is N(0, 3) under the model, and both posterior means are multiples of it."""
-    draws = from_arviz(from_frames(chain(y)), ["mu", "x"], {})
+    draws = from_arviz(as_tree(chain(y)), ["mu", "x"], {})
     exact = y / np.sqrt(3)
     for block in ("mu", "x"):
         z = norm.isf(surprise(prior_scores(draws, block)) / 2)
@@ -48,7 +48,7 @@ def test_both_levels_of_a_chain_are_as_surprising_as_y_is(y):
 def test_a_lower_level_is_rarely_called_a_conflict_by_chance():
     rng = np.random.default_rng(5)
     words = [
-        sensitivity_from_draws(chain(rng.normal(0, np.sqrt(3)), 1000, seed), order=["mu", "x"])
+        sensitivity(chain(rng.normal(0, np.sqrt(3)), 1000, seed), order=["mu", "x"])
         .blocks["diagnosis"]
         .to_numpy()
         for seed in range(40)
@@ -75,7 +75,7 @@ def levels(n=2000, seed=1):
 
 def test_scores_of_draws_from_the_prior_are_standard_normal():
     given, standard = levels()
-    draws = from_arviz(from_frames(given), ["m", "s", "x", "g"], {})
+    draws = from_arviz(as_tree(given), ["m", "s", "x", "g"], {})
     for block in draws.names:
         scores = prior_scores(draws, block)
         count, size = scores.normal.shape
@@ -89,7 +89,7 @@ def test_scores_of_draws_from_the_prior_are_standard_normal():
 def test_the_power_of_a_lower_prior_leaves_its_normaliser_out():
     """Of x ~ N(m, s) the power is of exp(-(x - m)^2 / (2 s^2)), without the factor 1 / s."""
     given, standard = levels()
-    draws = from_arviz(from_frames(given), ["m", "s", "x", "g"], {})
+    draws = from_arviz(as_tree(given), ["m", "s", "x", "g"], {})
     power = prior_scores(draws, "x").log_prior + 0.5 * (standard**2).sum(axis=1)
     assert np.std(power) < 0.02 * np.std(draws.log_prior["x"])
 
@@ -100,6 +100,6 @@ def test_correlated_coordinates():
     covariance = np.array([[1.0, 0.8], [0.8, 1.0]])
     x = rng.multivariate_normal([0, 0], covariance, 2000)
     given = known({"x": x}, {"x": stats.multivariate_normal([0, 0], covariance).logpdf(x)}, x[:, 0])
-    scores = prior_scores(from_arviz(from_frames(given), ["x"], {}), "x")
+    scores = prior_scores(from_arviz(as_tree(given), ["x"], {}), "x")
     np.testing.assert_allclose(scores.correlation[0, 1], -0.8, atol=0.01)
     np.testing.assert_allclose(np.corrcoef(scores.normal.T)[0, 1], -0.8, atol=0.05)

@@ -32,10 +32,10 @@ MOST_WEIGHT_ERROR = 0.2  # of the log weights, in standard deviations over the r
 @fill_docstrings(DRAWS_ARGUMENTS)
 def reweight(
     draws: DrawsOf,
-    model: Callable | None = None,
+    model: Any = None,
     *args: Any,
     confidence: Mapping[str, float],
-    order: Sequence[str] | Any = None,
+    order: Sequence[str] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     **kwargs: Any,
 ) -> "Reweighted":
@@ -60,12 +60,12 @@ def reweight(
 
     See Also
     --------
-    sensitivity_from_draws : Derivatives at confidence 1.
+    sensitivity : Derivatives at confidence 1.
     fit : A fit at any confidence.
 
     Notes
     -----
-    With :math:`r_k` as in :func:`sensitivity_from_draws`, Theorem 1 of [1]_ gives the weight
+    With :math:`r_k` as in :func:`sensitivity`, Theorem 1 of [1]_ gives the weight
 
     .. math::
 
@@ -106,10 +106,10 @@ def _finite(gammas: dict[str, float]) -> dict[str, float]:
 @fill_docstrings(DRAWS_ARGUMENTS + RANGES)
 def reweight_family(
     draws: DrawsOf,
-    model: Callable | None = None,
+    model: Any = None,
     *args: Any,
     confidence: Mapping[str, float | tuple[float, float]],
-    order: Sequence[str] | Any = None,
+    order: Sequence[str] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     **kwargs: Any,
 ) -> "ReweightedFamily":

@@ -1,6 +1,6 @@
 """Which prior a conclusion hangs on, from posterior draws that are there already."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,12 @@ from soubayes._docstrings import fill_docstrings
 from soubayes._optional import explain_missing_extra, require
 from soubayes._types import Axes, DrawsOf
 from soubayes.blackbox.arguments import DRAWS_ARGUMENTS
-from soubayes.draws.frames import from_frames
-from soubayes.draws.known import NEEDED, Draws, from_arviz
+from soubayes.draws.forms import as_tree
+from soubayes.draws.known import Draws, check_statistics, from_arviz
+from soubayes.draws.pymc_model import is_pymc, pymc_groups
 from soubayes.draws.ratios import Ratios, ratios
 from soubayes.draws.scores import prior_scores, surprise
+from soubayes.draws.stan import is_program, program_order
 from soubayes.results import Printable, Shown, coordinates
 from soubayes.threads import SMALL, solver_threads
 
@@ -25,11 +27,11 @@ LARGE_MOVE = 0.1  # posterior sds that a mean moves with a log confidence or a p
 
 
 @fill_docstrings(DRAWS_ARGUMENTS)
-def sensitivity_from_draws(
+def sensitivity(
     draws: DrawsOf,
-    model: Callable | None = None,
+    model: Any = None,
     *args: Any,
-    order: Sequence[str] | Any = None,
+    order: Sequence[str] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     quantities: Mapping[str, np.ndarray] | Sequence[str] | None = None,
     quantiles: float | Sequence[float] = (0.05, 0.95),
@@ -76,7 +78,7 @@ def sensitivity_from_draws(
     >>> rng = np.random.default_rng(0)  # y = 3: (mu, x) is normal
     >>> mu = rng.normal(1.0, np.sqrt(2 / 3), 4000)
     >>> x = rng.normal((mu + 3) / 2, np.sqrt(1 / 2))
-    >>> found = sensitivity_from_draws({"mu": mu, "x": x}, model, 3.0, quantities=["mu"])
+    >>> found = sensitivity({"mu": mu, "x": x}, model, 3.0, quantities=["mu"])
     >>> found.derivatives["block"].tolist()
     ['mu', 'x']
     >>> found.derivatives["mean"].round(1).tolist()  # more confidence in its prior lowers mu
@@ -95,7 +97,7 @@ def sensitivity_from_draws(
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Printable):
-    """What :func:`sensitivity_from_draws` found.
+    """What :func:`sensitivity` found.
 
     Parameters
     ----------
@@ -171,13 +173,26 @@ class Sensitivity(Printable):
 
 def known_draws(
     draws: Any,
-    model: Callable | None,
+    model: Any,
     args: tuple,
     kwargs: Mapping[str, Any],
-    order: Any,
+    order: Sequence[str] | None,
     groups: Mapping[str, Iterable[str]] | None,
 ) -> Draws:
-    """Draws with prior and likelihood, from the model or from the ArviZ object."""
+    """Draws with prior and likelihood, from the model or from what comes with the draws."""
+    draws, blocks = as_tree(draws), groups or {}
+    if order is not None and (is_program(order) or is_pymc(order)):
+        raise ValueError("order is a model or a program. Pass it as the model, after the draws.")
+    order = [order] if isinstance(order, str) else order
+    if is_program(model) or is_pymc(model):
+        if order is not None or args or kwargs:
+            raise ValueError("order and further arguments are not for models of PyMC or Stan.")
+        if is_program(model):
+            return from_arviz(draws, None, blocks, program_order(model))
+        check_statistics(draws)
+        with explain_missing_extra("draws of a PyMC model"):
+            arrays, sites = pymc_groups(draws, model)
+        return from_arviz(as_tree(arrays), None, blocks, sites)
     if model is None:
         if args or kwargs:
             given = [*(["positional ones"] if args else []), *kwargs]
@@ -185,26 +200,24 @@ def known_draws(
                 f"arguments of a model were given ({', '.join(given)}), but no model. Pass the "
                 "model before them, or correct the name."
             )
-        if isinstance(draws, dict) and set(draws) == set(NEEDED):
-            return from_arviz(from_frames(draws), order, groups or {})
         if isinstance(draws, dict) or hasattr(draws, "get_samples"):
             raise ValueError(
-                "these draws say nothing of priors and likelihood. Pass the NumPyro "
-                "model and its arguments as well, or an ArviZ object with log_prior "
-                "(arviz_base.from_dict makes one of dictionaries of arrays), or a dictionary of "
-                "three DataFrames: posterior, log_prior and log_likelihood."
+                "these draws say nothing of priors and likelihood. Pass the model as well (for "
+                "NumPyro with its arguments), or draws with log_prior and log_likelihood: an ArviZ "
+                "object, or a dictionary of the three with DataFrames or dictionaries of arrays."
             )
-        return from_arviz(draws, order, groups or {})
+        return from_arviz(draws, order, blocks)
     if not callable(model):
         raise ValueError(
-            f"model is a {type(model).__name__}, but it must be a NumPyro model, a function; its "
-            "arguments follow it."
+            f"model is a {type(model).__name__}, but it must be a model of PyMC or Bambi, a "
+            "NumPyro model (a function; its arguments follow it), or a Stan program (its text, or "
+            "its Path)."
         )
     if order is not None:
-        raise ValueError("order is for ArviZ objects; the order of a NumPyro model is its own.")
+        raise ValueError("order is for draws without a model; a model has its own order.")
     with explain_missing_extra("draws of a NumPyro model"):
         from soubayes.draws.model_draws import from_model
-    return from_model(draws, model, args, dict(kwargs), groups or {})
+    return from_model(draws, model, args, dict(kwargs), blocks)
 
 
 def covariances(draws: Draws, functions: np.ndarray, r: np.ndarray) -> tuple[Any, Any]:
