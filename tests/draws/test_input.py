@@ -38,7 +38,7 @@ def test_three_data_frames_are_enough():
     given = frames()
     program = "parameters { real mu; vector[2] x; }"
     found = sensitivity(given, program, quantities=["mu"])
-    assert found.derivatives["block"].tolist() == ["mu", "x"]
+    assert found.derivatives["block"].tolist() == ["mu", "x", "likelihood"]
     precision = 1 / 4 + 2 / 1.25
     slope = -(5.0 / 1.25) / precision**2 / 4 * np.sqrt(precision)
     error = found.derivatives["mean_se"][0]

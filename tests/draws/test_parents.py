@@ -65,6 +65,15 @@ def test_a_joint_log_prior_under_the_name_of_one_variable():
         sensitivity(given, order=["x"])
 
 
+def test_a_joint_log_prior_of_the_last_block():
+    """The integral of p(mu) p(x | mu) over x is p(mu); that of p(x | mu) is 1."""
+    given = two_levels()
+    total = given["log_prior"].sum(axis=1)
+    given["log_prior"] = given["log_prior"].assign(x=total)
+    with pytest.raises(ValueError, match=r"integral over 'x' is the prior of \['mu'\]"):
+        sensitivity(given, order=["mu", "x"])
+
+
 def test_computed_columns_are_no_parents():
     """Ten coordinates with a density that no regression has, and copies of its parts."""
     rng = np.random.default_rng(53)

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from arviz_stats.base import array_stats
 from scipy import stats
 
 from scenarios import two_level_normal
-from soubayes import Block, Discrete, Model, reweight, sensitivity, solve_exact
+from soubayes import Block, Discrete, Model, Sensitivity, reweight, sensitivity, solve_exact
 from soubayes.draws.ratios import ratios
 from soubayes.draws.sensitivity import known_draws
 
@@ -353,7 +354,7 @@ def test_groups_quantities_quantiles_and_the_plot():
         quantities={"gap": effect - mu},
         quantiles=0.5,
     )
-    assert found.derivatives["block"].tolist() == ["both"]
+    assert found.derivatives["block"].tolist() == ["both", "likelihood"]
     assert list(found.derivatives)[-2:] == ["q50", "q50_se"]
     total = tree.log_likelihood["y"].values.ravel()
     gap = (effect - mu).ravel()
@@ -475,7 +476,7 @@ def test_a_real_tree_with_odd_names_in_another_order_of_axes():
     turned = real.map_over_datasets(lambda g: g.transpose("draw", "chain", missing_dims="ignore"))
     for data in (real, turned):
         found = sensitivity(data, order=list(names.values()), quantities="values")
-        assert found.derivatives["block"].tolist() == list(names.values())
+        assert found.derivatives["block"].tolist() == [*names.values(), "likelihood"]
         np.testing.assert_array_equal(found.derivatives["mean_se"], expected["mean_se"])
     again = reweight(real, confidence={"values": 0.8}, order=list(names.values()))
     assert again.mean("twice") == pytest.approx(2 * weighted(tree, {"effect": 0.8}).mean("mu"))
@@ -650,3 +651,36 @@ def test_no_kl_is_negative_where_a_log_prior_lacks_a_constant(block, constant):
         assert kl[block] > 8
         assert found.notes == ()
     assert expected.notes == ()
+
+
+def test_the_likelihood_row_is_minus_the_sum_of_the_blocks():
+    found = of_tree(gaussian(1)).derivatives
+    totals = found[found["block"] != "likelihood"].groupby("quantity")[["mean", "sd"]].sum()
+    rows = found[found["block"] == "likelihood"].set_index("quantity")
+    np.testing.assert_allclose(rows["mean"], -totals["mean"][rows.index], atol=1e-9)
+    np.testing.assert_allclose(rows["sd"], -totals["sd"][rows.index], atol=1e-9)
+
+
+def test_the_sentence_names_conflicts_and_the_largest_certain_change():
+    blocks = pd.DataFrame({"block": ["mu", "x"], "diagnosis": ["prior-data conflict", "no"]})
+    numbers = {"mean": [0.3, -0.9, 5.0], "mean_se": [0.01, 0.02, 3.0]}
+    rows = pd.DataFrame({"quantity": "q", "block": ["mu", "x", "likelihood"], **numbers})
+    words = Sensitivity(rows, blocks).sentence()
+    assert words == (
+        "The data are in conflict with the prior of mu. Conclusions depend most on the prior of x: "
+        "more confidence in it lowers the mean of q, by 0.90 ± 0.02 posterior sds for a unit."
+    )
+    still = Sensitivity(rows.assign(mean=0.01), blocks.assign(diagnosis="no")).sentence()
+    assert still == "No confidence moves a mean by more than 0.1 posterior sds."
+    blocks["diagnosis"] = ["too uncertain: draw more", "no"]
+    assert "For mu the draws are too few" in Sensitivity(rows, blocks).sentence()
+
+
+def test_the_page_has_the_sentence_the_tables_and_the_figure(tmp_path):
+    found = of_tree(gaussian(1))
+    found.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert found.sentence() in page
+    assert "data:image/png;base64," in page
+    assert page.count("<tr") >= len(found.blocks) + len(found.derivatives)
+    assert "http://" not in page.replace("http://www.w3.org", "")

@@ -32,7 +32,8 @@ class LogPrior:
     """
 
     def __init__(self, blocks: Sequence[np.ndarray], target: np.ndarray) -> None:
-        self._blocks, self._target, self._form = blocks, target, _regression
+        self._blocks, self._target = blocks, target
+        self._form: Callable[..., np.ndarray | None] = _regression
         error = _error(_regression, blocks, target)
         if error > EXACT and _error(_interpolation, blocks, target) < error:
             self._form = _interpolation

@@ -56,8 +56,8 @@ def _log_densities(model: Any, names: list[str], posterior: dict[str, np.ndarray
 
     plain = remove_value_transforms(model)  # draws are not transformed
     free = plain.logp(vars=list(plain.free_RVs), sum=False, jacobian=False)
-    data = plain.logp(vars=list(plain.observed_RVs), sum=False, jacobian=False)
-    data = [*data, *plain.potentials]
+    observed = [*plain.observed_RVs, *plain.potentials]
+    data = plain.logp(vars=observed, sum=False, jacobian=False)
     outs = [*(term.sum() for term in free), sum(term.sum() for term in data)]
     function = plain.compile_fn(
         outs, inputs=plain.value_vars, point_fn=False, on_unused_input="ignore"

@@ -26,10 +26,11 @@ from soubayes.draws.parents import distinct_rows, find_parents
 
 MOST_KNOWN = 0.95  # variance of a score above which the data say nothing of it
 STEP = 0.2  # posterior sds, of differences
-MOST_SHIFTED = 8000  # shifted draws, of all coordinates together
+MOST_SHIFTED = 16000  # shifted draws, of all coordinates together
 MOST_SCORED = 4000
 FEWEST_SCORED = 100
 FARTHEST = 10.0  # prior sds; further out nothing is known of a density
+JOINT = 0.1  # relative error below which an integral is the density of the earlier blocks
 LEAST_CURVATURE = 0.01  # of the median; what is less bent has no normal score
 PLACES_COMPARED = 40  # draws at which lines are compared, and coordinates with each other
 
@@ -71,6 +72,11 @@ def prior_scores(draws: Draws, block: str) -> Scores | None:
     around = shifted.around(at)
     if size == 1:
         normal = _tail_score(around.density[:, None], around.slope, around.curvature)
+        bent = np.maximum(around.curvature[:, 0], LEAST_CURVATURE * np.median(around.curvature))
+        if np.median(around.curvature) > 0:
+            square = around.slope[:, 0] ** 2 / bent
+            total = around.density + 0.5 * square - 0.5 * np.log(bent)
+            _check_conditional(draws, block, at, total)
         return Scores(normal, np.eye(1), _normalised(log_prior, normal[:, 0] ** 2, at, arguments))
     least = LEAST_CURVATURE * np.maximum(np.median(around.curvature, axis=0), 1e-12)
     normal = -around.slope / np.sqrt(np.maximum(around.curvature, least))
@@ -81,7 +87,33 @@ def prior_scores(draws: Draws, block: str) -> Scores | None:
         # a log prior that no regression expresses has no reliable curvature
         correlation = measured if np.all(abs(measured) <= 1 + 1e-6) else correlation
     square = np.einsum("ij,jk,ik->i", normal, np.linalg.pinv(correlation), normal)
+    log_root = 0.5 * np.log(np.maximum(around.curvature, least)).sum(axis=1)
+    _check_conditional(draws, block, at, around.density + 0.5 * square - log_root)
     return Scores(normal, correlation, _normalised(log_prior, square, at, arguments))
+
+
+def _check_conditional(draws: Draws, block: str, at: np.ndarray, log_total: np.ndarray) -> None:
+    """Refuse a joint log prior of the block and of all earlier ones.
+
+    The integral of a conditional density is 1 whatever the earlier blocks are; that of a joint one,
+    by Laplace's method, is the density of the earlier blocks.
+    """
+    earlier = draws.names[: draws.names.index(block)]
+    log_prior = sum(
+        (draws.log_prior[name] for name in earlier), np.zeros(len(draws.log_likelihood))
+    )
+    x, y = log_prior[at], log_total
+    if np.ptp(x) == 0:
+        return
+    x, y = x - np.median(x), y - np.median(y)
+    slope = float(x @ y / (x @ x))
+    left = np.median(abs(y - slope * x)) / np.median(abs(y))
+    if abs(slope - 1) < JOINT and left < JOINT:
+        raise ValueError(
+            f"the log prior of {block!r} is not that of {block!r} given the earlier blocks: its "
+            f"integral over {block!r} is the prior of {list(earlier)}, so it is the joint log "
+            "prior, such as lprior of brms. Give each block its own."
+        )
 
 
 class _Line(NamedTuple):
@@ -229,7 +261,9 @@ def surprise(scores: Scores | None) -> float:
     if not heard.any():
         return 1.0
     variance = (scores.correlation - known)[np.ix_(heard, heard)]
-    sd = np.sqrt(np.diag(variance))
+    # where the data say little, the difference is small beside the sampling error of v
+    error = np.sqrt(2 / len(scores.normal)) * np.diag(known)[heard]
+    sd = np.sqrt(np.diag(variance) + error)
     z = scores.normal.mean(axis=0)[heard] / sd
     size = len(z)
     if size == 1:

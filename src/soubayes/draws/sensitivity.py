@@ -1,5 +1,6 @@
 """Which prior a conclusion hangs on, from posterior draws that are there already."""
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from soubayes._docstrings import fill_docstrings
+from soubayes._files import atomic_path
 from soubayes._optional import explain_missing_extra, require
 from soubayes._types import Axes, DrawsOf
 from soubayes.blackbox.arguments import DRAWS_ARGUMENTS
@@ -23,6 +25,10 @@ from soubayes.threads import SMALL, solver_threads
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
 SURELY = 4.0  # standard errors below 0 at which a KL cannot be one
 SURPRISE = 0.055  # two-sided; of data sets drawn from the prior as many are called a conflict
+CONFLICT = "prior-data conflict"
+UNCERTAIN = "too uncertain: draw more"
+LIKELIHOOD = "likelihood"  # the row of its power
+SHORT = 10  # quantities of the short table
 LARGE_MOVE = 0.1  # posterior sds that a mean moves with a log confidence or a power of the prior
 
 
@@ -80,9 +86,11 @@ def sensitivity(
     >>> x = rng.normal((mu + 3) / 2, np.sqrt(1 / 2))
     >>> found = sensitivity({"mu": mu, "x": x}, model, 3.0, quantities=["mu"])
     >>> found.derivatives["block"].tolist()
-    ['mu', 'x']
+    ['mu', 'x', 'likelihood']
     >>> found.derivatives["mean"].round(1).tolist()  # more confidence in its prior lowers mu
-    [-0.8, 0.4]
+    [-0.8, 0.4, 0.4]
+    >>> found.sentence().partition(":")[0]
+    'Conclusions depend most on the prior of mu'
     """
     levels = tuple(np.ravel(quantiles))
     if not all(0 < p < 1 for p in levels):
@@ -104,7 +112,8 @@ class Sensitivity(Printable):
     derivatives : pandas.DataFrame
         A row for each quantity and block: derivatives of mean, sd and quantiles by the confidence
         of the block, in posterior standard deviations of the quantity, each with its standard
-        error.
+        error. The row "likelihood" has the derivatives by the power of the likelihood, which are
+        minus the sum of the others.
     blocks : pandas.DataFrame
         A row for each block: its KL in nats with its standard error (NaN where the draws do not
         give the density of the last block, or where its log prior is not normalised), the largest
@@ -127,7 +136,7 @@ class Sensitivity(Printable):
     Examples
     --------
     >>> import pandas as pd
-    >>> table = pd.DataFrame({"block": ["mu"]})
+    >>> table = pd.DataFrame({"block": ["mu"], "diagnosis": ["informed by the data"]})
     >>> Sensitivity(table, table).blocks["block"].tolist()
     ['mu']
     """
@@ -138,7 +147,66 @@ class Sensitivity(Printable):
 
     def _shown(self) -> Shown:
         notes = [f"{note}\n" for note in self.notes]
-        return [self.blocks, "", *notes, self.derivatives]
+        title = (
+            "Change of a posterior mean by a unit of each confidence, in posterior sds (* within"
+        )
+        title += " two standard errors of 0):"
+        return [f"{self.sentence()}\n", self.blocks, "", *notes, title, self._short()]
+
+    def sentence(self) -> str:
+        """Say in a sentence or two which priors the conclusions depend on.
+
+        Returns
+        -------
+        words : str
+            Conflicts of prior and data, and the largest change of a mean that is certain.
+        """
+        conflicts = list(self.blocks["block"][self.blocks["diagnosis"] == CONFLICT])
+        words = [f"The data are in conflict with the prior of {name}." for name in conflicts]
+        unclear = list(self.blocks["block"][self.blocks["diagnosis"] == UNCERTAIN])
+        rows = self.derivatives[self.derivatives["block"] != LIKELIHOOD]
+        certain = abs(rows["mean"]) - 2 * rows["mean_se"]
+        if len(rows) and certain.max() > LARGE_MOVE:
+            row = rows.loc[certain.idxmax()]
+            direction = "raises" if row["mean"] > 0 else "lowers"
+            words.append(
+                f"Conclusions depend most on the prior of {row['block']}: more confidence in it "
+                f"{direction} the mean of {row['quantity']}, by {abs(row['mean']):.2f} ± "
+                f"{row['mean_se']:.2f} posterior sds for a unit."
+            )
+        elif not unclear:
+            words.append(f"No confidence moves a mean by more than {LARGE_MOVE} posterior sds.")
+        if unclear:
+            words.append(f"For {', '.join(unclear)} the draws are too few to tell.")
+        return " ".join(words)
+
+    def _short(self) -> pd.DataFrame:
+        """Quantities by blocks: the changes of means, for the quantities that move most."""
+        rows = self.derivatives
+        marks = np.where(abs(rows["mean"]) < 2 * rows["mean_se"], "*", "")
+        cells = rows["mean"].map("{:.2f}".format) + marks
+        table = rows.assign(cell=cells).pivot(index="quantity", columns="block", values="cell")
+        moved = abs(rows["mean"]).groupby(rows["quantity"]).max()
+        scalar = ~moved.index.str.contains("[", regex=False)
+        # numbers first, then the coordinates that move most
+        ranked = moved.index[np.lexsort((-moved, ~scalar))][:SHORT]
+        table = table.loc[ranked, list(dict.fromkeys(rows["block"]))].reset_index()
+        table.columns.name = None
+        return table
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the sentence, the tables and the figure as one page (extras ``cli``, ``plot``).
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file. It needs no other file and no network.
+        """
+        from soubayes.pages.sensitivity import sensitivity_page
+
+        page = sensitivity_page(self)
+        with atomic_path(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the derivative of every mean by every confidence, with two standard errors.
@@ -254,8 +322,10 @@ def _derivatives(
     for title, function in zip(titles, functions, strict=True):
         for block in draws.names:
             parts[title, block] = derivative(draws, estimate, block, function)
+        # by the power of the likelihood: minus the sum over the blocks
+        parts[title, LIKELIHOOD] = covariances(draws, function, draws.log_likelihood)
     for i, quantity in enumerate(wanted):
-        for block in draws.names:
+        for block in (*draws.names, LIKELIHOOD):
             columns["quantity"].append(quantity)
             columns["block"].append(block)
             for title in titles:
@@ -316,7 +386,7 @@ def _blocks(
         unclear = _unclear(table["mean"][here], table["mean_se"][here])
         surprising = surprise(scores) < SURPRISE
         words = _diagnosis(confidence, prior, surprising)
-        words = "too uncertain: draw more" if unclear else words
+        words = UNCERTAIN if unclear else words
         rows["diagnosis"].append(words)
     return pd.DataFrame(rows), tuple(notes)
 
@@ -352,7 +422,7 @@ def _unclear(change: np.ndarray, error: np.ndarray) -> bool:
 def _diagnosis(confidence: list[float], prior: list[float], surprising: bool) -> str:
     """In words, from the largest changes of a mean and of an sd, and from the prior's surprise."""
     if min(confidence[0], prior[0]) > LARGE_MOVE:
-        return "prior-data conflict" if surprising else "informed by prior and data"
+        return CONFLICT if surprising else "informed by prior and data"
     if min(max(confidence), max(prior)) > LARGE_MOVE:
         return "prior and data agree"
     if max(prior) > LARGE_MOVE:
