@@ -92,7 +92,6 @@ if TYPE_CHECKING:
     from soubayes.sparse.estimators.ordinal import SoUOrdinalRegression as SoUOrdinalRegression
     from soubayes.sparse.estimators.poisson import SoUPoissonRegression as SoUPoissonRegression
     from soubayes.sparse.inclusion.view import Supports as Supports
-    from soubayes.sparse.likelihoods.base import CoupledLikelihood as CoupledLikelihood
     from soubayes.sparse.likelihoods.base import RowLikelihood as RowLikelihood
     from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
     from soubayes.sparse.scales.base import Scale as Scale
@@ -131,7 +130,7 @@ _PUBLIC = {
     "exact.solve": ["QuadratureWarning", "solve_exact"],
     "plots.posteriors": ["plot_event_tree", "plot_prior_vs_confidence"],
     "select": ["Selection", "select_confidence"],
-    "sparse.likelihoods.base": ["CoupledLikelihood", "RowLikelihood", "RowTerms"],
+    "sparse.likelihoods.base": ["RowLikelihood", "RowTerms"],
     "sparse.inclusion.view": ["Supports"],
     "sparse.scales.base": ["Scale", "ScalePrior"],
     "horseshoe": ["horseshoe_gibbs"],

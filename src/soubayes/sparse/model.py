@@ -254,14 +254,6 @@ class ColumnModel:
         log_dets = iter(np.subtract(values[:-1], values[1:]))
         return np.array([next(log_dets) if len(columns) else 0.0 for _, columns in self.sources])
 
-    def log_variances(self, parts: list[Nested[Part]]) -> Array:
-        """One number for each column; a source's sum to log|its conditional covariance|."""
-        log_variance = np.log(self.confidence)
-        for (_, columns), log_det in zip(self.sources, self.log_determinants(parts), strict=True):
-            if len(columns):
-                log_variance[columns] -= log_det / len(columns)
-        return log_variance
-
 
 def coefficient_kl(
     precision: Array, second_moment: Array, log_prior: Array, log_variance: Array

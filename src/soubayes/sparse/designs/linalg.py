@@ -103,21 +103,6 @@ class Woodbury(NamedTuple):
         """t_j = |T x_j|^2 and x_j' B^1/2 K^-1 v for every column."""
         return X.projected(self.half, self.inverse @ v, lower=True)
 
-    def diagonal(self, X: StandardColumns, w: Array) -> Array:
-        """The diagonal of the inverse, (1 - t_j/w_j)/w_j."""
-        return diagonal(self.projected(X, self.root)[0], w)
-
-    def row_variance(self) -> Array:
-        """x_i' (.)^-1 x_i for the rows of X."""
-        # X (.)^-1 X' = G - G T'T G with G = X W^-1 X'
-        inside = self.half @ self.gram
-        return np.maximum(np.diag(self.gram) - np.einsum("ij,ij->j", inside, inside), 0.0)
-
-    def solve(self, X: StandardColumns, w: Array, linear: Array) -> Array:
-        """(.)^-1 X' linear."""
-        half = self.half
-        return X.left(linear - half.T @ (half @ (self.gram @ linear))) / w
-
     def log_det(self, w: Array) -> float:
         """log|X' B X + W|."""
         return self.kernel_log_det + float(np.log(w).sum())

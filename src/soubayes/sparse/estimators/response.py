@@ -43,7 +43,7 @@ from soubayes.sparse.estimators.parameters import (
     InterceptParameters,
     intercept_prior,
 )
-from soubayes.sparse.likelihoods.base import CoupledLikelihood, Likelihood, RowLikelihood
+from soubayes.sparse.likelihoods.base import RowLikelihood
 from soubayes.sparse.likelihoods.predictive import Predictive
 from soubayes.sparse.likelihoods.shifted import (
     about,
@@ -70,7 +70,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
 
     Attributes
     ----------
-    likelihood_ : RowLikelihood or CoupledLikelihood
+    likelihood_ : RowLikelihood
         The likelihood with its nuisance parameters as fitted, of the sparse point.
     inflation_ : float
         Recalibration of predictions: the factor of the predictive variances that held-out rows ask
@@ -87,7 +87,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     _kind: type[RowFamily] = RowFamily
 
     @abstractmethod
-    def _likelihood(self) -> Likelihood:
+    def _likelihood(self) -> RowLikelihood:
         """The likelihood that the parameters mean, before it has seen y."""
 
     def fit(
@@ -169,22 +169,13 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         y = self._read_fitted(values)
         self._check_likelihood(y, weight)
         y, likelihood = beside(y, offset), self._likelihood()
-        if isinstance(likelihood, RowLikelihood):
-            likelihood = shifted(likelihood, y, weight, self._has_intercept())
-        elif offset is not None:
-            name = type(likelihood).__name__
-            raise ValueError(f"{name} is not a sum over rows and takes no offset; leave it out.")
+        likelihood = shifted(likelihood, y, weight, self._has_intercept())
         family = self._family(likelihood)
         return self._fit_family(family, X, [y], weight, offset_apart(y)[0], groups)
 
     def _fit_rows(self, rows: RowSource) -> Self:
         """From blocks of rows, in memory if they are few."""
         likelihood = self._likelihood()
-        if not isinstance(likelihood, RowLikelihood):
-            raise ValueError(
-                f"{type(likelihood).__name__} reads all rows at once, so it cannot be fitted "
-                "to data that come in blocks; pass X and y as arrays in memory."
-            )
         walked_again(rows, type(self).__name__)
         encode = partial(_with_offset, self._read_block)
         keep = LARGE if self._chooses() else 0
@@ -224,7 +215,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     def _has_intercept(self) -> bool:
         return bool(self.fit_intercept) and self._likelihood().intercept
 
-    def _family(self, likelihood: Likelihood) -> RowFamily:
+    def _family(self, likelihood: RowLikelihood) -> RowFamily:
         prior = intercept_prior(self) if self._has_intercept() else None
         return self._kind(likelihood, self._row_settings(prior))
 
@@ -240,7 +231,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         mixture = self.mixtures_[0]
         return Predictive(likelihoods, mixture.weights, means, variances, mixture.widen)
 
-    def _of(self, likelihood: Likelihood | None) -> Any:
+    def _of(self, likelihood: RowLikelihood | None) -> Any:
         """A likelihood with fitted nuisance parameters; None: there are none."""
         return plain(likelihood or self._likelihood())
 
@@ -318,14 +309,12 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         check_predict_arguments(return_std, quantiles)
         predictive = self._predictive(X, self._exposed(X, offset, exposure))
         if quantiles is not None:
-            self._needs_row_likelihood("distribution")
             if np.isnan(predictive.cdf(predictive.mean())).any():
                 raise self._lacks("cdf(y, eta), the distribution function of y")
             levels = quantile_levels(quantiles)
             return np.stack([predictive.quantile(float(level)) for level in levels], axis=1)
         if not return_std:
             return predictive.mean()
-        self._needs_row_likelihood("standard deviation")
         variance = predictive.variance()
         if np.isnan(variance).any():
             raise self._lacks("noise(eta), the variance of y")
@@ -354,7 +343,6 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         log_density : ndarray of shape (n,)
             The logarithm of p(y | x), averaged over the posterior.
         """
-        self._needs_row_likelihood("density")
         predictive = self._predictive(X, self._exposed(X, offset, exposure))
         return predictive.log_density(self._read(np.asarray(y)))
 
@@ -397,12 +385,8 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         y = self._read(np.asarray(y))
         likelihood = self._of(self.mixtures_[0].components[0].likelihood)
         weight = row_weights(sample_weight, len(y))
-        if not isinstance(likelihood, RowLikelihood):
-            null: Any = np.average(y, weights=weight)
-            ours, alone = (y - mean) ** 2, (y - null) ** 2
-        else:
-            null = _constant(likelihood, y, weight, row_offsets(offset, len(y)))
-            ours, alone = likelihood.deviance(y, mean), likelihood.deviance(y, null)
+        null = _constant(likelihood, y, weight, row_offsets(offset, len(y)))
+        ours, alone = likelihood.deviance(y, mean), likelihood.deviance(y, null)
         total = float(weight @ alone)
         return 1.0 - float(weight @ ours) / total if total > 0.0 else float(weight @ ours == 0.0)
 
@@ -423,14 +407,6 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
                 "y instead."
             )
         return with_exposure(offset, exposure, X.shape[0] if hasattr(X, "shape") else len(X))
-
-    def _needs_row_likelihood(self, what: str) -> None:
-        likelihood = self._likelihood()
-        if isinstance(likelihood, CoupledLikelihood):
-            raise TypeError(
-                f"{type(likelihood).__name__} is not a sum over rows, so a single row has no "
-                f"{what}."
-            )
 
     def _lacks(self, what: str) -> TypeError:
         name = type(self._likelihood()).__name__

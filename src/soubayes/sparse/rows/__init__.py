@@ -5,9 +5,9 @@
 | where rows live, and what one pass over them says about q | `passes`, `streams` |
 | several predictors a row | `coordinates`, `classes` |
 | q, the model of the columns, and the prior side of J | `state` |
-| the minimum of J at one confidence | `newton`, `joint`, `dropped`; more columns than rows `wide` |
+| the minimum of J at one confidence | `newton`, `joint`, `dropped` |
 | Algorithm 1 of the paper | `coordinate` |
-| a large sparse X | `products` |
+| where a path of many columns begins; a large sparse X | `products` |
 | the path of confidences, and the point that it reports | `path` |
 | a candidate between dense and sparse | `dial` |
 | what the shell asks for: design, sparse point, candidates, held-out rows | `family`, `many_rows` |

@@ -117,7 +117,7 @@ class RowFamily(Family):
     @property
     def products(self) -> bool:
         """Whether a scipy-sparse X of any size is read by products."""
-        return not self.likelihood.coupled and not self.several
+        return not self.several
 
     def design(self, X: Any, targets: list[Array], weight: Array) -> RowIntake:
         """Rows in memory; those of several predictors are made dense."""
@@ -142,7 +142,7 @@ class RowFamily(Family):
         self, rows: TrainingRows, predictors: Callable[[], list[Array]], mixtures: list[Mixture]
     ) -> list[ColumnEstimates] | None:
         """One Newton step with all columns from the fitted predictors."""
-        if self.several or not isinstance(self.likelihood, RowLikelihood):
+        if self.several:
             return None
         # cuts move with the columns as an intercept does
         intercept = self.settings.intercept is not None or not self.likelihood.intercept
@@ -218,7 +218,7 @@ class RowFamily(Family):
         plan, units, solver = intake.plan, intake.units, self.settings.solver
         outcome = solve_rows(rows, plan.model, plan.free, confidence, solver, limits)
         if not self.several:
-            point = row_sparse_point(rows.design, outcome, units, plan.back, solver)
+            point = row_sparse_point(outcome, units, plan.back, solver)
             return RowSolved(outcome, point.component, [point])
         d = self.likelihood.coordinates
         joint: Any = joint_posterior(outcome, plan.to_user(units), d)
@@ -252,10 +252,7 @@ class RowFamily(Family):
         X, unit = in_range(rows.X)
         units = column_units(X, rows.weight, self.settings.centre, self.settings.shared)
         scale, point = units.scale * unit, solved.points[0]
-        likelihood = point.component.likelihood or self.likelihood
-        if not isinstance(likelihood, RowLikelihood):
-            name = type(likelihood).__name__
-            raise ValueError(f"inclusion=True needs a RowLikelihood, but likelihood is a {name}.")
+        likelihood: Any = point.component.likelihood or self.likelihood
         given = SupportRows(X, units, rows.targets[t], rows.weight, self.settings.centre)
         mean = point.component.posterior.mean
         coef = np.where(point.selected, mean[: len(scale)], 0.0) * scale
@@ -356,8 +353,8 @@ class RowFamily(Family):
         """The log density of y, its distribution function, mean and variance."""
         means, variances = mixture.predict_each(rows)
         y, offset = offset_apart(y)
-        known = [plain(component.likelihood or self.likelihood) for component in mixture.components]
-        likelihoods = [one for one in known if isinstance(one, RowLikelihood)]  # others: the path
+        known = [component.likelihood or self.likelihood for component in mixture.components]
+        likelihoods: Any = [plain(likelihood) for likelihood in known]
         predictive = Predictive(likelihoods, mixture.weights, means + offset, variances)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             density, variance = predictive.log_density(y), predictive.variance()

@@ -37,7 +37,6 @@ from soubayes.sparse.rows.passes import RowDesign, RowProblem, gram_of
 from soubayes.sparse.rows.products import fit_held_by_products, screened_start
 from soubayes.sparse.rows.residuals import dispersion, price_factor
 from soubayes.sparse.rows.state import RowFit, RowModel, RowState, copies_out, make_state
-from soubayes.sparse.rows.wide import solve_wide, wide_predictors
 
 Array = np.ndarray
 
@@ -92,7 +91,7 @@ class PathRows(Protocol):
 class SharedRows(NamedTuple):
     """The rows of a target that a likelihood reads; but for y, targets of a fit share them."""
 
-    likelihood: Any  # `PredictorLikelihood` or `CoupledLikelihood`
+    likelihood: Any  # a `Likelihood`
     design: RowDesign
     y: Any  # (n,), or what the design takes for y
     weight: Any  # (n,); None: known to the design
@@ -189,8 +188,7 @@ class RowPoint(NamedTuple):
     gamma: float
     active: Array  # columns, the intercept too
     mean: Array  # (p,) exactly 0 where dropped
-    # (columns of X, d, d) covariances of the d coordinates of a column under q; NaN where it is
-    # dropped or they are not known (wide data with nothing dropped)
+    # (columns of X, d, d) covariances of the d coordinates of a column under q; NaN where dropped
     spread: Array
     value: float  # J
     score: float  # what `solve_rows` minimises along the path; NaN where not asked for
@@ -225,8 +223,7 @@ def share_rows(
     """Decide whether k x k or n x n matrices are formed, and form what all targets share."""
     several = likelihood.several
     wide = design.n_columns > max(design.n_rows, 2 * FEW_COLUMNS) and solver == "newton"
-    rowwise = not likelihood.coupled and solver == "newton"
-    products = rowwise and not several and design.by_products() is not None
+    products = solver == "newton" and not several and design.by_products() is not None
     gram = None if wide or products or several else gram_of(design, weight)
     shared = weight, gram, float(weight.sum()), products
     return [SharedRows(likelihood, design, y, *shared) for y in targets]
@@ -365,7 +362,7 @@ def _trim(
 
     def expect(number: int) -> tuple[float, int, Array]:
         refit, score = visits[number].refit, visits[number].point.score
-        if refit.rows is not None or not np.isfinite(score):
+        if not np.isfinite(score):
             return np.inf, number, np.zeros(0, int)
         gain, gone = weakest(refit.state, places, _pricing(shared, refit, places))
         return score - gain, number, gone
@@ -417,30 +414,22 @@ def _minimise(
     if shared.likelihood.nuisance is None:
         return fit
     for _ in range(limits.max_iter if limits.tol < _LOOSE else _ROUNDS):
-        problem = _updated(shared.problem(fit), model, fit)
+        problem = _updated(shared.problem(fit), fit)
         again = solve_from(shared, problem, model, fit, limits, readmit)
         fall = fit.history[-1] - again.history[-1]
         # both steps lower the same J, so it is monotone up to rounding
         if not rises(again.history[-1], fit.history[-1]):
-            # a start from new would make the history rise
-            history = again.history if fit.rows is None else again.history[-1:]
-            fit = again._replace(history=fit.history + history, likelihood=problem.likelihood)
+            history = fit.history + again.history
+            fit = again._replace(history=history, likelihood=problem.likelihood)
         if fall <= limits.tol * abs(fit.history[-1]):
             return fit
     return fit._replace(converged=fit.converged and limits.tol >= _LOOSE)
 
 
-def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
+def _updated(problem: RowProblem, fit: RowFit) -> RowProblem:
     """With the best q of the nuisance parameters at the end of a fit."""
-    if fit.rows is None:
-        return (
-            problem.take(fit.state.active)
-            .updated(fit.state.mean, fit.state.root)
-            ._replace(design=problem.design)
-        )
-    X = problem.design.by_columns()
-    assert X is not None
-    return problem.updated_at(*wide_predictors(X, model, fit))
+    active = problem.take(fit.state.active).updated(fit.state.mean, fit.state.root)
+    return active._replace(design=problem.design)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
@@ -453,8 +442,7 @@ def solve_from(
     readmit: bool,
 ) -> RowFit:
     """At fixed nuisance parameters."""
-    before: list[float] = []
-    if warm is not None and warm.rows is None:
+    if warm is not None:
         old = warm.state
         near = old.local, old.top
         start = make_state(
@@ -463,30 +451,16 @@ def solve_from(
     elif shared.gram is not None:
         typical = shared.likelihood.start_curvature * shared.gram
         start = ridge_start(problem, model, start_precision(model), typical)
-    elif shared.likelihood.several:
-        start = screened_start(problem, model, start_precision(model), ROOM)
-    elif shared.products and model.selects.any():
-        start = screened_start(problem, model, start_precision(model), FEW_COLUMNS)
     else:
-        X = problem.design.by_columns()
-        assert X is not None
-        few = FEW_COLUMNS if model.selects.any() else 0
-        precision = start_precision(model) if warm is None else warm.state.precision
-        fit = solve_wide(X, problem, model, precision, few=few, **limits.solver())
-        if fit.rows is not None:
-            return fit._replace(likelihood=problem.likelihood)
-        before, start = fit.history, fit.state
+        room = ROOM if shared.likelihood.several else FEW_COLUMNS
+        start = screened_start(problem, model, start_precision(model), room)
     slow = warm is not None and warm.slow
-    same = warm is not None and warm.rows is None and warm.likelihood is problem.likelihood
+    same = warm is not None and warm.likelihood is problem.likelihood
     known = warm.data if warm is not None and same else None
     tell = limits.solver()
     fit = solve(
         problem, model, start, readmit=readmit, slow=slow, known=known, settle=limits.settle, **tell
     )
-    if before:
-        # the dropped columns' shares of J, brought up to date since
-        shift = fit.history[0] - before[-1]
-        fit = fit._replace(history=[past + shift for past in before[:-1]] + fit.history)
     return fit._replace(likelihood=problem.likelihood)
 
 
@@ -503,10 +477,8 @@ def _point(
     mean[active] = fit.state.mean
     d = shared.coordinates
     spread = np.full((p // d, d, d), np.nan)
-    if fit.rows is None:
-        k = len(active)
-        root = fit.state.root.reshape(k // d, d, k)
-        spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
+    root = fit.state.root.reshape(len(active) // d, d, len(active))
+    spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
     value = fit.history[-1]
     point = RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
     return point if refit is None else _refitted(shared, point, refit, places, known)
@@ -544,8 +516,6 @@ def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
 
 def _size(refit: RowFit, places: Array) -> tuple[float, int]:
     """The degrees of freedom of a support, and its places."""
-    if refit.rows is not None:  # nothing was dropped
-        return float(len(places)), _count(places)
     counted = Counted.of(refit.state, places)
     return counted.total, len(counted.numbers)
 
@@ -567,7 +537,7 @@ def _of_residuals(
 ) -> float:
     """A factor of the residuals at a fit; 1 where the rows are not read by a likelihood of rows."""
     compared = isinstance(shared, SharedRows) and np.isfinite(shared.likelihood.residual_variance)
-    if not compared or fit.rows is not None:
+    if not compared:
         return 1.0
     assert isinstance(shared, SharedRows)
     return factor(shared.problem(fit).take(fit.state.active), fit.state.mean)
