@@ -411,12 +411,6 @@ CASES = {
     ),
     "logistic: blocks, wide": _logistic(40, 60, 0, confidence_coef=2.0, form="blocks", close=1e-6),
     "logistic: weights": _logistic(150, 8, 1, weighted=True, tol=1e-14),
-    "logistic: balanced classes, weights": _logistic(
-        150, 8, 0, class_weight="balanced", weighted=True
-    ),
-    "logistic: class weights, blocks": _logistic(
-        150, 8, 0, class_weight={0: 2.0, 1: 0.5}, form="blocks", tol=1e-14
-    ),
     "logistic: feature blocks": _logistic(150, 10, 2, feature_blocks=_BLOCKS, tol=1e-14),
     "logistic: feature blocks, auto": _logistic(
         150,

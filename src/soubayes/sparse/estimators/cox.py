@@ -193,17 +193,15 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         )
         check_consistent_length(X, records)
         records, labels = with_strata(records, strata)
-        groups = check_groups(groups, X)
-        if groups is not None and sample_weight is not None:
-            groups = groups[np.asarray(sample_weight, float) > 0]
-        X, records, weight = self._weigh(X, records, sample_weight)
+        beside = records, check_groups(groups, X)
+        X, weight, records, held_together = self._weigh(X, sample_weight, *beside)
         if not records["event"].any():
             raise ValueError("all rows with a positive weight are censored; give some event one.")
         family = self._family(records, weight)
         # a fold needs events; censored rows are shared out too, but few of them limit no folds
         event = records["event"]
         shared = event.astype(int) if (~event).sum() >= FOLDS else np.ones(len(event), int)
-        self._fit_family(family, X, [records], weight, shared, groups)
+        self._fit_family(family, X, [records], weight, shared, held_together)
         sets = RiskSets.of(records, weight, family.ties, family.prior)
         ordered = family.ordered(X, self.sparse_.coef_, sets)
         for fitted in {id(self): self, id(self.sparse_): self.sparse_}.values():

@@ -11,7 +11,8 @@ from sklearn.base import ClassifierMixin
 from soubayes._types import Label, Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import shown
-from soubayes.data.rows import RowSource, block_by_block, check_labels, row_weights
+from soubayes.data.rows import block_by_block, check_labels, row_weights
+from soubayes.sparse.designs.moments import GatherPlan
 from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.likelihoods.ordinal import LEAST, Cuts, Ordinal
@@ -101,16 +102,11 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
             self._order = np.unique(np.asarray(y)).tolist()  # the rows come in blocks, y does not
 
     def _fit_memory(
-        self,
-        X: Any,
-        values: Array,
-        sample_weight: Any,
-        groups: Array | None = None,
-        offset: Array | None = None,
+        self, X: Any, y: Array, sample_weight: Any, groups: Any = None, offset: Any = None
     ) -> Self:
-        check_labels(values)
+        check_labels(y)
         weight = row_weights(sample_weight, X.shape[0])
-        there = np.unique(values[weight > 0])
+        there = np.unique(y[weight > 0])
         if self._order is None and len(there) > 2 and isinstance(there[0], str):
             warn(
                 f"y has text labels without an order, which are taken alphabetically: "
@@ -118,11 +114,11 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
                 "class, or an ordered categorical as y."
             )
         self._set_classes(there if self._order is None else self._order, there)
-        numbers = self._read(values[weight > 0]).astype(int)
+        numbers = self._read(y[weight > 0]).astype(int)
         self._shares: Array = np.bincount(numbers, weight[weight > 0], len(self.classes_))
-        return super()._fit_memory(X, values, sample_weight, groups, offset)
+        return super()._fit_memory(X, y, sample_weight, groups, offset)
 
-    def _fit_rows(self, rows: RowSource) -> Self:
+    def _plan(self) -> GatherPlan:
         if self._order is None:
             raise ValueError(
                 "X comes in blocks, of which none holds all classes: pass levels, the classes in "
@@ -130,7 +126,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
             )
         self._set_classes(self._order, np.asarray(self._order))
         self._shares = np.ones(len(self.classes_))  # a start, which the passes correct
-        return super()._fit_rows(rows)
+        return super()._plan()
 
     def _set_classes(self, order: Any, there: Array) -> None:
         """The classes in order: those of ``levels`` all, others only if they have a row."""

@@ -13,30 +13,19 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import Matrix, Rows, Targets
 from soubayes._warnings import warn
-from soubayes.data.rows import (
-    RowSource,
-    as_rows,
-    block_by_block,
-    check_sizes,
-    plain_labels,
-    row_weights,
-    walked_again,
-)
+from soubayes.data.rows import RowSource, as_rows, block_by_block, check_sizes, row_weights
 from soubayes.results import LEVEL
-from soubayes.sparse.choice.folds import check_groups, refuse_groups
 from soubayes.sparse.constants import LARGE
-from soubayes.sparse.designs.moments import GatherPlan, gather
+from soubayes.sparse.designs.moments import Gathered, GatherPlan
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
     RowwiseEstimator,
     check_predict_arguments,
     quantile_levels,
-    set_columns,
 )
 from soubayes.sparse.estimators.parameters import (
     METHOD_PARAMETERS,
@@ -48,7 +37,6 @@ from soubayes.sparse.likelihoods.predictive import Predictive
 from soubayes.sparse.likelihoods.shifted import (
     about,
     beside,
-    offset_apart,
     plain,
     row_offsets,
     shifted,
@@ -56,7 +44,7 @@ from soubayes.sparse.likelihoods.shifted import (
 )
 from soubayes.sparse.posterior import Mixture, SparsePoint
 from soubayes.sparse.rows.family import RowFamily
-from soubayes.sparse.rows.streams import StreamedTarget, weigh_block
+from soubayes.sparse.rows.streams import StreamedTarget
 
 Array = np.ndarray
 
@@ -118,21 +106,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         self._check_parameters()
         self._single = True
         self._look_at(X, y)
-        rows = as_rows(X, y, sample_weight)
-        if rows is not None:
-            refuse_groups(groups)
-            _refuse_offset(offset)
-            return self._fit_rows(rows)
-        X, values = validate_data(
-            self,
-            X,
-            plain_labels(y),
-            accept_sparse=["csr"],
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=2,
-        )
-        offset = row_offsets(offset, X.shape[0])
-        return self._fit_memory(X, values, sample_weight, check_groups(groups, X), offset)
+        return self._fit_source(X, y, sample_weight, groups, offset)
 
     def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
         table = super().summary(level, intervals)
@@ -153,45 +127,40 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         """What must be read of y before it becomes an array."""
 
     def _fit_memory(
-        self,
-        X: Any,
-        values: Array,
-        sample_weight: Any,
-        groups: Array | None = None,
-        offset: Array | None = None,
+        self, X: Any, y: Array, sample_weight: Any, groups: Any = None, offset: Any = None
     ) -> Self:
-        keep = row_weights(sample_weight, X.shape[0]) > 0
-        groups, offset = (
-            None if values_of_rows is None else values_of_rows[keep]
-            for values_of_rows in (groups, offset)
-        )
-        X, values, weight = self._weigh(X, values, sample_weight)
-        y = self._read_fitted(values)
+        if y.ndim > 1:  # of blocks, with the offset beside
+            y, offset = y.T
+        offset = row_offsets(offset, X.shape[0])
+        X, weight, y, groups, offset = self._weigh(X, sample_weight, y, groups, offset)
+        y = self._read_fitted(y)
         self._check_likelihood(y, weight)
-        y, likelihood = beside(y, offset), self._likelihood()
-        likelihood = shifted(likelihood, y, weight, self._has_intercept())
-        family = self._family(likelihood)
-        return self._fit_family(family, X, [y], weight, offset_apart(y)[0], groups)
+        both = beside(y, offset)
+        likelihood = shifted(self._likelihood(), both, weight, self._has_intercept())
+        return self._fit_family(self._family(likelihood), X, [both], weight, y, groups)
 
-    def _fit_rows(self, rows: RowSource) -> Self:
-        """From blocks of rows, in memory if they are few."""
-        likelihood = self._likelihood()
-        walked_again(rows, type(self).__name__)
-        encode = partial(_with_offset, self._read_block)
+    def _plan(self) -> GatherPlan:
         keep = LARGE if self._chooses() else 0
-        gathered = gather(rows, GatherPlan(partial(_columns, encode), keep=keep))
-        set_columns(self, gathered.n_columns, rows.names)
-        if gathered.rows is not None:
-            X, values, weight = gathered.rows
-            values, offset = (values, None) if values.ndim == 1 else values.T
-            return self._fit_memory(X, values, weight, None, offset)
+        return GatherPlan(partial(_columns, self._encode), keep=keep)
+
+    def _encode(self, y: Array) -> Array:
+        """y of a block: numbers, with their offsets beside them if there are two columns."""
+        if y.ndim == 1:
+            return self._read_block(y)
+        if y.shape[1] != 2:
+            raise ValueError(
+                f"y of a block has {y.shape[1]} columns, but it must have one, or two if the "
+                "second is the offset."
+            )
+        return beside(self._read_block(y[:, 0]), row_offsets(y[:, 1], len(y)))
+
+    def _fit_gathered(self, rows: RowSource, gathered: Gathered) -> Self:
         assert gathered.statistics is not None
         whole = gathered.statistics.total()
-        likelihood = about(likelihood, whole.n, whole.y_mean, self._has_intercept())
-        target = StreamedTarget(encode, float(whole.n * whole.y_mean[0]))
+        likelihood = about(self._likelihood(), whole.n, whole.y_mean, self._has_intercept())
+        target = StreamedTarget(self._encode, float(whole.n * whole.y_mean[0]))
         family = self._family(likelihood)
-        intake = family.streamed(rows, gathered, partial(weigh_block, None), [target])
-        return self._fit_design(family, intake)
+        return self._fit_design(family, family.streamed(rows, gathered, [target]))
 
     def _read(self, values: Array) -> Array:
         """The targets as the numbers that the likelihood reads."""
@@ -445,26 +414,6 @@ def _constant(
     return likelihood.predict(alpha + offset, np.zeros(len(y)))
 
 
-def _with_offset(read: Any, y: Array) -> Array:
-    """y of a block: numbers, with their offsets beside them if there are two columns."""
-    if y.ndim == 1:
-        return read(y)
-    if y.shape[1] != 2:
-        raise ValueError(
-            f"y of a block has {y.shape[1]} columns, but it must have one, or two if the second "
-            "is the offset."
-        )
-    return beside(read(y[:, 0]), row_offsets(y[:, 1], len(y)))
-
-
 def _columns(encode: Any, y: Array) -> Array:
     numbers = encode(y)
     return numbers[:, None] if numbers.ndim == 1 else numbers
-
-
-def _refuse_offset(offset: Any) -> None:
-    if offset is not None:
-        raise ValueError(
-            "offset was given, but X comes in blocks: make it a second column of y instead "
-            "(for an exposure, its logarithm)."
-        )

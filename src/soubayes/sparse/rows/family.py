@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from soubayes.confidence import shown
-from soubayes.data.rows import RowBlock, RowSource
+from soubayes.data.rows import RowSource
 from soubayes.sparse.choice.folds import DENSE_BYTES, Splits, folds_of, say_path
 from soubayes.sparse.choice.race import PATH, Candidate, Choice
 from soubayes.sparse.choice.scoring import (
@@ -160,13 +160,7 @@ class RowFamily(Family):
             else [estimate for estimate in estimates if estimate is not None]
         )
 
-    def streamed(
-        self,
-        rows: RowSource,
-        found: Gathered,
-        weigh: Callable[[RowBlock], Array],
-        targets: Sequence[Any],
-    ) -> RowIntake:
+    def streamed(self, rows: RowSource, found: Gathered, targets: Sequence[Any]) -> RowIntake:
         """Rows that every pass reads again, block by block."""
         assert found.statistics is not None
         whole = found.statistics.total()
@@ -180,7 +174,7 @@ class RowFamily(Family):
         gram[:p, :p] = use.xx[np.ix_(order, order)] / np.outer(divisor, divisor)
         gram[p:, p:] = use.n
         design = StreamedRows(
-            rows, order, units.mean[order], divisor, ones, found.dtype, found.n_rows, weigh
+            rows, order, units.mean[order], divisor, ones, found.dtype, found.n_rows
         )
         targets_of_rows = [
             SharedRows(self.likelihood, design, y, None, gram, use.n) for y in targets
