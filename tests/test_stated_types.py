@@ -234,6 +234,7 @@ def made(name: str) -> list:
         "SoUNormalMeans": lambda: [kind().fit(RNG.normal(size=(30, 3)))],
         "SoUGeneralizedRegression": lambda: [
             kind(Exponential(), inclusion=True).fit(X, np.exp(Y)),
+            kind(Exponential(), choice="path").fit(X, np.exp(Y)),
         ],
         "SoUCoxRegression": lambda: [
             kind(inclusion=True).fit(X, TIMES),
