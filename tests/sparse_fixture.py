@@ -10,8 +10,8 @@ that was reported lay 6 to 26 nats below that of the solution. Nine numbers of s
 recorded again when the scales of a path came to be found for all of its points at once: the last J
 of three was that of a q(nu^2) which had not settled (J is lower by 1e-4 of its size), KLs of the
 local scales moved by 1e-7 of their size, and coefficients on the way of one path by 5e-8. Two cases
-of more than 300 columns were recorded again when paths of wide data came to begin with the columns of
-largest z^2: J is the same to 1e-9 and 1e-11, points on the way of one path differ.
+of more than 300 columns were recorded again when paths of wide data came to begin with the columns
+of largest z^2: J is the same to 1e-9 and 1e-11, points on the way of one path differ.
 """
 
 import json
@@ -325,12 +325,8 @@ CASES = {
         60,
         8,
         0,
-        noise_shape=3.0,
-        noise_scale=2.0,
-        confidence_global=0.5,
-        confidence_noise=2.0,
-        rate_local=1.0,
-        rate_global=3.0,
+        priors={"noise_shape": 3.0, "noise_scale": 2.0, "rate_local": 1.0, "rate_global": 3.0},
+        confidence={"global": 0.5, "noise": 2.0},
         tol=1e-11,
     ),
     "means: exponential, local 1e-09": _means(

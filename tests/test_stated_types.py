@@ -238,7 +238,7 @@ def made(name: str) -> list:
         ],
         "SoUCoxRegression": lambda: [
             kind(inclusion=True).fit(X, TIMES),
-            kind(choice="path", baseline_mass=1.0).fit(X, TIMES),
+            kind(choice="path", priors={"baseline_mass": 1.0}).fit(X, TIMES),
         ],
         "SoUPoissonRegression": lambda: with_sparse(kind(inclusion=True).fit(X, COUNTS)),
         "SoUNegativeBinomialRegression": lambda: with_sparse(kind(inclusion=True).fit(X, COUNTS)),

@@ -235,7 +235,7 @@ def test_without_selection_a_flat_prior_is_ordinary_logistic_regression():
     X, y = data(n=400, p=5)
     blocks = {"all": {"columns": slice(None), "prior": "normal", "variance": 1e6}}
     model = SoULogisticRegression(
-        confidence_coef=1.0, feature_blocks=blocks, intercept_variance=1e6, tol=1e-12
+        confidence_coef=1.0, feature_blocks=blocks, priors={"intercept_variance": 1e6}, tol=1e-12
     ).fit(X, y)
     assert model.selected_.all()
     plain = LogisticRegression(C=np.inf, max_iter=5000, tol=1e-10).fit(X, y)
@@ -516,8 +516,10 @@ def test_grid_search_and_pipeline(fitted):
         ({"confidence_local": 0.0}, "greater than 0"),
         ({"prior": "cauchy"}, "'exponential', 'horseshoe'"),
         ({"solver": "path"}, "'newton', 'coordinate'"),
-        ({"rate_local": -1.0}, "rate_local is -1.0"),
-        ({"intercept_variance": 0.0}, "intercept_variance is 0.0"),
+        ({"priors": {"rate_local": -1.0}}, "rate_local is -1.0"),
+        ({"priors": {"intercept_variance": 0.0}}, "intercept_variance is 0.0"),
+        ({"priors": {"noise_scale": 1.0}}, "numbers here are 'rate_local'"),
+        ({"confidence": {"noise": 1.0}}, "blocks are 'global', 'intercept'"),
         ({"feature_blocks": {"a": {"columns": ["x"]}}}, "has no column names"),
     ],
 )

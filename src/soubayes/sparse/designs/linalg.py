@@ -81,18 +81,21 @@ class Woodbury(NamedTuple):
     """
 
     root: Array  # (n,) B^1/2
-    gram: Array  # (n, n) X W^-1 X'
     inverse: Array  # (n, n) L^-1
     kernel_log_det: float  # log|K|
 
     @classmethod
     def of(cls, X: StandardColumns, w: Array, b: Array | None = None) -> "Woodbury":
         """Factorise K; ``b`` None: all weights are 1."""
-        gram = X.gram(w)
+        return cls.of_gram(X.gram(w), b)
+
+    @classmethod
+    def of_gram(cls, gram: Array, b: Array | None = None) -> "Woodbury":
+        """The same from X W^-1 X'."""
         root = np.ones(len(gram)) if b is None else np.sqrt(b)
         lower = cholesky(gram if b is None else root[:, None] * gram * root, 1.0)
         log_det = log_determinant(lower)
-        return cls(root, gram, invert_triangle(lower), log_det)
+        return cls(root, invert_triangle(lower), log_det)
 
     @property
     def half(self) -> Array:

@@ -31,7 +31,6 @@ from soubayes.sparse.estimators.parameters import (
     ColumnParameters,
     SparseParameters,
     check_choosing,
-    check_intercept,
     check_shared,
     shared_settings,
 )
@@ -116,6 +115,9 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
 
     _single: bool
     _path_solver = "path"  # the solver that follows a path, so there is something to choose
+    _blocks: tuple[str, ...] = ("global", "intercept")  # what `confidence` may name
+    # and `priors`
+    _numbers: tuple[str, ...] = ("rate_local", "rate_global", "global", "intercept_variance")
     _x_mean: Array
     mixtures_: list[Mixture]
     selected_: Array
@@ -500,7 +502,6 @@ class RowwiseEstimator(ColumnEstimator):
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
-        check_intercept(self)
 
     def _fitted_names(self) -> list[Any]:
         return self._target_names()

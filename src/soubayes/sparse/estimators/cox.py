@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -23,9 +22,10 @@ from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator
 from soubayes.sparse.estimators.parameters import (
     check_choosing,
-    check_confidences,
     check_shared,
     estimator,
+    prior_number,
+    trust,
 )
 from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
 from soubayes.sparse.survival.family import SurvivalFamily, with_hazard
@@ -69,13 +69,16 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
     Parameters
     ----------
-    confidence_baseline : float, default=1.0
-        Confidence in the prior of the baseline hazard (:math:`\gamma_h`), the last block. Bands of
-        survival curves widen with its square root.
-    baseline_mass : float, default=0.0
-        Weight of the prior guess of the baseline hazard, in subjects. The guess is a constant
-        hazard, the number of events over the total time at risk. With 0 the coefficients see
-        Cox's partial likelihood.
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), and ``"baseline"``, the baseline hazard
+        (:math:`\gamma_h`), which is the last block: bands of survival curves widen with its square
+        root.
+    priors : mapping of str to number, optional
+        Numbers of the priors: the rates of exponential priors of squared scales, ``"rate_local"``
+        (10) and ``"rate_global"`` (10), and ``"baseline_mass"`` (0), the weight of the prior guess
+        of the baseline hazard, in subjects. The guess is a constant hazard, the number of events
+        over the total time at risk. With 0 the coefficients see Cox's partial likelihood.
     ties : {"efron", "breslow"}, default="efron"
         What events at the same time mean.
     choice : {"prediction", "path"}, default="prediction"
@@ -104,8 +107,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     strata_ : ndarray
         Labels of the strata.
     kl_ : dict of str to float
-        What it cost each block to leave its prior, in nats; the baseline hazard only if
-        ``baseline_mass`` is not 0.
+        What it cost each block to leave its prior, in nats; the baseline hazard only if its
+        ``"baseline_mass"`` is not 0.
     objective_ : ndarray
         J after every expansion of the loss at the reported confidence.
 
@@ -153,9 +156,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     fit_intercept = False
     _stratified = True
 
-    confidence_baseline: float = 1.0
-    baseline_mass: float = 0.0
     ties: str = "efron"
+    _blocks = ("global", "baseline")
+    _numbers = ("rate_local", "rate_global", "global", "baseline_mass")
 
     def fit(
         self,
@@ -224,19 +227,13 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
-        check_confidences(self, "confidence_baseline")
         check_choice("ties", self.ties, ("efron", "breslow"))
-        mass = self.baseline_mass
-        if not (isinstance(mass, Real) and 0.0 <= float(mass) < np.inf):
-            raise ValueError(
-                f"baseline_mass is {self.baseline_mass}, but it must be a number of subjects, 0 or "
-                "greater."
-            )
 
     def _family(self, y: Array, weight: Array) -> SurvivalFamily:
         exposure = float(weight @ (y["stop"] - np.maximum(y["start"], 0.0)))
         rate = float(weight @ y["event"]) / exposure
-        prior = BaselinePrior(float(self.baseline_mass), rate, float(self.confidence_baseline))
+        mass: Any = prior_number(self, "baseline_mass")
+        prior = BaselinePrior(mass, rate, trust(self, "baseline"))
         return SurvivalFamily(self._row_settings(None), self.ties, prior)
 
     def _add_baseline(self, X: Any, sets: RiskSets, labels: Array) -> None:

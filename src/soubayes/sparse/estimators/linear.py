@@ -22,14 +22,12 @@ from soubayes.sparse.estimators.base import (
 )
 from soubayes.sparse.estimators.parameters import (
     InterceptParameters,
-    NoiseParameters,
     check_choosing,
-    check_confidences,
-    check_intercept,
-    check_noise,
     check_shared,
     estimator,
     intercept_prior,
+    noise_prior,
+    trust,
 )
 from soubayes.sparse.intervals.estimates import ColumnEstimates, least_squares
 from soubayes.sparse.least_squares.family import LinearFamily
@@ -47,7 +45,6 @@ class SoULinearRegression(
     FeatureSelection,
     MultiOutputMixin,
     RegressorMixin,
-    NoiseParameters,
     InterceptParameters,
     ColumnEstimator,
 ):
@@ -68,8 +65,11 @@ class SoULinearRegression(
         coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
         1e-9. If it is at least half of ``confidence_coef``, no column is dropped and the coordinate
         solver runs.
-    confidence_degrees : float, default=1.0
-        Confidence in the prior of the degrees of freedom, where ``noise="student"`` learns them.
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), ``"noise"``, its variance
+        (:math:`\gamma_\sigma`), ``"intercept"``, and ``"degrees"``, the degrees of freedom that
+        ``noise="student"`` learns.
     choice : {"prediction", "path"}, default="prediction"
         How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
         scores on held-out rows and predicts from their mixture. ``"path"`` follows
@@ -81,17 +81,19 @@ class SoULinearRegression(
         alone.
     prior : {"exponential", "horseshoe"}, default="exponential"
         Prior of the scales: exponential on their squares, or half-Cauchy.
-    prior_global : {"exponential", "horseshoe"} or None, default=None
-        Prior of the global scale alone. None means ``prior``.
     noise : {"normal", "student"}, default="normal"
         Distribution of the noise. ``"student"`` is Student's t: outliers count for little, and
         predictive intervals have heavy tails.
     degrees_of_freedom : "auto" or float, default="auto"
         Of Student's t, above 2. ``"auto"`` learns them: their excess over 2 has the prior
         Gamma(2, 0.1), on a grid of values.
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the intercept, at the mean of X and around the mean of y, in
-        units of the variance of y.
+    priors : mapping of str to number, optional
+        Numbers of the priors: the rates of exponential priors of squared scales, ``"rate_local"``
+        (10) and ``"rate_global"`` (10); ``"global"``, the prior of the global scale alone (as
+        ``prior``); ``"intercept_variance"`` (10) of the normal prior of the intercept at the mean
+        of X, in units of the variance of y; the shape (``"noise_shape"``, 0.001; the paper uses 3)
+        and the scale (``"noise_scale"``, 1e-6 times the variance of y; the paper uses 2) of the
+        inverse-gamma prior of the noise variance.
     feature_blocks : mapping of str to mapping, optional
         Groups of columns with a prior of their own, for example ``{"clinical": {"columns": ["age",
         "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
@@ -112,6 +114,7 @@ class SoULinearRegression(
     intercept_ : float or ndarray of shape (targets,)
     intercept_sd_ : float or ndarray of shape (targets,)
     noise_variance_ : float or ndarray of shape (targets,)
+        Estimated noise variance.
     degrees_of_freedom_ : float or ndarray of shape (targets,)
         Degrees of freedom of the noise; infinite if ``noise="normal"``. For a mixture the harmonic
         mean of its components.
@@ -176,8 +179,6 @@ class SoULinearRegression(
     """
 
     prior: str = "exponential"
-    prior_global: str | None = None
-    confidence_degrees: float = 1.0
     noise: str = "normal"
     degrees_of_freedom: float | str = "auto"
     solver: str = "path"
@@ -185,6 +186,8 @@ class SoULinearRegression(
     tol: float = 1e-6
     _moments: FoldedMoments | None = field(init=False)  # of the rows so far
     _reads_once = True
+    _blocks = ("global", "intercept", "noise", "degrees")
+    _numbers = (*ColumnEstimator._numbers, "noise_shape", "noise_scale")
 
     def fit(
         self,
@@ -377,18 +380,13 @@ class SoULinearRegression(
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
-        check_noise(self)
         check_choice("noise", self.noise, ("normal", "student"))
-        check_confidences(self, "confidence_degrees")
         check_degrees(self.degrees_of_freedom)
-        check_intercept(self)
 
     def _settings(self) -> LinearSettings:
         return LinearSettings(
             **self._column_settings(LINEAR_LOCAL),
-            noise_shape=float(self.noise_shape),
-            noise_scale=None if self.noise_scale is None else float(self.noise_scale),
-            noise_confidence=float(self.confidence_noise),
+            **noise_prior(self),
             student=self._student(),
             intercept=intercept_prior(self),
         )
@@ -398,7 +396,7 @@ class SoULinearRegression(
         if self.noise != "student":
             return None
         d = self.degrees_of_freedom
-        return StudentPrior(None if d == "auto" else float(d), float(self.confidence_degrees))
+        return StudentPrior(None if d == "auto" else float(d), trust(self, "degrees"))
 
 
 def check_rows(rows: int, total: float) -> None:

@@ -65,8 +65,6 @@ class SoULogisticRegression(
         held out from 2,000 rows on. None means the path alone.
     prior : {"exponential", "horseshoe"}, default="exponential"
         Prior of the scales: exponential on their squares, or half-Cauchy.
-    prior_global : {"exponential", "horseshoe"} or None, default=None
-        Prior of the global scale alone. None means ``prior``.
     bound : "jaakkola" or None, default=None
         None computes the expected loss exactly (to 1e-8). ``"jaakkola"`` uses the upper bound of
         Jaakkola and Jordan [2]_, as the paper does; its posterior is too narrow.
@@ -150,7 +148,6 @@ class SoULogisticRegression(
     """
 
     prior: str = "exponential"
-    prior_global: str | None = None
     bound: str | None = None
     multi_class: str = "auto"
     solver: str = "newton"

@@ -215,6 +215,7 @@ class _Visit(NamedTuple):
     point: RowPoint
     fit: RowFit
     refit: RowFit
+    factor: float  # `price_factor` of the refit
 
 
 def share_rows(
@@ -274,7 +275,7 @@ def solve_rows(
     way: RowFit | None = None
     for gamma in map(float, grid):
         way = shared.minimise(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
-        points.append(_point(shared, way, gamma, free, None))
+        points.append(_point(shared, way, gamma))
     assert way is not None
     outcome = _outcome(model.at(gamma, free), way, points, gamma)
     return outcome._replace(dispersion=_dispersion(shared, way))
@@ -299,11 +300,13 @@ def _choose(
             fit = shared.minimise(model.at(gamma, free), start, loose)
             same = before and np.array_equal(before.refit.state.active, fit.state.active)
             if before and same:
-                refit = before.refit
+                refit, factor = before.refit, before.factor
             else:
                 refit = shared.minimise(one, fit, rough, readmit=False)
+                factor = _of_residuals(shared, refit, price_factor)
+            visit = _Visit(_point(shared, fit, gamma), fit, refit, factor)
             known = before.point.score if before and same else None
-            before = _Visit(_point(shared, fit, gamma, counted, refit, known), fit, refit)
+            before = _scored(shared, visit, counted, known)
             visits.append(before)
             if not free[fit.state.active].any():
                 break
@@ -340,16 +343,21 @@ def _settle_price(
     phi = _dispersion(shared, visits[-1].refit)
     while phi != shared.dispersion:
         shared = shared._replace(dispersion=phi)
-        visits = [_priced(shared, visit, places) for visit in visits]
+        visits = [_scored(shared, visit, places) for visit in visits]
         best = min(visits, key=lambda visit: visit.point.score)
         phi = min(phi, _dispersion(shared, best.refit))
     return shared, visits
 
 
-def _priced(shared: PathRows, visit: _Visit, places: Array) -> _Visit:
-    """A visit with the score that these rows ask for."""
-    score = _score(shared, visit.refit, places)
-    return visit._replace(point=visit.point._replace(score=score))
+def _scored(shared: PathRows, visit: _Visit, places: Array, known: float | None = None) -> _Visit:
+    """A visit with its refit's coefficients and score, which is what `solve_rows` minimises."""
+    refit, again = visit.refit, np.zeros(len(visit.point.refit))
+    again[refit.state.active] = refit.state.mean
+    if known is None:
+        counted = Counted.of(refit.state, places)
+        price = _pricing(shared, visit, places)(counted.total, len(counted.numbers))
+        known = 2.0 * shared.loss(refit) + price
+    return visit._replace(point=visit.point._replace(refit=again, score=known))
 
 
 def _trim(
@@ -361,11 +369,11 @@ def _trim(
     """
 
     def expect(number: int) -> tuple[float, int, Array]:
-        refit, score = visits[number].refit, visits[number].point.score
-        if not np.isfinite(score):
+        visit = visits[number]
+        if not np.isfinite(visit.point.score):
             return np.inf, number, np.zeros(0, int)
-        gain, gone = weakest(refit.state, places, _pricing(shared, refit, places))
-        return score - gain, number, gone
+        gain, gone = weakest(visit.refit.state, places, _pricing(shared, visit, places))
+        return visit.point.score - gain, number, gone
 
     visits, tried = list(visits), set()
     new = [visits[0], *(v for u, v in pairwise(visits) if u.refit is not v.refit)]
@@ -383,9 +391,10 @@ def _trim(
             continue
         tried.add(stay)
         refit = shared.minimise(one, without(one, visit.refit, gone), rough, readmit=False)
-        point = _refitted(shared, visit.point, refit, places)
-        if point.score < visit.point.score:
-            visits[number] = visit._replace(point=point, refit=refit)
+        factor = _of_residuals(shared, refit, price_factor)
+        trial = _scored(shared, visit._replace(refit=refit, factor=factor), places)
+        if trial.point.score < visit.point.score:
+            visits[number] = trial
             open_.append(expect(number))
     return visits
 
@@ -399,7 +408,7 @@ def _sweeps(
     typical = shared.likelihood.start_curvature * shared.gram
     start = prior_start(model, typical, start_precision(model))
     fit = solve_sweeps(shared.problem(), model, start, **limits.solver())
-    return _outcome(model, fit, [_point(shared, fit, gamma, free, None)], gamma)
+    return _outcome(model, fit, [_point(shared, fit, gamma)], gamma)
 
 
 def _minimise(
@@ -464,14 +473,7 @@ def solve_from(
     return fit._replace(likelihood=problem.likelihood)
 
 
-def _point(
-    shared: PathRows,
-    fit: RowFit,
-    gamma: float,
-    places: Array,  # see `_places`
-    refit: RowFit | None,
-    known: float | None = None,  # the score, if another point has this support
-) -> RowPoint:
+def _point(shared: PathRows, fit: RowFit, gamma: float) -> RowPoint:
     p, active = shared.n_columns, fit.state.active
     mean, again = np.zeros(p), np.full(p, np.nan)
     mean[active] = fit.state.mean
@@ -480,22 +482,7 @@ def _point(
     root = fit.state.root.reshape(len(active) // d, d, len(active))
     spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
     value = fit.history[-1]
-    point = RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
-    return point if refit is None else _refitted(shared, point, refit, places, known)
-
-
-def _refitted(
-    shared: PathRows,
-    point: RowPoint,
-    refit: RowFit,
-    places: Array,
-    known: float | None = None,
-) -> RowPoint:
-    """A point with its refit and score."""
-    again = np.zeros(len(point.refit))
-    again[refit.state.active] = refit.state.mean
-    score = _score(shared, refit, places) if known is None else known
-    return point._replace(refit=again, score=score)
+    return RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
 
 
 def _places(model: RowModel, free: Array) -> Array:
@@ -508,21 +495,9 @@ def _places(model: RowModel, free: Array) -> Array:
     return np.where(model.searched_among(free), numbers, -1)
 
 
-def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
-    """What `solve_rows` minimises along the path."""
-    price = _pricing(shared, refit, places)(*_size(refit, places))
-    return 2.0 * shared.loss(refit) + price
-
-
-def _size(refit: RowFit, places: Array) -> tuple[float, int]:
-    """The degrees of freedom of a support, and its places."""
-    counted = Counted.of(refit.state, places)
-    return counted.total, len(counted.numbers)
-
-
-def _pricing(shared: PathRows, refit: RowFit, places: Array) -> Callable[[float, int], float]:
+def _pricing(shared: PathRows, visit: _Visit, places: Array) -> Callable[[float, int], float]:
     """`_price` of these rows, times what their residuals at a refit say of it."""
-    factor = _of_residuals(shared, refit, price_factor)
+    factor = visit.factor
     factor = max(factor, shared.dispersion) if isinstance(shared, SharedRows) else factor
     return lambda k, kept: factor * _price(shared.n, _count(places), k, kept)
 
