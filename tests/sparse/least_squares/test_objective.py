@@ -1,6 +1,6 @@
 """J of the Gaussian models: against the printed formulas, Monte Carlo and the exact engine.
 
-Covers objective, costs and the likelihood gaussian.
+Covers state, costs and the likelihood gaussian.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from soubayes import Model as ExactModel
 from soubayes.datasets import experiment1
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Diagonal, Gram
-from soubayes.sparse.least_squares.objective import (
+from soubayes.sparse.least_squares.state import (
     LeastSquaresModel,
     Noise,
     NoisePrior,

@@ -21,8 +21,8 @@ from soubayes.sparse.least_squares.student_noise import (
     RowUnits,
     StudentPrior,
     Tail,
+    TailRows,
     log_constant,
-    read_rows,
 )
 from soubayes.sparse.posterior import Component, Mixture, Posterior
 
@@ -55,7 +55,7 @@ def test_sums_are_derivatives_of_the_loss():
     nodes, scale = np.array([3.0, 8.0]), np.log([0.2, 0.5])
     tail = Tail(scale, 4.0, 0.3)
     at = Around(coef, 0.05, 0.02, tail, nodes)
-    sums, u = read_rows(X, Y, weight, units, at)
+    sums, u = TailRows(X, Y, weight, units).read(at)
 
     def total(step, direction=None, d=4.0, log_scale=-1.2039728043259361):  # log 0.3
         move = 0.0 if direction is None else step * direction

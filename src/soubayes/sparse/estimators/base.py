@@ -449,6 +449,10 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
             walked_again(rows, type(self).__name__)
         gathered = gather(rows, self._plan())
         set_columns(self, gathered.n_columns, rows.names)
+        if not gathered.n_rows:
+            raise ValueError(
+                "there are 0 rows of positive weight: give some rows a weight above 0."
+            )
         if gathered.rows is not None:
             return self._fit_memory(*gathered.rows)
         return self._fit_gathered(rows, gathered)

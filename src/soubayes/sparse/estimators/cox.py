@@ -39,9 +39,8 @@ from soubayes.sparse.survival.measures import (
     schoenfeld,
     time_trends,
 )
-from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.responses import read_survival, read_training, with_strata
-from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
+from soubayes.sparse.survival.risk_sets import BaselinePrior, PartialLoss, RiskSets
 
 Array = np.ndarray
 Survival = Any  # structured array, DataFrame or tuple

@@ -30,9 +30,13 @@ from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
-from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
+from soubayes.sparse.least_squares.state import (
+    LeastSquaresFit,
+    LeastSquaresModel,
+    LeastSquaresSolution,
+    NoisePrior,
+)
 from soubayes.sparse.least_squares.student_noise import (
     STILL,
     RowUnits,

@@ -22,12 +22,12 @@ from soubayes.sparse.dial import confidence_grid
 from soubayes.sparse.least_squares.criterion import choose_support, search_degrees
 from soubayes.sparse.least_squares.descent import descend, left_out, put_out
 from soubayes.sparse.least_squares.designs import LeastSquares
-from soubayes.sparse.least_squares.objective import LeastSquaresModel
 from soubayes.sparse.least_squares.state import (
     DROPPED,
     OUT,
     Filled,
     LeastSquaresFit,
+    LeastSquaresModel,
     LeastSquaresSolution,
     PathState,
     assemble,

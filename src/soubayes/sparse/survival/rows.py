@@ -27,8 +27,7 @@ from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.rows.passes import RowProblem, RowsInMemory
 from soubayes.sparse.rows.path import Limits, SharedRows, solve_from
 from soubayes.sparse.rows.state import RowFit, RowModel
-from soubayes.sparse.survival.partial import PartialLoss
-from soubayes.sparse.survival.risk_sets import RiskSets
+from soubayes.sparse.survival.risk_sets import PartialLoss, RiskSets
 
 Array = np.ndarray
 
