@@ -243,7 +243,7 @@ def solve_rows(
     The path raises the confidence gamma_b, the threshold of z_j^2, from 1. A number is reached
     by it and reported there. None goes to the end of the path and reports the point of least
 
-        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e) + 240 k `few_rows`(n - k),
+        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e) + 360 k `few_rows`(n - k),
 
     the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
     is one column), with k the degrees of freedom of the support (`Counted`) and the loss at its
@@ -370,9 +370,10 @@ def _trim(
 
     def expect(number: int) -> tuple[float, int, Array]:
         visit = visits[number]
-        if not np.isfinite(visit.point.score):
-            return np.inf, number, np.zeros(0, int)
-        gain, gone = weakest(visit.refit.state, places, _pricing(shared, visit, places))
+        state = visit.refit.state
+        if not np.isfinite(visit.point.score):  # too many columns for the rows: try none
+            return -np.inf, number, np.flatnonzero(places[state.active] >= 0)
+        gain, gone = weakest(state, places, _pricing(shared, visit, places))
         return visit.point.score - gain, number, gone
 
     visits, tried = list(visits), set()
