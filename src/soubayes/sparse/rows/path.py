@@ -1,42 +1,37 @@
-"""One row-wise problem: from a start, along the confidence path, to a solution.
-
-Where the row-wise solvers start: ridge regression at the prior's own scale.
-
-J is not convex, so the start decides which minimum is found. On MNIST's digits the ridge fit with
-d = rate_local * rate_global (tau^2 and nu^2 at their prior means) led to a lower J than weaker
-and stronger ridges and than a cold start.
-"""
+"""One row-wise problem: from a start, along the confidence path, to a solution."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 
-from soubayes.sparse.constants import (
-    COLUMN_OF_FEW,
-    FEW_COLUMNS,
-    GAIN,
-    LATE_ROWS,
-    NUISANCE_GAIN,
-    ROOM,
-)
-from soubayes.sparse.designs.columns import EQUAL, first_in_columns
-from soubayes.sparse.designs.linalg import cholesky
-from soubayes.sparse.designs.standardise import first_in_gram
-from soubayes.sparse.dial import DialPoint, confidence_grid, few_rows, rises
+from soubayes.sparse.constants import FEW_COLUMNS, GAIN, LATE_ROWS, NUISANCE_GAIN, ROOM
+from soubayes.sparse.designs.columns import first_in_columns
+from soubayes.sparse.dial import DialPoint, confidence_grid, rises
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
+from soubayes.sparse.rows.criterion import (
+    Counted,
+    dispersion,
+    places_of,
+    price_factor,
+    searched,
+    support_price,
+    weakest,
+)
 from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
-from soubayes.sparse.rows.dropped import Counted, weakest, without
+from soubayes.sparse.rows.dropped import without
 from soubayes.sparse.rows.newton import solve
 from soubayes.sparse.rows.passes import RowDesign, RowProblem, gram_of
-from soubayes.sparse.rows.products import fit_held_by_products, screened_start
-from soubayes.sparse.rows.residuals import dispersion, price_factor
-from soubayes.sparse.rows.state import RowFit, RowModel, RowState, copies_out, make_state
+from soubayes.sparse.rows.starts import (
+    first_in_rows,
+    fit_held_by_products,
+    ridge_start,
+    screened_start,
+    start_precision,
+)
+from soubayes.sparse.rows.state import RowFit, RowModel, make_state
 
 Array = np.ndarray
 
@@ -290,7 +285,7 @@ def _choose(
     loose: Limits,
 ) -> RowOutcome:
     """Along the path, to the refit of the support of least score."""
-    one, counted = model.at(1.0, free), _places(model, free)
+    one, counted = model.at(1.0, free), places_of(model, free)
     rough = loose._replace(settle=False)  # only its loss is asked for
 
     def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
@@ -486,21 +481,11 @@ def _point(shared: PathRows, fit: RowFit, gamma: float) -> RowPoint:
     return RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
 
 
-def _places(model: RowModel, free: Array) -> Array:
-    """The number of the tau of every column that is searched, -1 of the others.
-
-    Columns that share a tau are one place for a signal.
-    """
-    numbers = np.full(len(free), -1)
-    numbers[model.sparse] = model.groups.number
-    return np.where(model.searched_among(free), numbers, -1)
-
-
 def _pricing(shared: PathRows, visit: _Visit, places: Array) -> Callable[[float, int], float]:
-    """`_price` of these rows, times what their residuals at a refit say of it."""
+    """`support_price` of these rows, times what their residuals at a refit say of it."""
     factor = visit.factor
     factor = max(factor, shared.dispersion) if isinstance(shared, SharedRows) else factor
-    return lambda k, kept: factor * _price(shared.n, _count(places), k, kept)
+    return lambda k, kept: factor * support_price(shared.n, searched(places), k, kept)
 
 
 def _dispersion(shared: PathRows, fit: RowFit) -> float:
@@ -519,78 +504,6 @@ def _of_residuals(
     return factor(shared.problem(fit).take(fit.state.active), fit.state.mean)
 
 
-def _count(places: Array) -> int:
-    """How many different places there are."""
-    return len(np.unique(places[places >= 0]))
-
-
-def _price(n: float, searched: int, k: float, kept: int) -> float:
-    """The share of the score that counts k degrees of freedom in so many places searched."""
-    # 2 k log(p/e), the price of the search (`solve_rows`)
-    price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
-    if n <= k + 1:
-        return np.inf
-    few = COLUMN_OF_FEW * few_rows(n - k) * kept if kept else 0.0
-    return price + 2.0 * k * n / (n - k - 1.0) + few
-
-
 def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
     history = np.minimum.accumulate(fit.history)  # equal up to the rounding of an update
     return RowOutcome(model, fit, history, len(fit.history) - 1, points, gamma)
-
-
-def start_precision(model: RowModel) -> Array:
-    """The prior precision with tau^2 and nu^2 at typical values under their priors."""
-    return model.precisions(model.local_prior.start_precision * model.global_prior.start_precision)
-
-
-def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Array) -> RowState:
-    """Ridge regression with these prior precisions by a few L-BFGS steps.
-
-    ``gram`` is X'X times a typical curvature of the loss; its Cholesky factor with the prior makes
-    the steps well scaled, and one serves every class.
-    """
-    active = model.distinct
-    precision, rest = copies_out(model, precision, np.diag(gram))
-    problem, gram = problem.take(active), gram[np.ix_(active, active)]
-    pull = (model.confidence * precision)[active]
-    # in x = L'b the quadratic form of the typical curvature is the identity
-    factor = cholesky(gram, pull)
-
-    def loss(scaled: Array) -> tuple[float, Array]:
-        mean = solve_triangular(factor, scaled, lower=True, trans=1)
-        value, slope = problem.plug_in(mean)
-        value += 0.5 * mean @ (pull * mean)
-        return float(value), solve_triangular(factor, slope + pull * mean, lower=True)
-
-    limits = {"maxiter": 25, "ftol": 2e-9}
-    if problem.design.dtype == np.float32:  # or rounding sends line searches after noise
-        limits |= {"ftol": 1e-7, "maxls": 4}
-    minimum = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
-    mean = solve_triangular(factor, minimum.x, lower=True, trans=1)
-    return make_state(model, active, mean, gram, precision, rest)
-
-
-def first_in_rows(design: RowDesign, gram: Array, y: Any, weight: Any) -> Array:
-    """The same from X'X and rows, which tell equal columns where X'X was summed in float32."""
-    if design.dtype == np.float64:
-        return first_in_gram(gram)
-    first = first_in_gram(gram, 1e-5)
-    copies = np.flatnonzero(first != np.arange(len(first)))
-    if not len(copies):
-        return first
-    both = np.union1d(copies, first[copies])
-    one, two = np.searchsorted(both, first[copies]), np.searchsorted(both, copies)
-    sign = np.sign(gram[first[copies], copies])
-    work = partial(_differences, one=one, two=two, sign=sign)
-    apart = design.take(both).total(work, y, weight)[0]
-    first[copies] = np.where(apart <= EQUAL * design.n_rows, first[copies], copies)
-    return first
-
-
-def _differences(
-    Z: Array, y: Array, weight: Array, one: Array, two: Array, sign: Array
-) -> tuple[Array]:
-    """Squared distances of pairs of columns."""
-    Z = Z.astype(float, copy=False)
-    return (np.square(Z[:, one] - sign * Z[:, two]).sum(axis=0),)
