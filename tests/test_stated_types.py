@@ -476,7 +476,6 @@ MAKERS = {
 ELSEWHERE = {
     "from_formula",
     "plot_terms",
-    "load_mnist",
     "load_model",
     "save_model",
     "simulation_based_calibration",

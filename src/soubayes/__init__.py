@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from soubayes.blackbox.variational import fit as fit
     from soubayes.blackbox.verdict import Quality as Quality
     from soubayes.data.encoding import TableEncoder as TableEncoder
-    from soubayes.datasets import load_mnist as load_mnist
     from soubayes.draws.reweight import Reweighted as Reweighted
     from soubayes.draws.reweight import ReweightedFamily as ReweightedFamily
     from soubayes.draws.reweight import reweight as reweight
@@ -103,7 +102,6 @@ __version__ = "0.1.0"
 # module -> the public names it holds; the imports above say the same to type checkers
 _PUBLIC = {
     "data.encoding": ["TableEncoder"],
-    "datasets": ["load_mnist"],
     "blackbox.diagnostics": ["Diagnosis", "diagnose", "simulation_based_calibration"],
     "blackbox.divergences": ["ForwardKL", "Renyi"],
     "blackbox.elbo": ["SoUELBO"],
