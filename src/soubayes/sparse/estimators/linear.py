@@ -26,7 +26,7 @@ from soubayes.sparse.estimators.parameters import (
     check_shared,
     estimator,
     intercept_prior,
-    noise_prior,
+    noise_settings,
     trust,
 )
 from soubayes.sparse.intervals.estimates import ColumnEstimates, least_squares
@@ -386,7 +386,7 @@ class SoULinearRegression(
     def _settings(self) -> LinearSettings:
         return LinearSettings(
             **self._column_settings(LINEAR_LOCAL),
-            **noise_prior(self),
+            **noise_settings(self),
             student=self._student(),
             intercept=intercept_prior(self),
         )

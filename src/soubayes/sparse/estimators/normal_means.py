@@ -13,7 +13,7 @@ from soubayes.sparse.estimators.base import SparseEstimator
 from soubayes.sparse.estimators.parameters import (
     check_shared,
     estimator,
-    noise_prior,
+    noise_settings,
     shared_settings,
 )
 from soubayes.sparse.least_squares.designs import Diagonal
@@ -143,7 +143,7 @@ class SoUNormalMeans(SparseEstimator):
     def _settings(self) -> LinearSettings:
         return LinearSettings(
             **shared_settings(self, LINEAR_LOCAL),
-            **noise_prior(self),
+            **noise_settings(self),
             intercept=None,
             scaled=False,
         )

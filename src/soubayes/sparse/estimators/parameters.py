@@ -275,7 +275,7 @@ def intercept_prior(estimator: Any) -> tuple[float, float] | None:
     return variance, trust(estimator, "intercept")
 
 
-def noise_prior(estimator: Any) -> dict[str, Any]:
+def noise_settings(estimator: Any) -> dict[str, Any]:
     """The settings of the prior of the noise variance."""
     return {
         "noise_shape": prior_number(estimator, "noise_shape"),
