@@ -133,7 +133,9 @@ class LevelTask(ChoiceTask):
     def _family(self, columns: LevelColumns) -> Family:
         """The family for some columns."""
         names = tuple(f"c{j}" for j in range(len(columns.number)))
-        labels = GroupLabels(columns.number, columns.names, common=True, columns=names)
+        labels = GroupLabels(
+            columns.number, columns.names, common=True, columns=names, unit=columns.unit
+        )
         settings = self.family.settings
         blocks = tuple(_restricted(block, columns.place) for block in settings.blocks)
         family = copy(self.family)

@@ -308,6 +308,11 @@ class FitSettings:
         """Which columns have one unit, as those of a term; None: each has its own."""
         return self.groups.number if self.groups is not None and self.groups.common else None
 
+    @property
+    def unit(self) -> Array | None:
+        """The unit of the columns that are eliminated in blocks; None: no column is."""
+        return self.groups.unit if self.groups is not None else None
+
     def say(self, words: str) -> None:
         """What ``verbose`` asks for."""
         if self.verbose:
