@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +71,13 @@ LAYERS = [  # from the lowest
 ]
 
 
+@cache
+def inside(file):
+    """Whether it is a file of the package."""
+    return SOURCE in Path(file).parents
+
+
+@cache
 def layer(file):
     """Of a file of sparse/; -1 for others."""
     if SOURCE / "sparse" not in Path(file).parents:
@@ -86,7 +94,7 @@ def traced(model, X, y):
         if event != "call" or frame.f_code.co_name == "<module>":
             return
         file, back = frame.f_code.co_filename, frame.f_back.f_code.co_filename
-        if SOURCE in Path(file).parents:
+        if inside(file):
             found.modules.add(file)
             if layer(file) > layer(back) >= 0:
                 found.upwards.add((back, file))

@@ -476,7 +476,7 @@ def test_auto_follows_the_path_and_refits_its_point():
     k = int(model.selected_.sum()) + 1
     score = 2.0 * np.sum(np.logaddexp(0, eta) - y * eta) + 2.0 * k * 300 / (300 - k - 1)
     score += 2.0 * (k - 1) * (np.log(30) - 1)
-    score += 240.0 * (k - 1) / (300 - k - 2) ** 2  # few rows
+    score += 360.0 * (k - 1) / (300 - k - 2) ** 2  # few rows
     assert path["score"][chosen] == pytest.approx(score, rel=1e-6)
     assert model.selected_[0][:4].sum() >= 3
     assert model.selected_[0][4:].sum() <= 2

@@ -245,7 +245,7 @@ def solve_rows(
     The path raises the confidence gamma_b, the threshold of z_j^2, from 1. A number is reached
     by it and reported there. None goes to the end of the path and reports the point of least
 
-        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e) + 240 k `few_rows`(n - k),
+        2 sum(loss) + 2 k n/(n - k - 1) + 2 k log(p/e) + 360 k `few_rows`(n - k),
 
     the corrected Akaike risk plus the price of having searched p columns for each one kept (a group
     is one column), with k the degrees of freedom of the support (`Counted`) and the loss at its
@@ -365,8 +365,10 @@ def _trim(
 
     def expect(number: int) -> tuple[float, int, Array]:
         refit, score = visits[number].refit, visits[number].point.score
-        if refit.rows is not None or not np.isfinite(score):
+        if refit.rows is not None:
             return np.inf, number, np.zeros(0, int)
+        if not np.isfinite(score):  # too many columns for the rows: try none
+            return -np.inf, number, np.flatnonzero(places[refit.state.active] >= 0)
         gain, gone = weakest(refit.state, places, _pricing(shared, refit, places))
         return score - gain, number, gone
 
