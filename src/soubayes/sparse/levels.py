@@ -64,7 +64,7 @@ class LevelTask(ChoiceTask):
     ) -> None:
         self.family, self.rows, self.how, self.levels = family, rows, how, levels
         self.targets, self.weight = rows.targets, rows.weight
-        self.size = int(min(rows.X.shape))
+        self.size = family.settings.system_size(rows.X)
         self.x_mean = (self.weight / self.weight.sum()) @ rows.X
         self.known: dict[int, tuple[Family, list[SparsePoint]]] = {}
 

@@ -217,7 +217,7 @@ class InMemory(ChoiceTask):
     def __init__(self, family: Family, rows: TrainingRows) -> None:
         self.family, self.rows = family, rows
         self.targets, self.weight = rows.targets, rows.weight
-        self.size = int(min(rows.X.shape))
+        self.size = family.settings.system_size(rows.X)
 
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
         X, weight = self.rows.X, self.weight

@@ -52,9 +52,10 @@ def test_elimination_is_the_fit_of_dense_columns(monkeypatch, terms, parameters)
         model.variance_components().to_numpy(float), dense.variance_components().to_numpy(float),
         rtol=1e-7, atol=1e-9,
     )  # fmt: skip
+    effects = model.terms_
     for name, effect in dense.terms_.items():
-        for column in ("estimate", "lower", "upper"):
-            np.testing.assert_allclose(model.terms_[name][column], effect[column], atol=1e-7)
+        columns = ["estimate", "lower", "upper"]
+        np.testing.assert_allclose(effects[name][columns], effect[columns], atol=1e-7)
 
 
 def test_many_units_are_saved_sampled_and_said(monkeypatch, tmp_path):

@@ -126,7 +126,8 @@ class LinearIntake(NamedTuple):
     @property
     def size(self) -> int:
         """The side of the systems that are solved."""
-        return int(min(self.designs[0].n, len(self.units.x_scale)))
+        first, p = self.designs[0], len(self.units.x_scale)
+        return int(min(first.n, len(first.gram) if isinstance(first, UnitGram) else p))
 
     def model(self, settings: LinearSettings, t: int) -> tuple[LeastSquaresModel, Array]:
         """The model of a target in standardised units, and which columns follow the path."""

@@ -36,10 +36,11 @@ class Eliminated(NamedTuple):
 
     def solve(self, fixed: Array, units: Array) -> tuple[Array, Array]:
         """A^-1 of vectors: (k,) or (k, r), and (units, s) or (units, s, r)."""
-        right = fixed - np.tensordot(self.share, units, 2)
+        share, shape = _flat(self.share), units.shape
+        right = fixed - share @ units.reshape(share.shape[1], *shape[2:])
         first = self.root.T @ (self.root @ right)
         inside = np.einsum("ust,ut...->us...", self.inverse, units)
-        return first, inside - np.tensordot(self.share, first, (0, 0))
+        return first, inside - (share.T @ first).reshape(shape)
 
 
 class UnitGram:
@@ -56,7 +57,8 @@ class UnitGram:
         yy: float,
         n: float,
     ) -> None:
-        self.columns, self.gram, self.cross, self.blocks = columns, gram, cross, blocks
+        self.columns, self.gram, self.blocks = columns, gram, blocks
+        self.cross = np.ascontiguousarray(cross)
         self.norms, self.scores, self.yy, self.n = norms, scores, yy, n
         self.ones = len(gram) - len(columns.fixed)  # 1 with an intercept, else 0
 
@@ -101,8 +103,8 @@ class UnitGram:
         else:
             inverse, log_blocks = np.linalg.inv(B), float(np.linalg.slogdet(B)[1].sum())
         inverse = inverse * present[:, :, None] * present[:, None, :]
-        share = np.einsum("kut,uts->kus", cross, inverse)
-        outside = np.tensordot(share, cross, ((1, 2), (1, 2)))
+        share = cross * inverse[:, 0] if B.shape[1] == 1 else _by_blocks(cross, inverse)
+        outside = _flat(share) @ _flat(cross).T
         square = self.gram[np.ix_(inner, inner)] - 0.5 * (outside + outside.T)
         lower = cholesky(square, self._fixed(w)[inner])
         log_det = log_determinant(lower) + log_blocks - (np.log(self.n) if self.ones else 0.0)
@@ -122,7 +124,7 @@ class UnitGram:
     def ridge(self, w: Array) -> Ridge:
         at = self.eliminated(w)
         mean = self._joined(*at.solve(*self._right))
-        half = np.tensordot(at.root, at.share, 1)  # (k, units, s)
+        half = (at.root @ _flat(at.share)).reshape(at.share.shape)
         spread = np.einsum("uss->us", at.inverse) + np.einsum("kus,kus->us", half, half)
         variance = self._joined(np.einsum("ij,ij->j", at.root, at.root), spread)
         return Ridge(
@@ -218,7 +220,7 @@ class UnitGram:
         # tr (W^1/2 A^-1 W^1/2)^2 from its blocks; with Q = L^-1 K B^-1 W^1/2 that of the units is
         # W^1/2 B^-1 W^1/2 + Q'Q
         half = at.root * fixed
-        Q = (np.tensordot(at.root, at.share, 1) * units).reshape(len(self.gram), -1)
+        Q = at.root @ _flat(at.share) * units.ravel()
         inside = at.inverse * units[:, :, None] * units[:, None, :]
         by_unit = Q.reshape(len(Q), *units.shape)
         squares = np.sum((half.T @ half) ** 2) + np.sum((Q @ Q.T) ** 2) + np.sum(inside**2)
@@ -233,6 +235,16 @@ class UnitGram:
 
     def rows(self) -> None:
         return None
+
+
+def _flat(several: Array) -> Array:
+    """(k, units, s) as a matrix of k rows."""
+    return several.reshape(len(several), several.shape[1] * several.shape[2])
+
+
+def _by_blocks(cross: Array, inverse: Array) -> Array:
+    """K B^-1: the rows of K of every unit times its block."""
+    return np.ascontiguousarray((cross.transpose(1, 0, 2) @ inverse).transpose(1, 0, 2))
 
 
 def unit_grams(
