@@ -10,8 +10,7 @@ import numpy as np
 from soubayes.progress import say_step
 from soubayes.sparse.blocks import FeatureBlock, GroupLabels
 from soubayes.sparse.scales.balance import Groups, ScaleCosts, ScaleModel, stationary_precision
-from soubayes.sparse.scales.base import ScalePrior
-from soubayes.sparse.scales.functions import LAST_STEP
+from soubayes.sparse.scales.base import LAST_STEP, ScalePrior
 
 Array = np.ndarray
 

@@ -37,7 +37,6 @@ from soubayes.sparse.likelihoods.predictive import Predictive
 from soubayes.sparse.likelihoods.shifted import (
     about,
     beside,
-    plain,
     row_offsets,
     shifted,
     with_exposure,
@@ -202,7 +201,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
 
     def _of(self, likelihood: RowLikelihood | None) -> Any:
         """A likelihood with fitted nuisance parameters; None: there are none."""
-        return plain(likelihood or self._likelihood())
+        return (likelihood or self._likelihood()).plain
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)

@@ -20,7 +20,7 @@ from soubayes.sparse.least_squares.state import (
     goal_of,
     restricted,
 )
-from soubayes.sparse.scales.functions import LAST_STEP
+from soubayes.sparse.scales.base import LAST_STEP
 
 Array = np.ndarray
 

@@ -55,7 +55,7 @@ from soubayes.sparse.posterior import (
     SparsePoint,
     chosen_row,
 )
-from soubayes.sparse.scales.functions import log_minus_psi
+from soubayes.sparse.scales.base import log_minus_psi
 from soubayes.threads import solver_threads
 
 Array = np.ndarray

@@ -10,8 +10,7 @@ from scipy.special import gammaln, psi
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.model import ColumnModel, coefficient_kl, log_prior_variance, source_costs
 from soubayes.sparse.scales.balance import ScaleCosts
-from soubayes.sparse.scales.base import Scale
-from soubayes.sparse.scales.functions import LAST_STEP, log_minus_psi
+from soubayes.sparse.scales.base import LAST_STEP, Scale, log_minus_psi
 
 Array = np.ndarray
 

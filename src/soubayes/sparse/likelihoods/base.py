@@ -171,6 +171,11 @@ class Likelihood(ABC):
         """
 
     @property
+    def plain(self) -> "Likelihood":
+        """The likelihood that predicts: without offsets."""
+        return self
+
+    @property
     def residual_variance(self) -> float:
         """Variance of (y - mean)^2/Var[y], both fitted; infinite: it is not compared with data."""
         return np.inf
@@ -442,3 +447,8 @@ def weighted_terms(
 def times_rows(weight: Array, values: Array) -> Array:
     """Values of rows, of any number of axes, each times the weight of its row."""
     return weight.reshape(-1, *[1] * (values.ndim - 1)) * values
+
+
+def offset_apart(y: Array) -> tuple[Array, Array | float]:
+    """The targets and their offsets (`shifted.py`); 0 if none stand beside them."""
+    return (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])

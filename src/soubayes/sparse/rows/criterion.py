@@ -13,8 +13,7 @@ from scipy.linalg import lapack, solve_triangular
 
 from soubayes.sparse.constants import CLEAR, COLUMN_OF_FEW, FULL_LEVERAGE, HOPELESS
 from soubayes.sparse.dial import few_rows
-from soubayes.sparse.likelihoods.base import Likelihood
-from soubayes.sparse.likelihoods.shifted import offset_apart, plain
+from soubayes.sparse.likelihoods.base import Likelihood, offset_apart
 from soubayes.sparse.rows.passes import RowProblem
 from soubayes.sparse.rows.state import RowModel, RowState
 
@@ -73,7 +72,7 @@ def price_factor(problem: RowProblem, mean: Array) -> float:
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")
 def _pearson(Z: Array, y: Array, likelihood: Likelihood, mean: Array) -> tuple[Array, Array]:
     """Squared Pearson residuals, and the expected curvature mu^2/Var[y] under a log link."""
-    base: Any = plain(likelihood)
+    base: Any = likelihood.plain
     y, offset = offset_apart(y)
     eta = Z.astype(float, copy=False) @ mean + offset + likelihood.shift
     mu, variance = base.predict(eta, np.zeros_like(eta)), base.noise(eta)

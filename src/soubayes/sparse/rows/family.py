@@ -34,10 +34,9 @@ from soubayes.sparse.designs.standardise import (
 from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.intervals.estimates import ColumnEstimates, one_step
-from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood
+from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood, offset_apart
 from soubayes.sparse.likelihoods.bernoulli import average_log_odds
 from soubayes.sparse.likelihoods.predictive import Predictive
-from soubayes.sparse.likelihoods.shifted import offset_apart, plain
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.sparse.rows.classes import log_shares, of_class
 from soubayes.sparse.rows.dial import ROW_DIAL
@@ -111,7 +110,7 @@ class RowFamily(Family):
     @property
     def whole(self) -> bool:
         """Whether y are whole numbers."""
-        likelihood = plain(self.likelihood)
+        likelihood = self.likelihood.plain
         return isinstance(likelihood, RowLikelihood) and likelihood.whole
 
     @property
@@ -149,7 +148,7 @@ class RowFamily(Family):
         estimates: list[ColumnEstimates | None] = []
         for y, eta, mixture in zip(rows.targets, predictors(), mixtures, strict=True):
             values, offset = offset_apart(y)
-            likelihood: Any = plain(mixture.components[0].likelihood or self.likelihood)
+            likelihood: Any = (mixture.components[0].likelihood or self.likelihood).plain
             with np.errstate(over="ignore"):
                 _, slope, curvature = likelihood.derivatives(eta + offset, values)
             noise = max(component.dispersion for component in mixture.components)
@@ -348,7 +347,7 @@ class RowFamily(Family):
         means, variances = mixture.predict_each(rows)
         y, offset = offset_apart(y)
         known = [component.likelihood or self.likelihood for component in mixture.components]
-        likelihoods: Any = [plain(likelihood) for likelihood in known]
+        likelihoods: Any = [likelihood.plain for likelihood in known]
         predictive = Predictive(likelihoods, mixture.weights, means + offset, variances)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             density, variance = predictive.log_density(y), predictive.variance()

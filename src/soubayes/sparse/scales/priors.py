@@ -7,8 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes.confidence import shown
-from soubayes.sparse.scales.base import Scale, ScalePrior, as_floats, positive_root
-from soubayes.sparse.scales.functions import delta1, delta2, newton_root
+from soubayes.sparse.scales.base import (
+    Scale,
+    ScalePrior,
+    as_floats,
+    delta1,
+    delta2,
+    newton_root,
+    positive_root,
+)
 
 Array = np.ndarray
 
