@@ -156,6 +156,7 @@ def test_a_skip_connection_is_saved_and_exported(data, tmp_path):
         np.testing.assert_allclose(found, net.predict(X, n_draws=5), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_residual_layers_are_pruned_saved_and_exported(data, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     X, Y = data
