@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -307,6 +307,16 @@ class FitSettings:
     def shared(self) -> Array | None:
         """Which columns have one unit, as those of a term; None: each has its own."""
         return self.groups.number if self.groups is not None and self.groups.common else None
+
+    @property
+    def unit(self) -> Array | None:
+        """The unit of the columns that are eliminated in blocks; None: no column is."""
+        return self.groups.unit if self.groups is not None else None
+
+    def system_size(self, X: Any) -> int:
+        """The side of the systems that are solved; those of units are in blocks."""
+        unit = self.unit
+        return int(min(X.shape) if unit is None else min(X.shape[0], (unit < 0).sum()))
 
     def say(self, words: str) -> None:
         """What ``verbose`` asks for."""

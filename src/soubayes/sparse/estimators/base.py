@@ -17,7 +17,7 @@ from soubayes.sparse.blocks import GroupLabels, parse_blocks, parse_groups
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.choice.scoring import Recalibration
 from soubayes.sparse.constants import ROW_LOCAL
-from soubayes.sparse.designs.standardise import as_dense, row_slices
+from soubayes.sparse.designs.standardise import blocks_of_rows
 from soubayes.sparse.estimators.parameters import (
     ColumnParameters,
     SparseParameters,
@@ -319,6 +319,16 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
     def _target_names(self) -> list[Any]:
         return list(range(len(self.mixtures_)))
 
+    @property
+    def _eliminated(self) -> bool:
+        """Whether X has columns of units that are eliminated, so it stays sparse."""
+        given = getattr(self, "feature_groups", None)
+        return isinstance(given, GroupLabels) and given.unit is not None
+
+    def _eliminates_units(self) -> bool:
+        """Whether the effects of a unit with many levels can be eliminated in blocks."""
+        return False
+
     def _feature_names(self) -> Array:
         given = getattr(self, "feature_groups", None)
         if isinstance(given, GroupLabels):
@@ -334,8 +344,7 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
         The last axis of what it returns is that of the rows.
         """
         parts: list[list[Array]] = [[] for _ in self.mixtures_]
-        for rows in row_slices(X):
-            block = as_dense(X[rows])
+        for _, block in blocks_of_rows(X, self._eliminated):
             for blocks, m in zip(parts, self.mixtures_, strict=True):
                 blocks.append(work(m, centred(block, self._x_mean, m)))
         return [np.concatenate(blocks, axis=-1) for blocks in parts]
