@@ -166,6 +166,10 @@ def test_a_network_that_learns_nothing_says_so():
         SoUNetRegressor((8,), confidence_weights=3.0, skip=False, epochs=400, random_state=0).fit(
             X, y
         )
+    with pytest.warns(LittleLearntWarning, match="every hidden layer kept one unit"):
+        SoUNetRegressor((8,), confidence_weights=3.0, skip=True, epochs=400, random_state=0).fit(
+            X, y
+        )
 
 
 def test_a_network_that_is_worse_than_a_linear_model_says_so():
