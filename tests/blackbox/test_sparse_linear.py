@@ -64,8 +64,7 @@ def both(X, y, polish=1024):
         choice="path",
         solver="coordinate",
         fit_intercept=False,
-        noise_shape=3.0,
-        noise_scale=2.0,
+        priors={"noise_shape": 3.0, "noise_scale": 2.0},
         max_iter=20_000,
         tol=1e-5,
     ).fit(X, y)

@@ -51,7 +51,7 @@ from soubayes.sparse.least_squares.fitting import (
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
 from soubayes.sparse.least_squares.integrated import IntegratedScales, integrated
 from soubayes.sparse.least_squares.path import coefficients_at, path_fit
-from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
+from soubayes.sparse.least_squares.student_noise import StudentPrior, TailRows
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.sparse.shell import CandidateFit, Choosing, Family, InMemory, TrainingRows
 from soubayes.threads import solver_threads
@@ -263,7 +263,7 @@ class LinearFamily(Family):
 
 def tails(intake: LinearIntake, X: Any, targets: Sequence[Array], weight: Array) -> Any:
     """The rows of a target in standardised units, as Student's t reads them."""
-    return lambda t: MemoryTail(X, targets[t], weight, intake.units.of(t))
+    return lambda t: TailRows(X, targets[t], weight, intake.units.of(t))
 
 
 def _along(chosen: Component, coefs: Array) -> tuple[Component, ...]:
