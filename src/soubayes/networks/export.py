@@ -17,7 +17,7 @@ from soubayes.networks.structure import LayerShape
 _OPSET = 18
 _NODE = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
 ENSEMBLE_DRAWS = 100  # of each network, in the predictions of an ensemble
-CHECKED_ROWS, TOLERANCE = 16, 1e-4  # float32 sums of 100 draws agree to about 1e-6
+COMPARED_ROWS, CLOSE = 16, 1e-4  # float32 sums of 100 draws agree to about 1e-6
 
 
 @dataclass
@@ -95,19 +95,19 @@ def check_predictions(model: Any, written: Any, mode: str, n_draws: int) -> None
     if ensemble and (mode == "mean" or n_draws != ENSEMBLE_DRAWS):
         return  # an ensemble predicts by its default draws alone
     scaler = model._members()[0][0]._x_scaler
-    rows = np.random.default_rng(0).standard_normal((CHECKED_ROWS, model.n_features_in_))
+    rows = np.random.default_rng(0).standard_normal((COMPARED_ROWS, model.n_features_in_))
     X = (scaler.shift + scaler.scale * rows).astype(np.float32)
-    X = X.reshape(CHECKED_ROWS, *model._row_shape)
+    X = X.reshape(COMPARED_ROWS, *model._row_shape)
     how: dict[str, Any] = {} if ensemble else {"mode": mode, "n_draws": n_draws}
     if model._CLASSES:
         expected = [model.predict_proba(X, **how)]
     else:
         both = model.predict(X, return_std=True, **how)
-        expected = [part.reshape(CHECKED_ROWS, -1) for part in both]
+        expected = [part.reshape(COMPARED_ROWS, -1) for part in both]
     session = onnxruntime.InferenceSession(written.SerializeToString())
     values = session.run([v.name for v in written.graph.output if v.name != "label"], {"X": X})
     for value, known in zip(values, expected, strict=False):  # the sd of an ensemble is left out
-        if not np.allclose(value, known, rtol=TOLERANCE, atol=TOLERANCE * np.abs(known).max()):
+        if not np.allclose(value, known, rtol=CLOSE, atol=CLOSE * np.abs(known).max()):
             raise RuntimeError(
                 "the ONNX graph does not predict what the network predicts (largest difference "
                 f"{np.abs(value - known).max():.2g}); no file was written."

@@ -67,9 +67,9 @@ def complaints(net: Any, data: Any) -> list[str]:
             )
         elif all(count == 1 for count in units):
             said.append(
-                "every hidden layer kept one unit: at this confidence the network is a linear model "
-                "and a function of one number. A lower confidence_weights keeps more units; if the "
-                "held-out loss does not fall, a linear model is enough."
+                "every hidden layer kept one unit: at this confidence the network is a linear "
+                "model plus a function of one number. A lower confidence_weights keeps more units; "
+                "if the held-out loss does not fall, a linear model is enough."
             )
     if data.held_out is None or len(data.held_out.X) < FEWEST_ROWS:
         return said
