@@ -5,6 +5,7 @@ python benchmarks/terms_truth.py bands N TABLES SIGNAL
 python benchmarks/terms_truth.py kinds N P TABLES CURVED
 python benchmarks/terms_truth.py time classes|numbers
 python benchmarks/terms_truth.py grouped FOLDER
+python benchmarks/terms_truth.py many ROWS UNITS
 """
 
 import sys
@@ -105,6 +106,27 @@ def times(what):
         print(f"{terms or 'straight'}: {time.process_time() - start:.1f} CPU seconds")
 
 
+def many(rows, levels):
+    """Time and components with many units; the truth is 0.7, 0.3 and 1."""
+    rng = np.random.default_rng(0)
+    n, m = int(rows), int(levels)
+    site = rng.integers(0, m, n)
+    X = pd.DataFrame(rng.normal(size=(n, 5)), columns=list("abcde"))
+    effect = 0.7 * rng.normal(size=m)[site] + 0.3 * rng.normal(size=m)[site] * X["c"]
+    y = X["a"] + np.sin(2 * X["b"]) + effect + rng.normal(size=n)
+    X["site"] = site
+    for terms in (
+        ["required(a)", "s(b)", "required(c)", "(1 | site)"],
+        ["required(a)", "s(b)", "required(c)", "(c | site)"],
+        ["curves", "(c || site)"],
+    ):
+        start = time.process_time()
+        model = SoULinearRegression(terms=terms).fit(X, y)
+        seconds = time.process_time() - start
+        sds = model.variance_components()["sd"].round(3).to_dict()
+        print(f"{terms}: {seconds:.1f} CPU seconds, {sds}")
+
+
 def grouped(folder):
     """What lme4 has for the same tables is on the page docs/development/terms.md."""
 
@@ -117,6 +139,10 @@ def grouped(folder):
         ("nlme_Orthodont", "distance", [fixed("age"), fixed("Sex"), "(age || Subject)"]),
         ("mlmRev_Exam", "normexam",
          [*map(fixed, ("standLRT", "sex", "schgend")), "(standLRT || school)"]),
+        ("lme4_sleepstudy", "Reaction", [fixed("Days"), "(Days | Subject)"]),
+        ("nlme_Orthodont", "distance", [fixed("age"), fixed("Sex"), "(age | Subject)"]),
+        ("mlmRev_Exam", "normexam",
+         [*map(fixed, ("standLRT", "sex", "schgend")), "(standLRT | school)"]),
     ):  # fmt: skip
         table = read(name)
         model = SoULinearRegression(terms=terms).fit(table.drop(columns=y), table[y])
@@ -149,4 +175,5 @@ def grouped(folder):
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     work = {"units": units, "bands": bands, "kinds": kinds, "time": times, "grouped": grouped}
+    work["many"] = many
     work[sys.argv[1]](*sys.argv[2:])

@@ -8,11 +8,11 @@ The log fold change of resistance to each of 13 drugs on the mutations of the vi
 as true if it is on the list of treatment-selected mutations, which was made from other data. The
 list is a proxy: a position off the list may still have an effect. Every method gives an order of
 its columns, and of its positions by their best column, so methods are compared at every number of
-positions found: soubayes by inclusion probability and by `discoveries`, the lasso by where a
-column enters its path, and MLR knockoffs (Spector and Fithian 2024, knockpy; a Python in which it
-is installed is given by ``--peers``) by their statistics. As there, mutations are those seen at
-least three times in the rows of a drug, of which the first of exact copies is kept. Rows are kept
-in ``rows/truth_hiv.csv``.
+positions found: soubayes, with normal and with Student noise, by inclusion probability and by
+`discoveries`, the lasso by where a column enters its path, and MLR knockoffs (Spector and Fithian
+2024, knockpy; a Python in which it is installed is given by ``--peers``) by their statistics. As
+there, mutations are those seen at least three times in the rows of a drug, of which the first of
+exact copies is kept. Rows are kept in ``rows/truth_hiv.csv``.
 """
 
 import argparse
@@ -92,13 +92,15 @@ def each(
     peers: str | None,
 ) -> Iterator[dict[str, object]]:
     """A row for each position and method: its rank, and from which level on it is a discovery."""
-    begin = time.process_time()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        supports = SoULinearRegression(inclusion=True, random_state=0).fit(X, y).supports_
+    begin, found = time.process_time(), {}
+    for name, noise in (("soubayes", "normal"), ("soubayes, Student noise", "student")):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = SoULinearRegression(noise=noise, inclusion=True, random_state=0).fit(X, y)
+        supports = model.supports_
+        score = -np.log1p(-np.minimum(supports.inclusion, 1.0 - 1e-15))
+        found[name] = ordered(score, LEVELS, supports.discoveries)
     took = time.process_time() - begin
-    score = -np.log1p(-np.minimum(supports.inclusion, 1.0 - 1e-15))
-    found = {"soubayes": ordered(score, LEVELS, supports.discoveries)}
     scale = (X - X.mean(axis=0)) / X.std(axis=0)
     _, active, _ = lars_path(scale, y - y.mean(), method="lasso")
     entry = np.zeros(X.shape[1])
@@ -114,6 +116,7 @@ def each(
             yield {
                 "drug": drug, "n": len(y), "p": len(position), "method": method, "position": int(p),
                 "true": int(p in truth), "score": score[inside].max(), "level": level,
+                "columns": int((levels[0.05] & inside).sum()) if 0.05 in levels else 0,
                 "seconds": took,
             }  # fmt: skip
 
@@ -143,6 +146,10 @@ def report(rows: pd.DataFrame) -> None:
             if len(found):
                 print(f"{method}, {q}: {len(found)} positions, {found['true'].sum()} true, "
                       f"false share {1.0 - found['true'].mean():.3f}")  # fmt: skip
+        if some["columns"].sum() > 0:
+            on_list = some.loc[some["true"] == 1, "columns"].sum()
+            print(f"{method}, 0.05: {some['columns'].sum():.0f} columns, {on_list:.0f} of them "
+                  "at positions of the list")  # fmt: skip
     print("\ntrue positions among the first k of each drug, all drugs")
     counts = [1, 2, 5, 8, 10, 12, 15, 18, 20, 25]
     print(pd.DataFrame({m: curve(some, counts) for m, some in rows.groupby("method")}, counts))

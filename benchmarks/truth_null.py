@@ -12,12 +12,15 @@ Counted are tables with a selected column, with a discovery at .1, and with a cr
 diabetes) are cut in two at random. What a method finds in the first half is looked up in the
 second by least squares with all columns there: it is contradicted if its sign is the other one
 with a one-sided p below .05, and confirmed if p is below .05 for the same sign. Peers: the
-columns of the cross-validated lasso, and knockoffs (lasso differences, in a Python given by
-``--peers``). Rows are kept in ``rows/``.
+columns of the cross-validated lasso; with ``--peers``, a Python with knockpy and R with susieR,
+knockoffs by lasso differences and by masked likelihood ratios, and the sum of single effects, whose
+discoveries follow from its inclusion probabilities as ours do. Rows are kept in ``rows/``.
 """
 
 import argparse
 import os
+import subprocess
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -45,7 +48,7 @@ def main() -> None:
     parser.add_argument("command", choices=["null", "halves", "report"])
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--families", nargs="+", default=list(FAMILIES))
-    parser.add_argument("--peers", help="a Python with knockpy")
+    parser.add_argument("--peers", help="a Python with knockpy; Rscript has susieR")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     if given.command == "null":
@@ -122,7 +125,8 @@ def halves(X: np.ndarray, y: np.ndarray, seed: int, table: str, peers: str | Non
     if peers is not None:
         both = truth_hiv.knockoffs((X[first] - mean) / scale, y[first] - y[first].mean(), peers)
         marginal = np.sign((X[first] - mean).T @ (y[first] - y[first].mean()))
-        found["knockoffs, lcd 0.1"] = marginal * both["lcd"][1][0.1]
+        found |= {f"knockoffs, {s} {FDR}": marginal * both[s][1][FDR] for s in ("lcd", "mlr")}
+        found[f"susieR, {FDR}"] = susie((X[first] - mean) / scale, y[first])
     bound = stats.norm.ppf(0.95)
     rows = []
     for method, signs in found.items():
@@ -134,6 +138,31 @@ def halves(X: np.ndarray, y: np.ndarray, seed: int, table: str, peers: str | Non
              "same sign": int((agreed > 0).sum())}
         )  # fmt: skip
     return rows
+
+
+SUSIE = """
+    folder <- commandArgs(TRUE)[1]
+    X <- as.matrix(read.csv(file.path(folder, "X.csv"), header = FALSE))
+    y <- scan(file.path(folder, "y.csv"), quiet = TRUE)
+    fit <- susieR::susie(X, y, L = min(20, ncol(X)), max_iter = 1000)
+    out <- cbind(fit$pip, susieR::susie_get_posterior_mean(fit))
+    write.table(out, file.path(folder, "out.csv"), row.names = FALSE, col.names = FALSE, sep = ",")
+"""
+
+
+def susie(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Signs of the largest set of columns of which on average a share FDR has no effect."""
+    with tempfile.TemporaryDirectory() as folder:
+        np.savetxt(f"{folder}/X.csv", X, delimiter=",")
+        np.savetxt(f"{folder}/y.csv", y)
+        subprocess.run(["Rscript", "-e", SUSIE, folder], check=True, capture_output=True)
+        inclusion, mean = np.loadtxt(f"{folder}/out.csv", delimiter=",").T
+    order = np.argsort(-inclusion, kind="stable")
+    false = np.cumsum(1.0 - inclusion[order]) / np.arange(1, len(order) + 1)
+    signs = np.zeros(len(mean))
+    discovered = order[: int((false <= FDR).sum())]
+    signs[discovered] = np.sign(mean[discovered])
+    return signs
 
 
 def report() -> None:

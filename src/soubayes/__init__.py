@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from soubayes.blackbox.variational import fit as fit
     from soubayes.blackbox.verdict import Quality as Quality
     from soubayes.data.encoding import TableEncoder as TableEncoder
-    from soubayes.datasets import load_mnist as load_mnist
     from soubayes.draws.reweight import Reweighted as Reweighted
     from soubayes.draws.reweight import ReweightedFamily as ReweightedFamily
     from soubayes.draws.reweight import reweight as reweight
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from soubayes.exact.conjugate import ConjugateUpdate as ConjugateUpdate
     from soubayes.exact.conjugate import conjugate_update as conjugate_update
     from soubayes.exact.decision import EventTree as EventTree
-    from soubayes.exact.decision import MultiplierValue as MultiplierValue
-    from soubayes.exact.decision import multiplier_value as multiplier_value
     from soubayes.exact.gaussian import GaussianBlock as GaussianBlock
     from soubayes.exact.gaussian import GaussianModel as GaussianModel
     from soubayes.exact.gaussian import QuadraticLoss as QuadraticLoss
@@ -92,7 +89,6 @@ if TYPE_CHECKING:
     from soubayes.sparse.estimators.ordinal import SoUOrdinalRegression as SoUOrdinalRegression
     from soubayes.sparse.estimators.poisson import SoUPoissonRegression as SoUPoissonRegression
     from soubayes.sparse.inclusion.view import Supports as Supports
-    from soubayes.sparse.likelihoods.base import CoupledLikelihood as CoupledLikelihood
     from soubayes.sparse.likelihoods.base import RowLikelihood as RowLikelihood
     from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
     from soubayes.sparse.scales.base import Scale as Scale
@@ -104,7 +100,6 @@ __version__ = "0.1.0"
 # module -> the public names it holds; the imports above say the same to type checkers
 _PUBLIC = {
     "data.encoding": ["TableEncoder"],
-    "datasets": ["load_mnist"],
     "blackbox.diagnostics": ["Diagnosis", "diagnose", "simulation_based_calibration"],
     "blackbox.divergences": ["ForwardKL", "Renyi"],
     "blackbox.elbo": ["SoUELBO"],
@@ -123,7 +118,7 @@ _PUBLIC = {
     "networks.classifier": ["SoUNetClassifier"],
     "networks.structure": ["Conv", "Pool", "Residual"],
     "exact.conjugate": ["ConjugateUpdate", "conjugate_update"],
-    "exact.decision": ["EventTree", "MultiplierValue", "multiplier_value"],
+    "exact.decision": ["EventTree"],
     "exact.gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],
     "exact.model": ["Block", "Discrete", "Model"],
     "exact.objective": ["Objective", "objective"],
@@ -132,7 +127,7 @@ _PUBLIC = {
     "exact.solve": ["QuadratureWarning", "solve_exact"],
     "plots.posteriors": ["plot_event_tree", "plot_prior_vs_confidence"],
     "select": ["Selection", "select_confidence"],
-    "sparse.likelihoods.base": ["CoupledLikelihood", "RowLikelihood", "RowTerms"],
+    "sparse.likelihoods.base": ["RowLikelihood", "RowTerms"],
     "sparse.inclusion.view": ["Supports"],
     "sparse.scales.base": ["Scale", "ScalePrior"],
     "horseshoe": ["horseshoe_gibbs"],

@@ -60,6 +60,7 @@ _OURS = {
     "Mixture": "soubayes.sparse.posterior",
     "Posterior": "soubayes.sparse.posterior",
     "LowRankPosterior": "soubayes.sparse.posterior",
+    "UnitPosterior": "soubayes.sparse.unit_posterior",
     "ProductClasses": "soubayes.sparse.rows.classes",
     "JointClasses": "soubayes.sparse.rows.classes",
     "ClassView": "soubayes.sparse.rows.classes",

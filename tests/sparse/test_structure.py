@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -70,6 +71,13 @@ LAYERS = [  # from the lowest
 ]
 
 
+@cache
+def inside(file):
+    """Whether it is a file of the package."""
+    return SOURCE in Path(file).parents
+
+
+@cache
 def layer(file):
     """Of a file of sparse/; -1 for others."""
     if SOURCE / "sparse" not in Path(file).parents:
@@ -86,7 +94,7 @@ def traced(model, X, y):
         if event != "call" or frame.f_code.co_name == "<module>":
             return
         file, back = frame.f_code.co_filename, frame.f_back.f_code.co_filename
-        if SOURCE in Path(file).parents:
+        if inside(file):
             found.modules.add(file)
             if layer(file) > layer(back) >= 0:
                 found.upwards.add((back, file))
@@ -101,10 +109,10 @@ def traced(model, X, y):
 
 DATA, TARGET = load_diabetes(return_X_y=True)
 FITS = {  # with the modules that a fit passes through
-    "linear": (SoULinearRegression(), TARGET, 31),
+    "linear": (SoULinearRegression(), TARGET, 29),
     "binary": (SoULogisticRegression(), TARGET > 150, 34),
     "Poisson": (SoUPoissonRegression(), np.round(TARGET / 20)[:80], 37),
-    "softmax": (SoULogisticRegression(), np.digitize(TARGET, [100, 200])[:80], 36),
+    "softmax": (SoULogisticRegression(), np.digitize(TARGET, [100, 200])[:80], 35),
     "Cox": (SoUCoxRegression(), (TARGET[:80] < 200, np.minimum(TARGET[:80], 200.0)), 38),
 }
 
@@ -121,7 +129,7 @@ def test_a_default_fit_passes_through_few_modules_and_layers(name):
 
 
 def test_sparse_has_few_modules_and_lines():
-    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 102
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 105
     lines = counted(SOURCE)
     assert lines["sparse"] <= MOST_SPARSE
     assert lines["total"] <= MOST_LINES

@@ -11,7 +11,7 @@
 | which columns carry an effect; intervals that cover everywhere | inclusion/, intervals/ |
 | the priors of columns and of their scales | model.py, scales/ |
 | points between dense and sparse; the grid of a path, and the share of few rows | dial.py |
-| q, mixtures, what a fit at one point is | posterior.py |
+| q, mixtures, what a fit at one point is | posterior.py; of many units unit_posterior.py |
 | where X lives | designs/ |
 | `feature_blocks` and `feature_groups` | blocks.py |
 """

@@ -134,7 +134,7 @@ FEW_COLUMNS = 150
 ROOM, LATE_ROWS = 240, 0.5
 # families#few-rows: of `few_rows` in the score of a path: of a support where y is a number with
 # noise, and of each column for a likelihood of rows
-SUPPORT_OF_FEW, COLUMN_OF_FEW = 24.0, 240.0
+SUPPORT_OF_FEW, COLUMN_OF_FEW = 24.0, 360.0
 # families#residuals-that-contradict-the-family: standard errors by which phi exceeds 1
 CLEAR = 2.0
 # families#residuals-that-contradict-the-family: leverage of a row that alone decides a coefficient

@@ -64,7 +64,7 @@ class LevelTask(ChoiceTask):
     ) -> None:
         self.family, self.rows, self.how, self.levels = family, rows, how, levels
         self.targets, self.weight = rows.targets, rows.weight
-        self.size = int(min(rows.X.shape))
+        self.size = family.settings.system_size(rows.X)
         self.x_mean = (self.weight / self.weight.sum()) @ rows.X
         self.known: dict[int, tuple[Family, list[SparsePoint]]] = {}
 
@@ -133,7 +133,9 @@ class LevelTask(ChoiceTask):
     def _family(self, columns: LevelColumns) -> Family:
         """The family for some columns."""
         names = tuple(f"c{j}" for j in range(len(columns.number)))
-        labels = GroupLabels(columns.number, columns.names, common=True, columns=names)
+        labels = GroupLabels(
+            columns.number, columns.names, common=True, columns=names, unit=columns.unit
+        )
         settings = self.family.settings
         blocks = tuple(_restricted(block, columns.place) for block in settings.blocks)
         family = copy(self.family)

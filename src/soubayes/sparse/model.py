@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
 from soubayes.progress import say_step
 from soubayes.sparse.blocks import FeatureBlock, GroupLabels
 from soubayes.sparse.scales.balance import Groups, ScaleCosts, ScaleModel, stationary_precision
-from soubayes.sparse.scales.base import ScalePrior
-from soubayes.sparse.scales.functions import LAST_STEP
+from soubayes.sparse.scales.base import LAST_STEP, ScalePrior
 
 Array = np.ndarray
 
@@ -254,14 +253,6 @@ class ColumnModel:
         log_dets = iter(np.subtract(values[:-1], values[1:]))
         return np.array([next(log_dets) if len(columns) else 0.0 for _, columns in self.sources])
 
-    def log_variances(self, parts: list[Nested[Part]]) -> Array:
-        """One number for each column; a source's sum to log|its conditional covariance|."""
-        log_variance = np.log(self.confidence)
-        for (_, columns), log_det in zip(self.sources, self.log_determinants(parts), strict=True):
-            if len(columns):
-                log_variance[columns] -= log_det / len(columns)
-        return log_variance
-
 
 def coefficient_kl(
     precision: Array, second_moment: Array, log_prior: Array, log_variance: Array
@@ -307,6 +298,16 @@ class FitSettings:
     def shared(self) -> Array | None:
         """Which columns have one unit, as those of a term; None: each has its own."""
         return self.groups.number if self.groups is not None and self.groups.common else None
+
+    @property
+    def unit(self) -> Array | None:
+        """The unit of the columns that are eliminated in blocks; None: no column is."""
+        return self.groups.unit if self.groups is not None else None
+
+    def system_size(self, X: Any) -> int:
+        """The side of the systems that are solved; those of units are in blocks."""
+        unit = self.unit
+        return int(min(X.shape) if unit is None else min(X.shape[0], (unit < 0).sum()))
 
     def say(self, words: str) -> None:
         """What ``verbose`` asks for."""

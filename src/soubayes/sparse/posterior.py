@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
+
+from soubayes.sparse.designs.units import CentredRows
 
 Array = np.ndarray
 
@@ -45,7 +48,7 @@ class Posterior:
         """Standard deviations of all columns."""
         return np.sqrt(self.variance) * self.scale
 
-    def spread(self, X: Array) -> Array:
+    def spread(self, X: Any) -> Array:
         """x' S x for every row of X."""
         X = X * self.scale
         inside = X[:, self.active]
@@ -226,7 +229,9 @@ class LowRankPosterior(Posterior):
         # u ~ N(0, D), e ~ N(0, I): u - D X' K^-1 (X u + e) ~ N(0, S), in O(n p) a draw
         u = rng.standard_normal((n, len(self.mean))) * np.sqrt(self.diagonal)
         e = rng.standard_normal((n, len(self.inverse)))
-        v = self._inside(u / self.diagonal) + e @ self.inverse.T
+        # a coefficient that is 0 (`placed`) has no variance
+        ratio = np.divide(u, self.diagonal, out=np.zeros_like(u), where=self.diagonal > 0.0)
+        v = self._inside(ratio) + e @ self.inverse.T
         return self.mean + (u - self._outside(v)) * self.scale
 
 
@@ -349,9 +354,10 @@ class Mixture:
         means, spreads = self.predictors(rows)
         return self.weights @ (spreads + (means - self.weights @ means) ** 2)
 
-    def predictors(self, rows: Array) -> tuple[Array, Array]:
+    def predictors(self, rows: Array | CentredRows) -> tuple[Array, Array]:
         """(components, rows) means and posterior variances of linear combinations."""
-        means = np.array([component.posterior.mean for component in self.components]) @ rows.T
+        each = np.array([component.posterior.mean for component in self.components])
+        means = rows.times(each) if isinstance(rows, CentredRows) else each @ rows.T
         spreads: dict[int, Array] = {}  # components along a path share their covariance
         for component in self.components:
             key = id(component.posterior.variance)
@@ -360,7 +366,7 @@ class Mixture:
             [spreads[id(component.posterior.variance)] for component in self.components]
         )
 
-    def predict_each(self, rows: Array) -> tuple[Array, Array]:
+    def predict_each(self, rows: Array | CentredRows) -> tuple[Array, Array]:
         """(components, rows) means and recalibrated variances at rows (x - mean of X, 1)."""
         means, spreads = self.predictors(rows)
         noise = np.array([[component.noise] for component in self.components])
@@ -418,10 +424,13 @@ class Mixture:
         return draws, noise
 
 
-def centred(X: Array, x_mean: Array, mixture: Mixture) -> Array:
+def centred(X: Any, x_mean: Array, mixture: Mixture) -> Any:
     """Rows as a mixture takes them: x - mean of X and, with an intercept, 1."""
+    ones = len(mixture.components[0].posterior.mean) > X.shape[1]
+    if sp.issparse(X):
+        return CentredRows(X, x_mean, ones)
     off = X - x_mean
-    if len(mixture.components[0].posterior.mean) == X.shape[1]:
+    if not ones:
         return off
     return np.hstack([off, np.ones((len(X), 1))])
 

@@ -17,7 +17,7 @@ from soubayes.sparse.choice.folds import Splits, enough_rows, folds_of
 from soubayes.sparse.choice.race import Candidate, Choice, ChoiceTask, Fits, Predictions, choose
 from soubayes.sparse.choice.scoring import HeldOut, Scoring
 from soubayes.sparse.constants import FEWEST_ROWS
-from soubayes.sparse.designs.standardise import as_dense, row_slices
+from soubayes.sparse.designs.standardise import blocks_of_rows
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.intervals.estimates import ColumnEstimates
 from soubayes.sparse.model import FitSettings
@@ -217,7 +217,7 @@ class InMemory(ChoiceTask):
     def __init__(self, family: Family, rows: TrainingRows) -> None:
         self.family, self.rows = family, rows
         self.targets, self.weight = rows.targets, rows.weight
-        self.size = int(min(rows.X.shape))
+        self.size = family.settings.system_size(rows.X)
 
     def fit(self, rows: Array | None, wanted: Sequence[set[str]]) -> Fits:
         X, weight = self.rows.X, self.weight
@@ -232,8 +232,7 @@ class InMemory(ChoiceTask):
             {k: Mixture(parts) for k, parts in by_name.items()} for by_name in fits.components
         ]
         blocks: list[dict[str, list[HeldOut]]] = [{k: [] for k in by_name} for by_name in mixtures]
-        for part_of_rows in row_slices(X):
-            block = as_dense(X[part_of_rows])
+        for part_of_rows, block in blocks_of_rows(X, self.family.settings.unit is not None):
             for by_name, held, y in zip(mixtures, blocks, self.targets, strict=True):
                 for k, mixture in by_name.items():
                     Z = centred(block, fits.x_mean, mixture)

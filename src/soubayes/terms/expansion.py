@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import scipy.sparse as sp
 
 from soubayes.terms.basis import CURVED, FEWEST_VALUES, Cycle, NaturalSpline, cycle, spline
 from soubayes.terms.kinds import (
@@ -37,7 +38,9 @@ NEW = "(new)"  # the level of a unit that the fit has not seen
 # columns from which each curve that no one named has fewer curved columns, for the time of a fit
 MANY_CURVES, FEW_CURVED = 30, 5
 QUANTILES = 21  # of a column that are kept for its figure
-LARGEST_UNIT = 2_000  # levels of a unit: each is a column
+# levels from which the effects of a unit are eliminated in blocks, and of a unit that is not
+LARGE_UNIT, LARGEST_DENSE = 300, 1_000
+LARGEST_UNIT = 2_000  # levels where nothing can be eliminated
 
 
 @dataclass(frozen=True)
@@ -73,15 +76,18 @@ class Indicators:
     levels: tuple[str, ...]
     fresh: bool = False
 
-    def columns(self, table: Table) -> Array:
+    def sparse(self, table: Table) -> sp.csr_array:
         """(n, levels)."""
         place = {level: k for k, level in enumerate(self.levels)}
         other = len(self.levels) if self.fresh else -1
         where = np.array([place.get(v, other) for v in as_levels(table.columns[self.column])], int)
-        found = np.zeros((table.rows, len(self.levels) + self.fresh))
-        inside = where >= 0
-        found[np.flatnonzero(inside), where[inside]] = 1.0
-        return found
+        rows = np.flatnonzero(where >= 0)
+        shape = table.rows, len(self.levels) + self.fresh
+        return sp.csr_array((np.ones(len(rows)), (rows, where[rows])), shape=shape)
+
+    def columns(self, table: Table) -> Array:
+        """The same, dense."""
+        return np.asarray(self.sparse(table).toarray())
 
 
 @dataclass(frozen=True)
@@ -92,11 +98,16 @@ class Slopes:
     fill: float
     centre: float
     unit: Indicators
+    correlated: bool = False  # with the intercept at 0; the centre is then chosen by the data
 
-    def columns(self, table: Table) -> Array:
+    def sparse(self, table: Table) -> sp.csr_array:
         """(n, levels + 1)."""
         off = filled(table, self.column, self.fill) - self.centre
-        return off[:, None] * self.unit.columns(table)
+        return sp.csr_array(sp.diags_array(off) @ self.unit.sparse(table))
+
+    def columns(self, table: Table) -> Array:
+        """The same, dense."""
+        return np.asarray(self.sparse(table).toarray())
 
 
 Piece = Plain | Bend | Indicators | Slopes | CentredProduct
@@ -128,6 +139,7 @@ class TermColumns:
     columns: tuple[str, ...]  # of X, in order
     grids: dict[str, Array]  # quantiles of the columns of numbers
     levels: dict[str, list[str]]  # of the columns that are categories
+    large: str | None = None  # the column of the unit whose effects are eliminated
 
     @property
     def names(self) -> list[str]:
@@ -149,15 +161,34 @@ class TermColumns:
         ends = np.cumsum([0, *(len(block.names) for block in self.blocks)])
         return [slice(a, b) for a, b in pairwise(ends.tolist())]
 
-    def transform(self, table: Table) -> Array:
-        """(n, p) the columns of all blocks."""
+    @property
+    def unit(self) -> Array | None:
+        """(p,) the level of the large unit that a column is an effect of, else -1."""
+        if self.large is None:
+            return None
+        return np.concatenate([
+            np.arange(len(block.names)) if self._is_large(block) else np.full(len(block.names), -1)
+            for block in self.blocks
+        ])  # fmt: skip
+
+    def _is_large(self, block: TermBlock) -> bool:
+        return self.large is not None and unit_column(block) == self.large
+
+    def transform(self, table: Table) -> Array | sp.csr_array:
+        """(n, p) the columns of all blocks; scipy-sparse with a large unit."""
         check_columns(table, self.needed)
-        base = [
-            b.piece.columns(table) for b in self.blocks if not isinstance(b.piece, CentredProduct)
-        ]
-        Z = np.hstack([np.zeros((table.rows, 0)), *base])
-        pairs = [b.piece.of(Z) for b in self.blocks if isinstance(b.piece, CentredProduct)]
-        return np.hstack([Z, *pairs])
+        products = [b.piece for b in self.blocks if isinstance(b.piece, CentredProduct)]
+        base: list[Array | sp.csr_array] = [np.zeros((table.rows, 0))]
+        for block in self.blocks:
+            piece = block.piece
+            if isinstance(piece, CentredProduct):
+                continue
+            if isinstance(piece, Indicators | Slopes) and self._is_large(block):
+                base.append(piece.sparse(table))
+            else:
+                base.append(piece.columns(table))
+        Z = joined_columns(base)
+        return joined_columns([Z, *(product.of(Z) for product in products)])
 
     def offset(self, table: Table) -> Array | None:
         """The known part of the predictors; None: there is none."""
@@ -175,6 +206,19 @@ class TermColumns:
                 found[piece.column] = None
         return list(found)
 
+    @property
+    def correlated(self) -> list[int]:
+        """The blocks of slopes whose centre the data choose."""
+        pieces = [block.piece for block in self.blocks]
+        return [k for k, p in enumerate(pieces) if isinstance(p, Slopes) and p.correlated]
+
+    def centred_at(self, k: int, centre: float) -> "TermColumns":
+        """With the slopes of a block about another centre."""
+        blocks, piece = list(self.blocks), self.blocks[k].piece
+        assert isinstance(piece, Slopes)
+        blocks[k] = replace(blocks[k], piece=replace(piece, centre=centre))
+        return replace(self, blocks=tuple(blocks))
+
     def with_products(self, products: Sequence[TermBlock]) -> "TermColumns":
         """With further blocks of products."""
         return replace(self, blocks=(*self.blocks, *products))
@@ -189,8 +233,25 @@ class TermColumns:
         return [piece.column, piece.unit.column] if isinstance(piece, Slopes) else [piece.column]
 
 
-def learn(wanted: Wanted, table: Table, weight: Array | None = None) -> TermColumns:
-    """Learn terms from rows."""
+def joined_columns(parts: Sequence[Array | sp.csr_array]) -> Array | sp.csr_array:
+    """Columns side by side, scipy-sparse if any part is."""
+    if any(sp.issparse(part) for part in parts):
+        return sp.csr_array(sp.hstack([sp.csr_array(part) for part in parts]))
+    return np.hstack(parts)
+
+
+def unit_column(block: TermBlock) -> str | None:
+    """The column of the unit that a block has effects of."""
+    piece = block.piece
+    if isinstance(piece, Slopes):
+        return piece.unit.column
+    return piece.column if block.kind == "unit" and isinstance(piece, Indicators) else None
+
+
+def learn(
+    wanted: Wanted, table: Table, weight: Array | None = None, eliminates: bool = False
+) -> TermColumns:
+    """Learn terms from rows; ``eliminates``: whether effects of a large unit are eliminated."""
     named = [name for term in wanted.terms for name in read_columns(term)]
     check_columns(table, named)
     terms: list[Term] = [_resolved(term, table) for term in wanted.terms]
@@ -217,7 +278,27 @@ def learn(wanted: Wanted, table: Table, weight: Array | None = None) -> TermColu
             known[indicators.column] = levels(table.columns[indicators.column])
     numbers = [name for name in found.needed if name not in known]
     grids = {name: _quantiles(filled(table, name, np.nan)) for name in numbers}
-    return replace(found, grids=grids, levels=known)
+    units = {name: len(known[name]) for name in map(unit_column, blocks) if name is not None}
+    return replace(found, grids=grids, levels=known, large=_large_unit(units, eliminates))
+
+
+def _large_unit(units: dict[str, int], eliminates: bool) -> str | None:
+    """The unit whose effects are eliminated; the others are columns like all."""
+    largest = max(units, key=units.__getitem__, default=None)
+    if largest is None:
+        return None
+    large = largest if eliminates and units[largest] > LARGE_UNIT else None
+    for name, count in units.items():
+        if name != large and count > (LARGEST_DENSE if large else LARGEST_UNIT):
+            if large:
+                why = f"beside {large!r} at most {LARGEST_DENSE:,}"
+            else:
+                why = f"at most {LARGEST_UNIT:,} by this estimator with these settings"
+            raise ValueError(
+                f"the unit {name!r} has {count:,} levels, but {why} can be fitted. Group the "
+                "units, or fit a part of them."
+            )
+    return large
 
 
 def filled(table: Table, name: str, fill: float) -> Array:
@@ -301,7 +382,8 @@ class _Learner:
             case Slope():
                 number, unit = self.number(term.column), self._unit(term.unit)
                 x = filled(self.table, term.column, number.fill)
-                slopes = Slopes(term.column, number.fill, float(np.mean(x)), unit)
+                centre = float(np.mean(x))
+                slopes = Slopes(term.column, number.fill, centre, unit, term.correlated)
                 names = _level_names(f"{term.column} | {term.unit}", unit)
                 return [TermBlock(name, "slope", slopes, names)]
             case _:
@@ -342,18 +424,14 @@ class _Learner:
             raise ValueError(
                 f"the unit {name!r} has one level, but a variance between units needs at least two."
             )
-        if len(found) > LARGEST_UNIT:
-            raise ValueError(
-                f"the unit {name!r} has {len(found):,} levels, but at most {LARGEST_UNIT:,} can be "
-                "fitted: each is a column. Group the units, or fit a part of them."
-            )
         return Indicators(name, tuple(found), fresh=True)
 
     def products(self, pair: Pair, blocks: Sequence[TermBlock]) -> list[TermBlock]:
         """The products of a pair, a scale for each combination of parts."""
-        Z = np.hstack([np.zeros((self.table.rows, 0))] + [
-            block.piece.columns(self.table) for block in blocks
-            if not isinstance(block.piece, CentredProduct)
+        base = [block.piece for block in blocks if not isinstance(block.piece, CentredProduct)]
+        Z = joined_columns([np.zeros((self.table.rows, 0))] + [
+            piece.sparse(self.table) if isinstance(piece, Indicators | Slopes)
+            else piece.columns(self.table) for piece in base
         ])  # fmt: skip
         margins = []
         for margin in (pair.first, pair.second):

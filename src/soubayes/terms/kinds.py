@@ -57,10 +57,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class Slope:
-    """A slope of a centred number for every level of a unit, independent of its intercept."""
+    """A slope of a centred number for every level of a unit, independent of its intercept.
+
+    If it is ``correlated`` with the intercept at 0, the data choose the centre at which the two are
+    independent: with T their covariance at 0 that is -T_01/T_11.
+    """
 
     column: str
     unit: str
+    correlated: bool = False
 
 
 @dataclass(frozen=True)

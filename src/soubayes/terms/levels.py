@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.terms.expansion import TermBlock, TermColumns
+from soubayes.terms.expansion import TermBlock, TermColumns, joined_columns
 from soubayes.terms.pairs import PAIR_CURVED, CentredProduct, Margins
 
 Array = np.ndarray
@@ -28,6 +28,7 @@ class LevelColumns(NamedTuple):
     number: Array  # (columns,) their blocks
     names: list[str]  # of the blocks
     place: Array  # (columns,) among the columns of the fit, where they are known
+    unit: Array | None  # (columns,) of the large unit, else -1; None: there is none
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class TermLevels:
         place = np.flatnonzero(self.terms.level <= level)
         kept, number = np.unique(self.terms.number[place], return_inverse=True)
         names = [self.terms.blocks[k].name for k in kept]
-        return LevelColumns(Z[:, place], number, names, place)
+        unit = self.terms.unit
+        return LevelColumns(
+            Z[:, place], number, names, place, None if unit is None else unit[place]
+        )
 
     def in_fold(
         self, Z: Array, level: int, pairs: Sequence[tuple[int, int]], rows: Array
@@ -67,21 +71,25 @@ class TermLevels:
             return base
         weight = None if self.weight is None else self.weight[rows]
         count, numbers, parts = len(base.names), [base.number], [base.matrix]
+        added = 0
         names = list(base.names)
         for a, b in pairs[: self.counts[level - 2]]:
             for product in self.margins.products(Z[rows], a, b, weight):
                 parts.append(product.of(Z))
                 numbers.append(np.full(product.size, count))
+                added += product.size
                 names.append(f"pair {count}")
                 count += 1
         none = np.zeros(0, int)
-        return LevelColumns(np.hstack(parts), np.concatenate(numbers), names, none)
+        unit = None if base.unit is None else np.append(base.unit, np.full(added, -1))
+        return LevelColumns(joined_columns(parts), np.concatenate(numbers), names, none, unit)
 
     def screen(self, Z: Array, rows: Array) -> list[tuple[int, int]]:
         """The pairs that these rows ask for."""
         weight = None if self.weight is None else self.weight[rows]
-        base = Z[:, self.terms.level < 2][rows]
-        return self.margins.screen(base, self.target[rows], weight, self.counts[-1])
+        base, unit = Z[:, self.terms.level < 2][rows], self.terms.unit
+        unit = None if unit is None else unit[self.terms.level < 2]
+        return self.margins.screen(base, self.target[rows], weight, self.counts[-1], unit)
 
 
 def with_pairs(
@@ -91,9 +99,9 @@ def with_pairs(
     margins = margins_of(terms) if pairs else Margins((), ())
     found: list[tuple[int, int]] = []
     size = len(margins.labels)
-    most = min(MANY_PAIRS, len(Z) // ROWS_A_PAIR, size * (size - 1) // 2)
+    most = min(MANY_PAIRS, Z.shape[0] // ROWS_A_PAIR, size * (size - 1) // 2)
     if most > 0:
-        found = margins.screen(Z, target, weight, most)
+        found = margins.screen(Z, target, weight, most, terms.unit)
     counts = (len(found),) if len(found) <= FEW_PAIRS else (FEW_PAIRS, len(found))
     blocks = []
     for rank, (a, b) in enumerate(found):

@@ -5,9 +5,10 @@ scale each for straight x straight, straight x curved, curved x straight and cur
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 Array = np.ndarray
 
@@ -39,7 +40,7 @@ class CentredProduct:
         cls, Z: Array, first: Array, second: Array, weight: Array | None = None
     ) -> "CentredProduct":
         """Of columns of Z."""
-        both = [Z[:, own] for own in (first, second)]
+        both = [_dense(Z[:, columns]) for columns in (first, second)]
         centres, scales = zip(*(_units(part, weight) for part in both), strict=True)
         a, b = both
         low, high = (a.min(axis=0), b.min(axis=0)), (a.max(axis=0), b.max(axis=0))
@@ -48,10 +49,10 @@ class CentredProduct:
     def of(self, Z: Array) -> Array:
         """(n, size) of rows whose columns are Z."""
         a, b = self._margin(Z, self.first, 0), self._margin(Z, self.second, 1)
-        return (a[:, :, None] * b[:, None, :]).reshape(len(Z), self.size)
+        return (a[:, :, None] * b[:, None, :]).reshape(len(a), self.size)
 
     def _margin(self, Z: Array, columns: Array, k: int) -> Array:
-        inside = np.clip(Z[:, columns], self.low[k], self.high[k])
+        inside = np.clip(_dense(Z[:, columns]), self.low[k], self.high[k])
         return (inside - self.centre[k]) / self.scale[k]
 
 
@@ -72,16 +73,27 @@ class Margins(NamedTuple):
         ]
 
     def screen(
-        self, Z: Array, target: Array, weight: Array | None, most: int
+        self,
+        Z: Any,
+        target: Array,
+        weight: Array | None,
+        most: int,
+        unit: Array | None = None,
     ) -> list[tuple[int, int]]:
-        """The pairs that explain most of the additive residual of ``target`` (n, targets)."""
-        root = np.ones(len(Z)) if weight is None else np.sqrt(weight)
-        residual = additive_residual(Z, target, root)
-        units = [_standardised(Z[:, np.concatenate(parts)], root) for parts in self.parts]
+        """The pairs that explain most of the additive residual of ``target`` (n, targets).
+
+        ``unit`` is that of the columns of a large unit, else -1; its levels' means are taken off.
+        """
+        root = np.ones(Z.shape[0]) if weight is None else np.sqrt(weight)
+        fixed = slice(None) if unit is None else np.flatnonzero(unit < 0)
+        if unit is not None:
+            target = _within_levels(Z[:, unit >= 0], target, root)
+        residual = additive_residual(_dense(Z[:, fixed]), target, root)
+        units = [_standardised(_dense(Z[:, np.concatenate(p)]), root) for p in self.parts]
         found = []
         for a in range(len(units)):
             for b in range(a + 1, len(units)):
-                T = (units[a][:, :, None] * units[b][:, None, :]).reshape(len(Z), -1)
+                T = (units[a][:, :, None] * units[b][:, None, :]).reshape(Z.shape[0], -1)
                 found.append((_explained(T, residual, root), -a, -b))
         found.sort(reverse=True)
         return [(-a, -b) for value, a, b in found[:most] if value > 0.0]
@@ -114,6 +126,13 @@ def additive_residual(Z: Array, target: Array, root: Array) -> Array:
     return kept
 
 
+def _within_levels(Z: Any, target: Array, root: Array) -> Array:
+    """The target less what the columns of a unit explain, each alone and as if of one more row."""
+    counts = np.asarray(Z.power(2).T @ root**2) + 1.0
+    off = target - (root**2 @ target) / (root @ root)
+    return off - np.asarray(Z @ ((Z.T @ (root[:, None] ** 2 * off)) / counts[:, None]))
+
+
 def _explained(T: Array, residual: Array, root: Array) -> float:
     """The share of the residual that the columns of T explain, lightly penalised."""
     T = _standardised(T, root) * root[:, None]
@@ -129,6 +148,11 @@ def _standardised(Z: Array, root: Array) -> Array:
     off = Z - share @ Z
     size = np.sqrt(share @ off**2)
     return off[:, size > 1e-12] / size[size > 1e-12]
+
+
+def _dense(Z: Any) -> Array:
+    """A few columns, perhaps of a scipy-sparse matrix."""
+    return np.asarray(Z.toarray() if sp.issparse(Z) else Z)
 
 
 def _units(Z: Array, weight: Array | None) -> tuple[Array, Array]:

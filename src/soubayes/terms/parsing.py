@@ -1,7 +1,8 @@
 """From what a user writes to terms.
 
 A term is ``x``, ``C(x)`` for a category written in numbers, ``s(x)``, ``s(month, bs="cc",
-period=(0.5, 12.5))``, ``a:b``, ``a*b``, ``(1 | unit)``, ``(x || unit)`` or ``offset(x)``;
+period=(0.5, 12.5))``, ``a:b``, ``a*b``, ``(1 | unit)``, ``(x | unit)``, ``(x || unit)`` or
+``offset(x)``;
 ``required(...)`` around it keeps it in the model with a flat prior. Names that are no words stand
 in backquotes. The words ``"curves"`` and ``"pairs"`` stand for all columns that no other term
 names.
@@ -29,8 +30,8 @@ from soubayes.terms.kinds import (
 
 WORDS = ("curves", "pairs")
 FORMS = (
-    'x, C(x), s(x), s(x, bs="cc", period=(0, 12)), a:b, (1 | unit), (x || unit), offset(x), '
-    'required(...), or the words "curves" and "pairs"'
+    'x, C(x), s(x), s(x, bs="cc", period=(0, 12)), a:b, (1 | unit), (x | unit), (x || unit), '
+    'offset(x), required(...), or the words "curves" and "pairs"'
 )
 
 
@@ -145,20 +146,18 @@ def _option(text: str, whole: str) -> tuple[str, object]:
 
 
 def _unit(left: str, bars: str, unit: str, whole: str) -> list[Term]:
-    """``(1 | unit)``, ``(x || unit)``, ``(0 + x | unit)``."""
+    """``(1 | unit)``, ``(x | unit)``, ``(x || unit)``, ``(0 + x | unit)``."""
     name = _name(unit, whole)
     parts = [part.strip() for part in left.split("+")]
     slopes = [part for part in parts if part not in ("0", "1")]
-    if bars == "|" and slopes and "0" not in parts:
-        raise _unreadable(
-            whole,
-            "correlated intercepts and slopes are not available; write (x || unit), in which x is "
-            "centred and they are independent",
-        )
+    correlated = bars == "|" and "0" not in parts
     if bars == "|" and len(slopes) > 1:
-        raise _unreadable(whole, "write one (0 + x | unit) for each slope")
+        raise _unreadable(
+            whole, "a slope can be correlated with the intercept, not with another slope; write (x "
+            "+ z || unit), in which all are independent, or one (0 + x | unit) for each slope",
+        )  # fmt: skip
     found: list[Term] = [] if "0" in parts else [Unit(name)]
-    return found + [Slope(_name(part, whole), name) for part in slopes]
+    return found + [Slope(_name(part, whole), name, correlated) for part in slopes]
 
 
 def _split(text: str, sign: str) -> list[str]:

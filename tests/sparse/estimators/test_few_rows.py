@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from soubayes import SoULinearRegression
+from soubayes import SoULinearRegression, SoULogisticRegression
 
 
 def table(n, p, effect, seed):
@@ -44,3 +44,21 @@ def test_the_interval_of_the_mean_alone_is_that_of_student(n):
     found = model.predict(np.ones((1, 2)), quantiles=[0.05, 0.95])[0]
     # the weak priors of the noise and the intercept
     np.testing.assert_allclose(found, y.mean() + np.array([-half, half]), rtol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore")  # too few rows to hold any out; separated along the path
+def test_a_path_that_does_not_reach_no_column_still_weighs_it():
+    """Three classes of two rows are separated along the whole path, and no row is left to pay."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X, y = rng.standard_normal((6, 4)), rng.permutation(np.arange(6) % 3)
+        assert not SoULogisticRegression().fit(X, y).selected_.any()
+
+
+@pytest.mark.filterwarnings("ignore::soubayes.sparse.choice.folds.ChoiceWarning")
+def test_a_column_that_separates_twelve_rows_may_be_one_of_two_hundred():
+    """Some null column separates two classes of six in a third of such tables."""
+    rng = np.random.default_rng(3)
+    X, y = rng.standard_normal((12, 200)), np.arange(12) % 2
+    X[:, 7] = np.abs(X[:, 7]) * np.where(y, 1.0, -1.0)
+    assert not SoULogisticRegression().fit(X, y).selected_.any()

@@ -6,4 +6,5 @@
 | standardised columns, dense or scipy-sparse | columns.py |
 | sufficient statistics, in chunks | moments.py |
 | factorisations | linalg.py |
+| columns of many units, and rows that stay sparse | units.py |
 """

@@ -1,5 +1,6 @@
 """Mean and scale of the columns, and blocks of rows in their units."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -192,6 +193,12 @@ def row_slices(X: Any) -> list[slice]:
     """Rows of X in blocks that stay small when they are made dense, however many columns."""
     step = max(1, min(BLOCK_ROWS, 2**19 // max(X.shape[1], 1)))
     return [slice(begin, begin + step) for begin in range(0, X.shape[0], step)]
+
+
+def blocks_of_rows(X: Any, sparse: bool) -> Iterator[tuple[slice, Any]]:
+    """The rows in blocks: dense ones, or ``sparse`` as they are."""
+    for rows in row_blocks(X.shape[0]) if sparse else row_slices(X):
+        yield rows, X[rows] if sparse else as_dense(X[rows])
 
 
 def as_dense(X: Any) -> Array:

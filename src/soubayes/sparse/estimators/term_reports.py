@@ -1,14 +1,16 @@
 """What a reader sees of a fit with terms: a table, effects with bands, and a sentence."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy.sparse as sp
 from scipy.stats import chi2
 
 from soubayes.results import WholeTable
-from soubayes.terms.expansion import NEW, Slopes, TermBlock, TermColumns
+from soubayes.sparse.designs.units import CentredRows
+from soubayes.terms.expansion import NEW, Slopes, TermBlock, TermColumns, unit_column
 from soubayes.terms.table import Table
 
 Array = np.ndarray
@@ -39,7 +41,9 @@ def term_table(estimator: Any, level: float) -> pd.DataFrame:
             for key, values in (("estimate", mean), ("sd", sd), ("lower", lower), ("upper", upper)):
                 row[key] = np.nan if alone is None else float(values[alone])
             row["effect_sd"] = float(estimator._term_sd[t][name])
-            row["unit_sd"] = _between_units(fitted[t], blocks)
+            row["unit_sd"] = np.nan
+            if first.kind in ("unit", "slope"):
+                row["unit_sd"] = BetweenUnits.of(terms, first).fitted_sd(fitted[t])
             row["effective"] = float(np.clip(effective[columns], 0.0, None).sum())
             row["selected"] = bool(np.atleast_2d(inner.selected_)[t][columns].any())
             if "supports_" in inner.__dict__:
@@ -61,39 +65,88 @@ def component_table(estimator: Any, level: float, target: int) -> pd.DataFrame:
     """Standard deviations between units and of the noise, with intervals where they are known."""
     inner, mixture = estimator._inner, estimator._inner.mixtures_[target]
     blocks = zip(estimator._expansion.blocks, estimator._expansion.slices(), strict=True)
-    units = [(block, where.stop - 1) for block, where in blocks if block.kind in ("unit", "slope")]
+    units = [block for block, _ in blocks if block.kind in ("unit", "slope")]
     if not units:
         raise ValueError("there are no units: fit the estimator with terms like '(1 | unit)'.")
     fitted, ratios = inner.__dict__.get("_fitted_scales", (inner.mixtures_, None))
-    rows = []
-    for k, column in enumerate(column for _, column in units):
-        each = np.array([_prior_sd(part, column) for part in mixture.components])
+    rows: list[dict[str, float]] = []
+    for k, block in enumerate(units):
+        between = BetweenUnits.of(estimator._expansion, block)
+        each = np.array([between.sd(part) for part in mixture.components])
         ends = np.full(2, np.nan)
         p = np.nan
         if ratios is not None:
             ends = _weighted(each, mixture.weights, [0.5 - level / 2.0, 0.5 + level / 2.0])
-            ratio = ratios[target][k]
-            p = 0.5 * float(chi2.sf(ratio, 1)) if ratio > 0.0 else 1.0
-        sd = _fitted_sd(fitted[target], column)
-        rows.append({"sd": sd, "lower": ends[0], "upper": ends[1], "p_value": p})
-    names = [block.term for block, _ in units]
+            p = between.p_value(ratios[target][k])
+        row = {"sd": between.fitted_sd(fitted[target]), "lower": ends[0], "upper": ends[1]}
+        if estimator._expansion.correlated:
+            row["correlation"] = between.correlation(fitted[target])
+        rows.append({**row, "p_value": p})
+    names = [block.term for block in units]
     if mixture.noise:
         names.append("noise")
         rows.append({"sd": float(np.sqrt(fitted[target].noise))})
     frame = pd.DataFrame(rows, index=pd.Index(names, name="component"))
-    frame.insert(3, "share", frame["sd"] ** 2 / (frame["sd"] ** 2).sum())
+    variance = frame["sd"] ** 2
+    frame.insert(3, "share", variance / variance.sum())
     return WholeTable(frame)
 
 
-def _prior_sd(part: Any, column: int) -> float:
-    """Of a component the standard deviation of a unit without rows."""
-    return float(part.posterior.sd[column] / np.sqrt(part.dispersion))
+class BetweenUnits(NamedTuple):
+    """Where the variance of a unit's intercepts or slopes is read.
 
+    That is the variance of a unit without rows. Intercepts that are correlated with slopes are
+    those at 0: their variance is T_00 = v + c^2 T_11, v being that at the centre c.
+    """
 
-def _fitted_sd(mixture: Any, column: int) -> float:
-    """The same of a mixture, by its mean variance."""
-    each = np.array([_prior_sd(part, column) for part in mixture.components])
-    return float(np.sqrt(mixture.weights @ each**2))
+    column: int  # the effect of a unit without rows
+    slope: int = -1  # that of its slope, for intercepts that are correlated with it
+    centre: float = 0.0
+    correlated: bool = False  # slopes that are correlated with the intercepts
+
+    @classmethod
+    def of(cls, terms: TermColumns, block: TermBlock) -> "BetweenUnits":
+        """Of a block of intercepts or slopes."""
+        last = dict(zip((id(b) for b in terms.blocks), terms.slices(), strict=True))
+        column = last[id(block)].stop - 1
+        if isinstance(block.piece, Slopes):
+            return cls(column, correlated=block.piece.correlated)
+        for k in terms.correlated:
+            piece = terms.blocks[k].piece
+            if isinstance(piece, Slopes) and piece.unit.column == unit_column(block):
+                return cls(column, terms.slices()[k].stop - 1, piece.centre)
+        return cls(column)
+
+    def sd(self, part: Any) -> float:
+        """Of a component."""
+        variance = part.posterior.sd[self.column] ** 2
+        if self.slope >= 0:
+            variance += (self.centre * part.posterior.sd[self.slope]) ** 2
+        return float(np.sqrt(variance / part.dispersion))
+
+    def fitted_sd(self, mixture: Any) -> float:
+        """Of a mixture, by its mean variance."""
+        each = np.array([self.sd(part) for part in mixture.components])
+        return float(np.sqrt(mixture.weights @ each**2))
+
+    def correlation(self, mixture: Any) -> float:
+        """Of intercepts at 0 with their slopes: T_01 = -c T_11."""
+        if self.slope < 0:
+            return np.nan
+        slope, sd = BetweenUnits(self.slope).fitted_sd(mixture), self.fitted_sd(mixture)
+        return -self.centre * slope / sd if sd > 0.0 else np.nan
+
+    def p_value(self, ratio: float) -> float:
+        """Of no variance, from twice the log likelihood ratio [Self and Liang 1987].
+
+        A correlation is one more parameter; the one of intercepts is not tested, which are not
+        those at the centre.
+        """
+        if self.slope >= 0:
+            return np.nan
+        degrees = (0.0, 1.0) if not self.correlated else (1.0, 2.0)
+        above = [float(chi2.sf(ratio, d)) if d else float(ratio <= 0.0) for d in degrees]
+        return 0.5 * sum(above) if ratio > 0.0 else 1.0
 
 
 def _weighted(values: Array, weights: Array, levels: Sequence[float]) -> Array:
@@ -111,11 +164,14 @@ def term_effects(estimator: Any, level: float, target: int) -> dict[str, pd.Data
     for name, blocks in by_term(terms).items():
         grid = _grid(terms, [block for block, _ in blocks])
         Z = terms.transform(_table(terms, grid))
-        rows = np.zeros((len(Z), len(mixture.mean)))
+        here = np.zeros(len(inner._x_mean))
         for _, where in blocks:
-            rows[:, where] = (Z - inner._x_mean)[:, where]
-        lower, upper = mixture.predictor_quantiles(rows, ends).T
-        columns = {"estimate": rows @ mixture.mean, "lower": lower, "upper": upper}
+            here[where] = 1.0
+        rows = CentredRows(Z @ sp.diags_array(here), inner._x_mean * here, ones=False)
+        given = rows if sp.issparse(Z) else rows.dense(len(mixture.mean))
+        lower, upper = mixture.predictor_quantiles(given, ends).T
+        estimate = rows.times(mixture.mean[None, : len(here)])[0]
+        columns = {"estimate": estimate, "lower": lower, "upper": upper}
         effects_of_terms[name] = grid.assign(**columns)
     return effects_of_terms
 
@@ -156,7 +212,7 @@ def by_term(terms: TermColumns) -> dict[str, list[tuple[TermBlock, slice]]]:
 
 def effect_sds(estimator: Any, Z: Array, weight: Array | None) -> list[dict[str, float]]:
     """Of every target and term the standard deviation of its effect over the rows."""
-    share = np.full(len(Z), 1.0 / len(Z)) if weight is None else weight / weight.sum()
+    share = np.full(Z.shape[0], 1.0 / Z.shape[0]) if weight is None else weight / weight.sum()
     sds_of_targets = []
     for mixture in estimator._inner.mixtures_:
         mean, sds_of_terms = mixture.mean, {}
@@ -174,12 +230,6 @@ def kind_of(inner: Any, blocks: Sequence[tuple[TermBlock, slice]], target: int) 
     if not kept:
         return "absent"
     return "curved" if "curved" in kept else kept[0]
-
-
-def _between_units(mixture: Any, blocks: Sequence[tuple[TermBlock, slice]]) -> float:
-    """The standard deviation between units: that of the effect of a unit without rows."""
-    block, where = blocks[0]
-    return _fitted_sd(mixture, where.stop - 1) if block.kind in ("unit", "slope") else np.nan
 
 
 def _grid(terms: TermColumns, blocks: Sequence[TermBlock]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ and an estimator of its class for the expanded columns, to which methods and att
 """
 
 import inspect
+import warnings
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -12,12 +13,14 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
+from scipy.optimize import minimize_scalar
 
 from soubayes._warnings import warn
 from soubayes.data.rows import as_rows, check_row_labels, row_weights
 from soubayes.sparse.blocks import GroupLabels
+from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.estimators.term_reports import effect_sds, kinds, sentence
-from soubayes.terms.expansion import TermColumns, learn
+from soubayes.terms.expansion import Slopes, TermColumns, filled, learn
 from soubayes.terms.levels import with_pairs
 from soubayes.terms.parsing import parse_terms
 from soubayes.terms.table import Table, as_table
@@ -25,6 +28,9 @@ from soubayes.terms.table import Table, as_table
 Array = np.ndarray
 Made = TypeVar("Made")
 
+# the centre of correlated slopes: the largest angle whose tangent, in standard deviations of x, is
+# its distance from the mean (20 of them), how many are tried, and the digits of the angle
+FARTHEST_CENTRE, TRIED_CENTRES, CENTRE_DIGITS = 1.52, 7, 3e-4
 FLAT_VARIANCE = 1e8  # variance of the prior of a required column, in units of var(y)/var(x)
 # methods that are the outer estimator's own
 OWN = {
@@ -111,21 +117,24 @@ def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
     weight = None if weight is None else row_weights(weight, table.rows)
     if weight is not None and not weight.any():
         weight = None
-    expansion = learn(wanted, table, weight)
+    expansion = learn(wanted, table, weight, estimator._eliminates_units())
     Z, levels = expansion.transform(table), None
     if wanted.curves:
         known = None if weight is None else weight[weight > 0]
         rows = slice(None) if weight is None else weight > 0
-        target = estimator._screening_target(y)[rows] if wanted.pairs else np.zeros((len(Z), 0))
+        target = estimator._screening_target(y)[rows] if wanted.pairs else np.zeros((table.rows, 0))
         expansion, levels = with_pairs(expansion, Z[rows], target, known, wanted.pairs)
         Z = expansion.transform(table)
         levels = levels if len(levels.levels) > 1 else None
     for name in [name for name in vars(estimator) if name.endswith("_") or name == "_inner"]:
         delattr(estimator, name)
+    _add_offset(expansion, table, rest, inspect.signature(type(estimator).fit))
+    if expansion.correlated:
+        expansion = _settled_centres(estimator, expansion, table, y, rest)
+        Z = expansion.transform(table)
     inner = type(estimator)(
         **{**estimator.get_params(deep=False), **_columns(estimator, expansion)}
     )
-    _add_offset(expansion, table, rest, inspect.signature(type(estimator).fit))
     if levels is not None:
         inner._levels = levels
     _warn_of_units(expansion, Z, inner._chooses() and rest.get("groups") is None)
@@ -140,13 +149,55 @@ def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
     return estimator
 
 
+def _settled_centres(
+    estimator: Any, expansion: TermColumns, table: Table, y: Any, rest: dict[str, Any]
+) -> TermColumns:
+    """Correlated slopes about the centre at which they are independent of the intercepts.
+
+    An intercept and a slope with any 2 x 2 covariance T at 0 are independent at -T_01/T_11. So the
+    centre of least J at confidence 1, nothing dropped, has the restricted maximum likelihood
+    estimate of T.
+    """
+    rest = {name: value for name, value in rest.items() if name != "groups"}
+
+    def value(angle: float, k: int, middle: float, spread: float) -> float:
+        there = expansion.centred_at(k, middle + spread * np.tan(angle))
+        columns = _columns(estimator, there)
+        groups = replace(columns["feature_groups"], scales=())  # as fitted
+        settled = {"choice": "path", "confidence_coef": 1.0, "inclusion": False}
+        point = type(estimator)(
+            **{**estimator.get_params(deep=False), **columns, **settled, "feature_groups": groups}
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the last fit they are said
+            point.fit(there.transform(table), y, **rest)
+        ends = point.objective_ if isinstance(point.objective_, list) else [point.objective_]
+        return float(sum(objective[-1] for objective in ends))
+
+    for k in expansion.correlated:
+        piece = expansion.blocks[k].piece
+        assert isinstance(piece, Slopes)
+        x = filled(table, piece.column, piece.fill)
+        about = k, piece.centre, float(np.std(x)) or 1.0
+        angles = np.linspace(-FARTHEST_CENTRE, FARTHEST_CENTRE, TRIED_CENTRES)
+        best = angles[int(np.argmin([value(angle, *about) for angle in angles]))]
+        step = angles[1] - angles[0]
+        found = minimize_scalar(
+            value, args=about, bounds=(best - step, best + step), method="bounded",
+            options={"xatol": CENTRE_DIGITS},
+        )  # fmt: skip
+        expansion = expansion.centred_at(k, about[1] + about[2] * float(np.tan(found.x)))
+    return expansion
+
+
 def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
     """Parameters of the estimator of the columns."""
     number, names = expansion.number, [block.name for block in expansion.blocks]
     units = [k for k, b in enumerate(expansion.blocks) if b.kind in ("unit", "slope")]
     labels = GroupLabels(
-        number, names, common=True, columns=tuple(expansion.names), scales=tuple(units)
-    )
+        number, names, common=True, columns=tuple(expansion.names), scales=tuple(units),
+        unit=expansion.unit,
+    )  # fmt: skip
     required = np.flatnonzero(np.array([block.required for block in expansion.blocks])[number])
     settings_of_columns: dict[str, Any] = {"terms": None, "feature_groups": labels}
     if len(required):
@@ -181,11 +232,12 @@ def _warn_of_units(expansion: TermColumns, Z: Array, folds_of_rows: bool) -> Non
             f"pass groups=, the labels of {units[0][0].term}.",
             RowFoldsWarning,
         )
-    columns = [(b.names[0], Z[:, w.start]) for b, w in both if b.kind == "straight"]
+    straight = [(b.names[0], w.start) for b, w in both if b.kind == "straight"]
+    columns = [(name, as_dense(Z[:, [j]])[:, 0]) for name, j in straight]
     for block, where in units:
         member = Z[:, where]
         size = member.sum(axis=0)
-        if (size > 0).sum() > len(Z) / ROWS_A_UNIT:
+        if (size > 0).sum() > Z.shape[0] / ROWS_A_UNIT:
             continue  # hardly any rows to compare within units
         for name, x in columns:
             means = member.T @ (x - x.mean()) / np.maximum(size, 1.0)

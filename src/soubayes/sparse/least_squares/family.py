@@ -46,11 +46,12 @@ from soubayes.sparse.least_squares.fitting import (
     rows_intake,
     settle_targets,
     solve_targets,
+    unit_intake,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
 from soubayes.sparse.least_squares.integrated import IntegratedScales, integrated
 from soubayes.sparse.least_squares.path import coefficients_at, path_fit
-from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
+from soubayes.sparse.least_squares.student_noise import StudentPrior, TailRows
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.sparse.shell import CandidateFit, Choosing, Family, InMemory, TrainingRows
 from soubayes.threads import solver_threads
@@ -90,6 +91,9 @@ class LinearFamily(Family):
         Y, student = np.stack(targets, axis=1), self.settings.student
         counts = None if (weight == 1.0).all() else weight
         shared = self.settings.shared
+        if self.settings.unit is not None:
+            self.moments = None
+            return unit_intake(X, Y, counts, self.intercept, self.settings)
         intake = rows_intake(X, Y, counts, self.intercept, self.folds, shared=shared)
         known = intake.moments if intake.units.plain else None
         self.moments = known if student is None else None
@@ -163,7 +167,7 @@ class LinearFamily(Family):
         rows, (n, p) = task.rows, task.rows.X.shape
         points = [point for _, point in self.sparse]
         lead = -np.inf
-        if how.cv == "auto" and nearly_square(n, p):
+        if how.cv == "auto" and nearly_square(n, p) and self.settings.unit is None:
             lead = sparse_lead(intake, points, self.settings)
         if lead < RATHER_SPARSE:
             # all candidates are fitted from X'X or X X', whichever is smaller
@@ -184,6 +188,9 @@ class LinearFamily(Family):
         """Dense fits have Student's t about the dense end, sparse ones about the path."""
         Y = np.stack(targets, axis=1)
         shared = self.settings.shared
+        if self.settings.unit is not None:
+            intake = unit_intake(X, Y, weight, self.intercept, self.settings)
+            return self.fit_candidates(intake, wanted, known)
         intake = rows_intake(X, Y, weight, self.intercept, square=True, shared=shared)
         if self.priors:
             given = intake, tails(intake, X, targets, weight), self.settings, self.priors
@@ -256,7 +263,7 @@ class LinearFamily(Family):
 
 def tails(intake: LinearIntake, X: Any, targets: Sequence[Array], weight: Array) -> Any:
     """The rows of a target in standardised units, as Student's t reads them."""
-    return lambda t: MemoryTail(X, targets[t], weight, intake.units.of(t))
+    return lambda t: TailRows(X, targets[t], weight, intake.units.of(t))
 
 
 def _along(chosen: Component, coefs: Array) -> tuple[Component, ...]:

@@ -30,9 +30,13 @@ from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
-from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
+from soubayes.sparse.least_squares.state import (
+    LeastSquaresFit,
+    LeastSquaresModel,
+    LeastSquaresSolution,
+    NoisePrior,
+)
 from soubayes.sparse.least_squares.student_noise import (
     STILL,
     RowUnits,
@@ -41,6 +45,7 @@ from soubayes.sparse.least_squares.student_noise import (
     TailRows,
     settle_tails,
 )
+from soubayes.sparse.least_squares.unit_gram import UnitGram, unit_grams, unit_posterior
 from soubayes.sparse.model import FitSettings
 from soubayes.sparse.posterior import (
     Component,
@@ -50,7 +55,7 @@ from soubayes.sparse.posterior import (
     SparsePoint,
     chosen_row,
 )
-from soubayes.sparse.scales.functions import log_minus_psi
+from soubayes.sparse.scales.base import log_minus_psi
 from soubayes.threads import solver_threads
 
 Array = np.ndarray
@@ -125,7 +130,8 @@ class LinearIntake(NamedTuple):
     @property
     def size(self) -> int:
         """The side of the systems that are solved."""
-        return int(min(self.designs[0].n, len(self.units.x_scale)))
+        first, p = self.designs[0], len(self.units.x_scale)
+        return int(min(first.n, len(first.gram) if isinstance(first, UnitGram) else p))
 
     def model(self, settings: LinearSettings, t: int) -> tuple[LeastSquaresModel, Array]:
         """The model of a target in standardised units, and which columns follow the path."""
@@ -163,6 +169,16 @@ def rows_intake(
     folded = folded_moments(X, Y, weight, folds)
     intake = moments_intake(folded.total(), intercept, x_unit, y_unit, shared)
     return intake._replace(moments=folded)
+
+
+def unit_intake(
+    X: Any, Y: Array, weight: Array | None, intercept: bool, settings: LinearSettings
+) -> LinearIntake:
+    """From rows some of whose columns are effects of units, which are eliminated."""
+    assert settings.unit is not None
+    weight = np.ones(len(Y)) if weight is None else weight
+    designs, units = unit_grams(X, Y, weight, intercept, settings.unit, settings.shared)
+    return LinearIntake(list(designs), TargetUnits(*units))
 
 
 def moments_intake(
@@ -387,6 +403,14 @@ def in_units(design: LeastSquares, s: LeastSquaresFit, units: TargetUnits, t: in
 def _posterior(design: LeastSquares, s: LeastSquaresFit, scale: Array) -> Posterior:
     """q(beta) in the user's units."""
     v, gamma = s.noise.variance, s.model.confidence
+    if isinstance(design, UnitGram):
+        if s.model.mixed(s.selected):
+            raise ValueError(
+                "with a unit of many levels all columns need one confidence: set "
+                "confidence_coef=1, or leave it at 'auto'."
+            )
+        active, v = np.flatnonzero(s.selected), v * float(gamma[0])
+        return unit_posterior(design, s.w, s.coef * scale, v * s.variance, active, scale, v)
     alike = s.selected.all() and not s.model.mixed(s.selected)
     if alike and (rows := design.rows()) is not None:
         # A^-1 = W^-1 - W^-1 X' L^-T L^-1 X W^-1

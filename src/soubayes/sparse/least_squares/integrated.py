@@ -18,8 +18,8 @@ import numpy as np
 
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.fitting import LinearIntake, Solved, in_units
-from soubayes.sparse.least_squares.objective import Noise
-from soubayes.sparse.least_squares.state import LeastSquaresFit
+from soubayes.sparse.least_squares.state import LeastSquaresFit, Noise
+from soubayes.sparse.least_squares.unit_gram import UnitGram
 from soubayes.sparse.posterior import Component, Mixture
 
 Array = np.ndarray
@@ -31,6 +31,7 @@ FINE = 11  # points about the mode, for the likelihood ratio
 FAR_BELOW = 4.0  # nats below the mode at which a grid ends
 SCALE_POINTS = {1: 15, 2: 9, 3: 5}  # of the grid of each scale, by their number
 LARGE_POINTS = {1: 7, 2: 3, 3: 3}  # the same of many columns, whose covariances are kept
+UNIT_POINTS = {1: 15, 2: 7, 3: 3}  # and of many units, whose scales are known well
 MANY_COLUMNS = 300  # from which a grid is coarser, since every node keeps a covariance
 LEAST_NODE = 1e-3  # components of less weight are left out
 FLAT_SHARE = 1e4  # prior variances from which a normal prior takes a degree of freedom
@@ -54,7 +55,8 @@ def integrated(
     scans = [_Scan.of(at, columns) for columns in scales]
     ratios = [scan.ratio(at, columns) for scan, columns in zip(scans, scales, strict=True)]
     scales = scales[: max(SCALE_POINTS)]
-    points = (SCALE_POINTS if len(at.w) <= MANY_COLUMNS else LARGE_POINTS)[len(scales)]
+    grids = SCALE_POINTS if len(at.w) <= MANY_COLUMNS else LARGE_POINTS
+    points = (UNIT_POINTS if isinstance(solved.design, UnitGram) else grids)[len(scales)]
     nodes, weights = [], []
     both = zip(scans, scales, strict=False)
     for node in product(*(scan.grid(at, columns, points) for scan, columns in both)):
@@ -129,9 +131,11 @@ class _Scan(NamedTuple):
     def grid(self, at: _Marginal, columns: Array, points: int) -> Array:
         """Where the posterior is."""
         ends = _near(SCALE_SCAN, self.values)
-        finer = np.linspace(*ends, 2 * FINE)
-        ends = _near(finer, np.array([at.at(columns, t) for t in finer]))
-        return np.linspace(*ends, points)
+        while True:  # the scale of many units is known to a few percent
+            finer, width = np.linspace(*ends, 2 * FINE), ends[1] - ends[0]
+            ends = _near(finer, np.array([at.at(columns, t) for t in finer]))
+            if ends[1] - ends[0] > 0.5 * width:
+                return np.linspace(*ends, points)
 
 
 def _near(log_tau: Array, values: Array) -> tuple[float, float]:
