@@ -318,6 +318,7 @@ ARGUMENTS = {
     **dict.fromkeys(("TableEncoder.transform", "gaps", "unseen"), (FRAME,)),
     **dict.fromkeys(("PosteriorFamily.at", "ReweightedFamily.at"), ({"mu": 0.8},)),
     **dict.fromkeys(("PosteriorFamily.path", "ReweightedFamily.path"), ("mu", 2)),
+    **dict.fromkeys(("ReweightedFamily.curve", "ReweightedFamily.plot_curve"), ("mu", "mu", 2)),
     "PosteriorFamily.choose": (2.0,),
     "quantile": ("mu", 0.5),
     "rank": ({"a": act},),

@@ -36,12 +36,14 @@ class _Tree(NamedTuple):
 def as_tree(draws: Any) -> Any:
     """Files, chains, data frames and dictionaries of groups as an ArviZ object has them.
 
-    Anything else is returned as it is.
+    An ArviZ object, and anything else, is returned as it is.
     """
     if isinstance(draws, str | Path):
         return as_tree([draws])
     if isinstance(draws, pd.DataFrame):
         return _from_columns(draws)
+    if hasattr(draws, "posterior"):
+        return draws
     if isinstance(draws, Mapping) and "posterior" in draws and set(draws) <= set(GROUPS):
         return _from_groups(draws)
     if isinstance(draws, Sequence) and draws:

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 DETERMINED = 1e-3  # squared relative error below which all arguments are there
-EXACT = 1e-10  # squared relative error of a form that needs no other beside it
+FORM_EXACT = 1e-10  # squared relative error of a form that needs no other beside it
 SHARE_FITTED = 2 / 3  # of the draws; the others are predicted
 MOST_SMOOTH = 4  # coordinates in which a smooth function is interpolated
 MOST_INDICATORS = 8  # of a discrete coordinate that has an indicator for each
@@ -35,7 +35,7 @@ class LogPrior:
         self._blocks, self._target = blocks, target
         self._form: Callable[..., np.ndarray | None] = _regression
         error = _error(_regression, blocks, target)
-        if error > EXACT and _error(_interpolation, blocks, target) < error:
+        if error > FORM_EXACT and _error(_interpolation, blocks, target) < error:
             self._form = _interpolation
 
     def __call__(self, blocks: Sequence[np.ndarray]) -> np.ndarray:

@@ -370,8 +370,8 @@ class ReweightedFamily(ConfidenceFamily):
             if look is not None:
                 numbers = [np.ravel(getattr(look.posterior, t)(site))[i] for t in titles]
             source = "not reached" if look is None else "draws"
-            rows.append({"confidence": gamma, **dict(zip(titles, numbers, strict=True))})
-            rows[-1]["source"] = source
+            row: dict[str, Any] = {"confidence": gamma, **dict(zip(titles, numbers, strict=True))}
+            rows.append({**row, "source": source})
         table = pd.DataFrame(rows)
         if refit is not None:
             for end in (0, len(table) - 1):

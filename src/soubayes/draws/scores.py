@@ -25,13 +25,13 @@ from soubayes.draws.known import Draws
 from soubayes.draws.parents import distinct_rows, find_parents
 
 MOST_KNOWN = 0.95  # variance of a score above which the data say nothing of it
-STEP = 0.2  # posterior sds, of differences
+SHIFT = 0.2  # posterior sds, of differences
 MOST_SHIFTED = 16000  # shifted draws, of all coordinates together
 MOST_SCORED = 4000
 FEWEST_SCORED = 100
-FARTHEST = 10.0  # prior sds; further out nothing is known of a density
-JOINT = 0.1  # relative error below which an integral is the density of the earlier blocks
-LEAST_CURVATURE = 0.01  # of the median; what is less bent has no normal score
+FARTHEST_SCORE = 10.0  # prior sds; further out nothing is known of a density
+JOINT_PRIOR = 0.1  # relative error below which an integral is the density of the earlier blocks
+LEAST_BENT = 0.01  # of the median; what is less bent has no normal score
 PLACES_COMPARED = 40  # draws at which lines are compared, and coordinates with each other
 
 
@@ -72,15 +72,15 @@ def prior_scores(draws: Draws, block: str) -> Scores | None:
     around = shifted.around(at)
     if size == 1:
         normal = _tail_score(around.density[:, None], around.slope, around.curvature)
-        bent = np.maximum(around.curvature[:, 0], LEAST_CURVATURE * np.median(around.curvature))
+        bent = np.maximum(around.curvature[:, 0], LEAST_BENT * np.median(around.curvature))
         if np.median(around.curvature) > 0:
             square = around.slope[:, 0] ** 2 / bent
             total = around.density + 0.5 * square - 0.5 * np.log(bent)
             _check_conditional(draws, block, at, total)
         return Scores(normal, np.eye(1), _normalised(log_prior, normal[:, 0] ** 2, at, arguments))
-    least = LEAST_CURVATURE * np.maximum(np.median(around.curvature, axis=0), 1e-12)
+    least = LEAST_BENT * np.maximum(np.median(around.curvature, axis=0), 1e-12)
     normal = -around.slope / np.sqrt(np.maximum(around.curvature, least))
-    normal = np.clip(normal, -FARTHEST, FARTHEST)
+    normal = np.clip(normal, -FARTHEST_SCORE, FARTHEST_SCORE)
     correlation = np.eye(size)
     if size <= MOST_PAIRED:
         measured = shifted.correlation(at[:: -(-len(at) // PLACES_COMPARED)])
@@ -108,7 +108,7 @@ def _check_conditional(draws: Draws, block: str, at: np.ndarray, log_total: np.n
     x, y = x - np.median(x), y - np.median(y)
     slope = float(x @ y / (x @ x))
     left = np.median(abs(y - slope * x)) / np.median(abs(y))
-    if abs(slope - 1) < JOINT and left < JOINT:
+    if abs(slope - 1) < JOINT_PRIOR and left < JOINT_PRIOR:
         raise ValueError(
             f"the log prior of {block!r} is not that of {block!r} given the earlier blocks: its "
             f"integral over {block!r} is the prior of {list(earlier)}, so it is the joint log "
@@ -203,7 +203,7 @@ class _Shifted:
     def _steps(self, at: np.ndarray) -> np.ndarray:
         """(draw, coordinate): a share of the sd; shorter near an end of the support."""
         places = self._places(at)
-        steps = np.broadcast_to(STEP * places.std(axis=0), places.shape).copy()
+        steps = np.broadcast_to(SHIFT * places.std(axis=0), places.shape).copy()
         for j, line in enumerate(self._lines):
             if line in (GIVEN, CUBE_ROOT):
                 choices = _lines(self._given[:, j])
