@@ -129,7 +129,7 @@ def test_a_default_fit_passes_through_few_modules_and_layers(name):
 
 
 def test_sparse_has_few_modules_and_lines():
-    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 105
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 106
     lines = counted(SOURCE)
     assert lines["sparse"] <= MOST_SPARSE
     assert lines["total"] <= MOST_LINES
