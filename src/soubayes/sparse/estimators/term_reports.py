@@ -169,11 +169,36 @@ def term_effects(estimator: Any, level: float, target: int) -> dict[str, pd.Data
             here[where] = 1.0
         rows = CentredRows(Z @ sp.diags_array(here), inner._x_mean * here, ones=False)
         given = rows if sp.issparse(Z) else rows.dense(len(mixture.mean))
-        lower, upper = mixture.predictor_quantiles(given, ends).T
+        more = _left_out(inner, target, blocks, Z)
+        lower, upper = mixture.predictor_quantiles(given, ends, more).T
         estimate = rows.times(mixture.mean[None, : len(here)])[0]
         columns = {"estimate": estimate, "lower": lower, "upper": upper}
         effects_of_terms[name] = grid.assign(**columns)
     return effects_of_terms
+
+
+def _left_out(
+    inner: Any, target: int, blocks: Sequence[tuple[TermBlock, slice]], Z: Any
+) -> tuple[Array, Array] | None:
+    """What a curved part that is called straight adds to means and variances of its effect.
+
+    (components, rows); nothing in components that have the curved part, or if the term is absent.
+    """
+    known = inner.__dict__.get("_left_out") or []
+    selected = np.atleast_2d(inner.selected_)[target]
+    if not known or not any(selected[where].any() for _, where in blocks):
+        return None
+    starts = {where.start for block, where in blocks if block.kind == "curved"}
+    for one in known[target]:
+        if int(one.columns[0]) in starts:
+            rows = Z[:, one.columns] - inner._x_mean[one.columns]
+            mixture = inner.mixtures_[target]
+            absent = np.array([
+                not component.posterior.mean[one.columns].any() for component in mixture.components
+            ])[:, None]  # fmt: skip
+            spread = np.einsum("ij,ij->i", rows @ one.covariance, rows)
+            return absent * (rows @ one.mean), absent * spread
+    return None
 
 
 def kinds(estimator: Any, target: int = 0) -> dict[str, str]:

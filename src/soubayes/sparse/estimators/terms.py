@@ -196,6 +196,7 @@ def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
     units = [k for k, b in enumerate(expansion.blocks) if b.kind in ("unit", "slope")]
     labels = GroupLabels(
         number, names, common=True, columns=tuple(expansion.names), scales=tuple(units),
+        curves=tuple(k for k, b in enumerate(expansion.blocks) if b.kind == "curved"),
         unit=expansion.unit,
     )  # fmt: skip
     required = np.flatnonzero(np.array([block.required for block in expansion.blocks])[number])

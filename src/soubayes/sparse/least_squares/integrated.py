@@ -10,18 +10,18 @@ of a standard deviation between units is flat. The scales of other terms stay as
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
+from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Ridge
 from soubayes.sparse.least_squares.fitting import LinearIntake, Solved, in_units
 from soubayes.sparse.least_squares.objective import Noise
 from soubayes.sparse.least_squares.state import LeastSquaresFit
 from soubayes.sparse.least_squares.unit_gram import UnitGram
-from soubayes.sparse.posterior import Component, Mixture
+from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 
 Array = np.ndarray
 
@@ -145,3 +145,54 @@ def _near(log_tau: Array, values: Array) -> tuple[float, float]:
     near = np.flatnonzero(density > density.max() - FAR_BELOW)
     first, last = max(near[0] - 1, 0), min(near[-1] + 1, len(log_tau) - 1)
     return float(log_tau[first]), float(log_tau[last])
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The coefficients of a curved part that the sparse point leaves out, its scale integrated."""
+
+    columns: Array
+    mean: Array
+    covariance: Array
+
+
+def left_out_curves(
+    intake: LinearIntake, t: int, point: SparsePoint, curves: Sequence[Array]
+) -> list[LeftOut]:
+    """For each of these groups of columns, all dropped: its posterior beside the sparse point.
+
+    Where tau is fitted as 0 a plug-in says that the curve is known to be straight. Here tau has a
+    flat prior, the columns of the sparse point the precisions that they have there.
+    """
+    design, units = intake.designs[t], intake.units
+    if not isinstance(design, Gram):
+        return []
+    active, q, p = np.flatnonzero(point.selected), point.component.posterior, len(units.x_scale)
+    v = point.component.noise / float(units.y_scale[t]) ** 2
+    unit = units.y_scale[t] / units.x_scale
+    variance = (q.sd[:p] / unit) ** 2 / v  # of A^-1
+    w = np.maximum(point.shrinkage / variance, 1e-12)[active]
+    inverse = design.take(active).inverse(w)
+    fit = inverse @ design.scores[active]
+    rss = max(design.yy - float(fit @ design.scores[active]), 1e-12 * design.yy)
+    degrees, found = 2.0 * point.component.noise_shape, []
+    for columns in curves:
+        cross = design.gram[np.ix_(active, columns)]
+        S = design.gram[np.ix_(columns, columns)] - cross.T @ inverse @ cross
+        values, vectors = np.linalg.eigh(S)
+        values = np.maximum(values, 0.0)
+        score = vectors.T @ (design.scores[columns] - cross.T @ fit)
+        total = values + np.exp(-2.0 * SCALE_SCAN)[:, None]
+        left = np.maximum(rss - (score**2 / total).sum(axis=1), 1e-12 * rss)
+        # log p(y | tau), and tau for a flat prior on a grid of log tau; log w = -2 log tau
+        log_density = -0.5 * (degrees * np.log(left) + np.log(total).sum(axis=1))
+        log_density += (1.0 - len(columns)) * SCALE_SCAN
+        share = np.exp(log_density - log_density.max())
+        share /= share.sum()
+        means = score / total
+        mean = share @ means
+        inside = np.diag(share @ (v / total)) + ((means - mean).T * share) @ (means - mean)
+        scale = unit[columns]
+        covariance = (vectors @ inside @ vectors.T) * scale * scale[:, None]
+        found.append(LeftOut(columns, (vectors @ mean) * scale, covariance))
+    return found
