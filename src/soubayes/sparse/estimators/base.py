@@ -325,6 +325,10 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
         given = getattr(self, "feature_groups", None)
         return isinstance(given, GroupLabels) and given.unit is not None
 
+    def _fits_noise(self) -> bool:
+        """Whether a row has noise beside what its likelihood says of its predictor."""
+        return False
+
     def _eliminates_units(self) -> bool:
         """Whether the effects of a unit with many levels can be eliminated in blocks."""
         return False

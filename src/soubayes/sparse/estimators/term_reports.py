@@ -17,6 +17,7 @@ Array = np.ndarray
 
 CURVE_POINTS = 101  # of a curve over the range of its column
 PAIR_POINTS = 25  # of each column of a pair
+NO_UNITS = "there are no units: fit the estimator with terms like '(1 | unit)'."
 MOST_LISTED = 8  # terms that the sentence names
 
 
@@ -67,7 +68,7 @@ def component_table(estimator: Any, level: float, target: int) -> pd.DataFrame:
     blocks = zip(estimator._expansion.blocks, estimator._expansion.slices(), strict=True)
     units = [block for block, _ in blocks if block.kind in ("unit", "slope")]
     if not units:
-        raise ValueError("there are no units: fit the estimator with terms like '(1 | unit)'.")
+        raise ValueError(NO_UNITS)
     fitted, ratios = inner.__dict__.get("_fitted_scales", (inner.mixtures_, None))
     rows: list[dict[str, float]] = []
     for k, block in enumerate(units):
@@ -173,7 +174,9 @@ def term_effects(estimator: Any, level: float, target: int) -> dict[str, pd.Data
         lower, upper = mixture.predictor_quantiles(given, ends, more).T
         estimate = rows.times(mixture.mean[None, : len(here)])[0]
         columns = {"estimate": estimate, "lower": lower, "upper": upper}
-        effects_of_terms[name] = grid.assign(**columns)
+        # a column of X that is called so
+        taken = {column: f"{column}_value" for column in columns if column in grid}
+        effects_of_terms[name] = grid.rename(columns=taken).assign(**columns)
     return effects_of_terms
 
 

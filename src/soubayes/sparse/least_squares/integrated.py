@@ -165,13 +165,13 @@ def left_out_curves(
     flat prior, the columns of the sparse point the precisions that they have there.
     """
     design, units = intake.designs[t], intake.units
-    if not isinstance(design, Gram):
+    if not isinstance(design, Gram) or not point.component.noise:
         return []
     active, q, p = np.flatnonzero(point.selected), point.component.posterior, len(units.x_scale)
     v = point.component.noise / float(units.y_scale[t]) ** 2
     unit = units.y_scale[t] / units.x_scale
-    variance = (q.sd[:p] / unit) ** 2 / v  # of A^-1
-    w = np.maximum(point.shrinkage / variance, 1e-12)[active]
+    variance = ((q.sd[:p] / unit) ** 2 / v)[active]  # of A^-1
+    w = np.maximum(point.shrinkage[active] / variance, 1e-12)
     inverse = design.take(active).inverse(w)
     fit = inverse @ design.scores[active]
     rss = max(design.yy - float(fit @ design.scores[active]), 1e-12 * design.yy)
