@@ -29,7 +29,8 @@ from threadpoolctl import threadpool_limits
 from measure import alternating
 from paper.l1 import GRID, fit_l1_cv
 from paper.logistic import standardised
-from soubayes import SoULogisticRegression, load_mnist
+from paper.mnist import load_mnist
+from soubayes import SoULogisticRegression
 
 
 def seconds(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -20,7 +20,8 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from paper.logistic import standardised
-from soubayes import SoULogisticRegression, load_mnist
+from paper.mnist import load_mnist
+from soubayes import SoULogisticRegression
 
 SPARSE = 0.85
 

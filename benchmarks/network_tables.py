@@ -29,10 +29,10 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from paper.mnist import load_mnist
 from paper.uci import TABLES as UCI_TABLES
 from paper.uci import load_table
 from soubayes import SoUNetClassifier
-from soubayes.datasets import load_mnist
 
 FILES = {  # file and target; without a header the target is the last column
     "OJ": ("ISLR_OJ.csv", "Purchase"),

@@ -23,8 +23,9 @@ import numpy as np
 import optax
 import pandas as pd
 
+from paper.mnist import load_mnist
 from paper.toy_networks import PAPER
-from soubayes import SoUNetClassifier, load_mnist
+from soubayes import SoUNetClassifier
 from soubayes.networks import state, training
 from soubayes.networks.feeding import Chunk, data_mesh, placement
 from soubayes.networks.layers import pooled

@@ -28,9 +28,8 @@ import pandas as pd
 
 from soubayes import SoUCoxRegression
 from soubayes.sparse.survival.measures import KaplanMeier, brier_scores, concordance
-from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.responses import read_survival
-from soubayes.sparse.survival.risk_sets import RiskSets
+from soubayes.sparse.survival.risk_sets import PartialLoss, RiskSets
 
 DATA = Path(os.environ.get("SOUBAYES_DATA", "../shared/data"))
 GENES = ("NSBCD", "nki70", "AML_Bull")

@@ -9,11 +9,10 @@ as true if it is on the list of treatment-selected mutations, which was made fro
 list is a proxy: a position off the list may still have an effect. Every method gives an order of
 its columns, and of its positions by their best column, so methods are compared at every number of
 positions found: soubayes, with normal and with Student noise, by inclusion probability and by
-`discoveries`, the lasso by where a
-column enters its path, and MLR knockoffs (Spector and Fithian 2024, knockpy; a Python in which it
-is installed is given by ``--peers``) by their statistics. As there, mutations are those seen at
-least three times in the rows of a drug, of which the first of exact copies is kept. Rows are kept
-in ``rows/truth_hiv.csv``.
+`discoveries`, the lasso by where a column enters its path, and MLR knockoffs (Spector and Fithian
+2024, knockpy; a Python in which it is installed is given by ``--peers``) by their statistics. As
+there, mutations are those seen at least three times in the rows of a drug, of which the first of
+exact copies is kept. Rows are kept in ``rows/truth_hiv.csv``.
 """
 
 import argparse

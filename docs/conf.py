@@ -97,6 +97,7 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = "_static/search_scorer.js"  # the guide before the reference
 html_favicon = "_static/favicon.svg"
 html_show_sourcelink = False
 html_copy_source = False

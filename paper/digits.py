@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from soubayes.datasets import MNIST, load_mnist
+from paper.mnist import MNIST, load_mnist
 
 
 def load_digits_data(name: str, train: int | None, seed: int) -> MNIST:

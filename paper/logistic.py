@@ -45,7 +45,7 @@ def compute(seed: int, parameters: Mapping[str, Any]) -> dict[str, Any]:
     if parameters["method"] == "path":
         on_local = parameters["path"] == "confidence"
         settings["confidence_local"] = parameters["value"] if on_local else 1.0
-        settings["rate_global"] = 10.0 if on_local else parameters["value"]
+        settings["priors"] = {"rate_global": 10.0 if on_local else parameters["value"]}
     fit = METHODS[parameters["method"]]
     coef, score, extra = fit(train, (data.y_train == digit).astype(int), test, **settings)
     row = {"coef": _rounded(coef), "score": np.round(score, 3).clip(LEAST_SCORE), **extra}

@@ -97,7 +97,7 @@ def _sou(data: datasets.NormalMeans, seed: int, rate: float) -> tuple[np.ndarray
     """kappa over q(sigma^2), with tau and nu at their estimates: (1 - kappa)/kappa ~ 1/sigma^2."""
     from soubayes import SoUNormalMeans
 
-    fit = SoUNormalMeans(rate_global=rate).fit(data.Y)
+    fit = SoUNormalMeans(priors={"rate_global": rate}).fit(data.Y)
     noise = np.asarray(fit.sample(1000, random_state=seed)["noise_variance"]).reshape(-1, 1)
     odds = (1.0 - fit.shrinkage_) / np.maximum(fit.shrinkage_, 1e-300)
     return 1.0 / (1.0 + odds * fit.noise_variance_ / noise), fit.coef_

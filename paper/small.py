@@ -15,10 +15,10 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 
 from paper.digits import load_digits_data
+from paper.mnist import MNIST
 from paper.runner import Experiment
 from paper.storage import Row, Task
 from paper.views import Cell, Content, Picture, View, cell, line_style, new_figure, select
-from soubayes.datasets import MNIST
 
 CONFIDENCES = [0.1, 0.3, 1.0]
 DENSE = (200, 200)

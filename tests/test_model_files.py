@@ -54,9 +54,7 @@ MODELS = {
     "low rank": lambda: SoULinearRegression(choice="path", confidence_local=1.0).fit(X.T, Y[:5]),
     "inclusion": lambda: SoULinearRegression(choice="path", inclusion=True).fit(X, Y),
     "normal means": lambda: SoUNormalMeans().fit(X),
-    "classifier": lambda: SoULogisticRegression(
-        confidence_coef=1.0, class_weight={"yes": 2.0, "no": 1.0}
-    ).fit(X, LABELS),
+    "classifier": lambda: SoULogisticRegression(confidence_coef=1.0).fit(X, LABELS),
     "feature blocks": lambda: SoULogisticRegression(
         confidence_coef=1.0, feature_blocks={"free": {"columns": np.array([0]), "prior": "normal"}}
     ).fit(X, np.arange(60) % 3),

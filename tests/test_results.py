@@ -107,7 +107,7 @@ def test_results_show_themselves_without_addresses(name, shown):
 def test_every_result_shows_itself_in_a_notebook(shown):
     """All public classes but descriptions of models, networks and losses, and a warning."""
     described = {
-        "CoupledLikelihood", "Conv", "Discrete", "EventTree", "ForwardKL", "GaussianBlock",
+        "Conv", "Discrete", "EventTree", "ForwardKL", "GaussianBlock",
         "GaussianModel", "Pool", "QuadraticLoss", "QuadratureWarning", "Renyi", "Residual",
         "RowLikelihood", "RowTerms", "Scale", "ScalePrior", "SoUELBO",
     }  # fmt: skip

@@ -159,15 +159,6 @@ class Exponential(soubayes.RowLikelihood):
         return np.exp(mean + variance / 2.0)
 
 
-class Squares(soubayes.CoupledLikelihood):
-    def terms(self, mean, variance, y, weight):
-        one = np.ones_like(mean)
-        return soubayes.RowTerms(0.5 * ((mean - y) ** 2 + variance), y - mean, one, one)
-
-    def predict(self, mean, variance):
-        return mean
-
-
 SMALL = {"hidden": (4,), "epochs": 3, "batch_size": 30, "random_state": 0}
 TREE = {("u", "l"): 1, ("u", "r"): 1, ("d", "l"): 2}
 
@@ -243,11 +234,11 @@ def made(name: str) -> list:
         "SoUNormalMeans": lambda: [kind().fit(RNG.normal(size=(30, 3)))],
         "SoUGeneralizedRegression": lambda: [
             kind(Exponential(), inclusion=True).fit(X, np.exp(Y)),
-            kind(Squares()).fit(X, Y),
+            kind(Exponential(), choice="path").fit(X, np.exp(Y)),
         ],
         "SoUCoxRegression": lambda: [
             kind(inclusion=True).fit(X, TIMES),
-            kind(choice="path", baseline_mass=1.0).fit(X, TIMES),
+            kind(choice="path", priors={"baseline_mass": 1.0}).fit(X, TIMES),
         ],
         "SoUPoissonRegression": lambda: with_sparse(kind(inclusion=True).fit(X, COUNTS)),
         "SoUNegativeBinomialRegression": lambda: with_sparse(kind(inclusion=True).fit(X, COUNTS)),
@@ -293,7 +284,6 @@ def made(name: str) -> list:
             )
         ],
         "RowLikelihood": lambda: [Exponential()],
-        "CoupledLikelihood": lambda: [Squares()],
         "RowTerms": lambda: [Exponential().terms(Y, np.ones(60), np.exp(Y))],
         "Scale": lambda: [kind(np.array([2.0, 3.0]), np.array([0.5, 1.0]))],
         "ScalePrior": lambda: [
@@ -369,12 +359,9 @@ ARGUMENTS = {
     "least_squares": (X, Y, 1.0),
     "check": (Y,),
     "terms": (Y, np.ones(60), np.exp(Y)),
-    "CoupledLikelihood.terms": (Y, np.ones(60), np.exp(Y), np.ones(60)),
     "RowLikelihood.log_density": (Y, np.ones(60), np.exp(Y)),
     "RowLikelihood.predict": (Y, np.ones(60)),
-    "CoupledLikelihood.predict": (Y, np.ones(60)),
     "plug_in": (Y, np.exp(Y)),
-    "CoupledLikelihood.plug_in": (Y, np.exp(Y), np.ones(60)),
     "derivatives": (Y, np.exp(Y)),
     "statistics": (Y, np.ones(60), np.exp(Y)),
     "updated": None,  # of likelihoods with nuisance parameters
@@ -394,10 +381,6 @@ ARGUMENTS = {
 }
 # objects of which a method does not make sense
 CANNOT = {
-    **dict.fromkeys(
-        ("SoUGeneralizedRegression.log_density", "SoUGeneralizedRegression.log_score"),
-        lambda one: isinstance(one.likelihood, Squares),
-    ),
     "SoULinearRegression.partial_fit": lambda one: one.coef_.ndim == 2,
 }
 
@@ -493,7 +476,6 @@ MAKERS = {
 ELSEWHERE = {
     "from_formula",
     "plot_terms",
-    "load_mnist",
     "load_model",
     "save_model",
     "simulation_based_calibration",

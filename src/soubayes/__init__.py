@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from soubayes.blackbox.variational import fit as fit
     from soubayes.blackbox.verdict import Quality as Quality
     from soubayes.data.encoding import TableEncoder as TableEncoder
-    from soubayes.datasets import load_mnist as load_mnist
     from soubayes.draws.reweight import Reweighted as Reweighted
     from soubayes.draws.reweight import ReweightedFamily as ReweightedFamily
     from soubayes.draws.reweight import reweight as reweight
@@ -92,7 +91,6 @@ if TYPE_CHECKING:
     from soubayes.sparse.estimators.ordinal import SoUOrdinalRegression as SoUOrdinalRegression
     from soubayes.sparse.estimators.poisson import SoUPoissonRegression as SoUPoissonRegression
     from soubayes.sparse.inclusion.view import Supports as Supports
-    from soubayes.sparse.likelihoods.base import CoupledLikelihood as CoupledLikelihood
     from soubayes.sparse.likelihoods.base import RowLikelihood as RowLikelihood
     from soubayes.sparse.likelihoods.base import RowTerms as RowTerms
     from soubayes.sparse.scales.base import Scale as Scale
@@ -104,7 +102,6 @@ __version__ = "0.1.0"
 # module -> the public names it holds; the imports above say the same to type checkers
 _PUBLIC = {
     "data.encoding": ["TableEncoder"],
-    "datasets": ["load_mnist"],
     "blackbox.diagnostics": ["Diagnosis", "diagnose", "simulation_based_calibration"],
     "blackbox.divergences": ["ForwardKL", "Renyi"],
     "blackbox.elbo": ["SoUELBO"],
@@ -131,7 +128,7 @@ _PUBLIC = {
     "exact.solve": ["QuadratureWarning", "solve_exact"],
     "plots.posteriors": ["plot_event_tree", "plot_prior_vs_confidence"],
     "select": ["Selection", "select_confidence"],
-    "sparse.likelihoods.base": ["CoupledLikelihood", "RowLikelihood", "RowTerms"],
+    "sparse.likelihoods.base": ["RowLikelihood", "RowTerms"],
     "sparse.inclusion.view": ["Supports"],
     "sparse.scales.base": ["Scale", "ScalePrior"],
     "horseshoe": ["horseshoe_gibbs"],

@@ -172,6 +172,7 @@ for gamma in np.linspace(0.5, 2.0, 5):
 """
 
 
+@pytest.mark.slow
 def test_batches_of_factorisations_side_by_side_do_not_wait_for_each_other():
     # with jaxlib 0.10 this stops for ever on a machine with two or three cores
     script = [sys.executable, "-W", "ignore", "-c", _SEVERAL_FACTORS]

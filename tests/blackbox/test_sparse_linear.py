@@ -64,8 +64,7 @@ def both(X, y, polish=1024):
         choice="path",
         solver="coordinate",
         fit_intercept=False,
-        noise_shape=3.0,
-        noise_scale=2.0,
+        priors={"noise_shape": 3.0, "noise_scale": 2.0},
         max_iter=20_000,
         tol=1e-5,
     ).fit(X, y)
@@ -137,6 +136,7 @@ def check_the_same(X, y, polish=1024):
         assert np.all(abs(found - coordinate.coef_) < 0.1 * coordinate.coef_sd_ + 1e-4)
 
 
+@pytest.mark.slow
 def test_same_support_and_coefficients_as_the_coordinate_solver():
     check_the_same(*data(seed=4, p=4), polish=512)
 

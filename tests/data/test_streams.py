@@ -110,8 +110,7 @@ def test_logistic_from_any_source_equals_memory(kind, tmp_path):
     "options",
     [
         {"confidence_coef": "auto"},
-        {"class_weight": "balanced"},
-        {"class_weight": {"top": 3.0}, "fit_intercept": False},
+        {"fit_intercept": False},
         {"solver": "coordinate", "bound": "jaakkola", "tol": 1e-4},
         {"feature_blocks": {"kept": {"columns": [3, 1], "prior": "normal", "variance": 10.0}}},
     ],

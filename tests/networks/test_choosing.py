@@ -166,6 +166,10 @@ def test_a_network_that_learns_nothing_says_so():
         SoUNetRegressor((8,), confidence_weights=3.0, skip=False, epochs=400, random_state=0).fit(
             X, y
         )
+    with pytest.warns(LittleLearntWarning, match="every hidden layer kept one unit"):
+        SoUNetRegressor((8,), confidence_weights=3.0, skip=True, epochs=400, random_state=0).fit(
+            X, y
+        )
 
 
 def test_a_network_that_is_worse_than_a_linear_model_says_so():
@@ -179,6 +183,7 @@ def test_a_network_that_is_worse_than_a_linear_model_says_so():
         assert ("prune_inputs=True" in str(said[0].message)) != prune
 
 
+@pytest.mark.slow
 def test_small_wide_tables_drop_columns_by_themselves():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 60))
@@ -247,6 +252,7 @@ def test_a_finished_checkpoint_is_trained_further(tmp_path, monkeypatch):
     assert len({round(float(p[0]), 4) for p in (first, more, third)}) == 3
 
 
+@pytest.mark.slow
 def test_a_warm_start_keeps_what_the_first_fit_decided(net, wine, tmp_path):
     X, y = wine[0], wine[2]
     net.save(tmp_path / "net")

@@ -211,6 +211,7 @@ def test_an_ensemble_for_classes_is_weighed_and_calibrated_by_rows_left_out(clas
     assert not hasattr(classes, "predict_interval")
 
 
+@pytest.mark.slow
 def test_layouts_are_weighed_as_confidences_are():
     settings = {"confidences": (0.3,), "folds": 3, "hidden": ((4,), (4, 3)), "random_state": 0}
     ensemble = SoUNetEnsemble(SoUNetRegressor(**SETTINGS), **settings).fit(*table(82))

@@ -172,6 +172,7 @@ print(peak[0] - before)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
+@pytest.mark.slow
 def test_a_memory_map_is_not_copied(tmp_path):
     """0.6 GB on disk (a sparse file), 0.3 GB as float32, read in chunks of 32 MB."""
     path = tmp_path / "X"

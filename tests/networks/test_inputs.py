@@ -14,7 +14,7 @@ Y = X[:, 0] + 0.1 * RNG.normal(size=60)
 SHORT = {"hidden": (5,), "epochs": 10}
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 9])
+@pytest.mark.parametrize("n", [2, 9])
 def test_with_few_rows_nothing_is_held_out(n):
     net = SoUNetRegressor(**SHORT).fit(X[:n], Y[:n])
     assert net.path_["confidence"].tolist() == [1.0]

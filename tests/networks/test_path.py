@@ -158,6 +158,7 @@ def test_a_stage_starts_afresh_when_the_network_before_memorises(net):
     assert net._constant_loss() == pytest.approx(-stats.norm.logpdf([-1.0, 1.0]).mean())
 
 
+@pytest.mark.slow
 def test_the_end_of_a_path_is_as_good_as_a_training_of_its_own():
     """At 0.03 the network memorises: a noise of 0.2 where the truth is 1. From there J ends 417."""
     X, y = make_friedman1(120, 5, noise=1.0, random_state=1)
@@ -194,6 +195,7 @@ def test_auto_holds_rows_out_and_a_path_without_them_ends_at_its_last_confidence
     assert (np.diff(last.path_["multiply_adds"]) <= 0).all()  # what is removed stays removed
 
 
+@pytest.mark.slow
 def test_what_a_high_confidence_removes_a_low_one_does_not_bring_back(monkeypatch):
     shapes, original = [], training.scan_chunk
 

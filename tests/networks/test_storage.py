@@ -121,8 +121,37 @@ def test_onnx_agrees_with_predict(net, data, mode, tmp_path, monkeypatch):
         expected = net.predict_proba(X, mode=mode, n_draws=7)
         np.testing.assert_array_equal(found[1], net.predict(X, mode=mode, n_draws=7))
     else:
-        expected = net.predict(X, mode=mode, n_draws=7).reshape(len(X), -1)
+        mean, sd = net.predict(X, mode=mode, n_draws=7, return_std=True)
+        expected = mean.reshape(len(X), -1)
+        np.testing.assert_allclose(found[1], sd.reshape(len(X), -1), rtol=1e-5)
     np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+
+
+def test_onnx_is_by_default_what_predict_gives(net, data, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    X, _ = data
+    net.export_onnx(tmp_path / "net.onnx")
+    found = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
+    found = found.run(None, {"X": X.astype(np.float32)})
+    if isinstance(net, SoUNetClassifier):
+        np.testing.assert_allclose(found[0], net.predict_proba(X), atol=1e-5)
+        return
+    for value, known in zip(found, net.predict(X, return_std=True), strict=True):
+        known = known.reshape(len(X), -1)
+        np.testing.assert_allclose(value, known, rtol=1e-5, atol=1e-5 * np.abs(known).max())
+
+
+def test_a_graph_that_predicts_otherwise_is_not_written(net, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    from soubayes.networks import export
+
+    def wrong(net, n_draws, right=export.network_weights):
+        return [1.5 * weight for weight in right(net, n_draws)]
+
+    monkeypatch.setattr(export, "network_weights", wrong)
+    with pytest.raises(RuntimeError, match="does not predict what the network predicts"):
+        net.export_onnx(tmp_path / "net.onnx")
+    assert not (tmp_path / "net.onnx").exists()
 
 
 @pytest.mark.parametrize("mean", [1e2, 1e4, 1e5, 1e6])
@@ -156,6 +185,7 @@ def test_a_skip_connection_is_saved_and_exported(data, tmp_path):
         np.testing.assert_allclose(found, net.predict(X, n_draws=5), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_residual_layers_are_pruned_saved_and_exported(data, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
     X, Y = data
@@ -193,7 +223,7 @@ def test_onnx_takes_images_in_the_shape_that_fit_took(tmp_path):
         SoUNetClassifier.load(tmp_path / "net").export_onnx(tmp_path / "net.onnx")
         session = onnxruntime.InferenceSession(str(tmp_path / "net.onnx"))
         found = session.run(None, {"X": rows})[0]
-        np.testing.assert_allclose(found, net.predict_proba(rows, mode="mean"), atol=1e-5)
+        np.testing.assert_allclose(found, net.predict_proba(rows), atol=1e-5)
 
 
 def test_a_network_that_diverged_in_its_first_epoch_is_saved_and_loaded(data, tmp_path):

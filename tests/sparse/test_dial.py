@@ -12,7 +12,7 @@ from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.dial import DialPoint, Prior, minimise
 from soubayes.sparse.least_squares.designs import Gram, Wide
 from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial, least_squares_evidence
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
+from soubayes.sparse.least_squares.state import LeastSquaresModel, NoisePrior
 from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 from soubayes.sparse.rows.dial import fit_rows_at, row_evidence
 from soubayes.sparse.rows.passes import RowProblem, RowsInMemory

@@ -32,7 +32,7 @@ def page():
 
 def test_each_extension_is_shorter_than_60_lines():
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf8"), re.S)
-    assert len(blocks) == 7
+    assert len(blocks) == 5
     assert all(code.count("\n") < 60 for code in blocks)
 
 
@@ -43,7 +43,7 @@ def make(kind, page):
         given["prior"] = page["InverseGamma"]()
     if kind == "groups":
         given["feature_groups"] = np.arange(12) // 2
-    likelihood = {"nuisance": "Gamma", "coupled": "Cox"}.get(kind, "Exact")
+    likelihood = {"nuisance": "Gamma"}.get(kind, "Exact")
     return SoUGeneralizedRegression(page[likelihood](), **given)
 
 
@@ -80,7 +80,6 @@ def test_every_home_of_the_rows_gives_the_same_fit(kind, page):
     [
         *itertools.product(["likelihood", "prior", "groups"], [np.asarray, sp.csr_array]),
         ("nuisance", np.asarray),
-        ("coupled", np.asarray),
     ],
 )
 def test_more_columns_than_rows(kind, form, page):
@@ -152,108 +151,6 @@ def test_the_shape_of_gamma_regression_is_the_best_one(wide, page):
     assert model.kl_["shape"] == fitted.kl
 
 
-def breslow(eta, y, weight):
-    """The partial likelihood, death by death."""
-    total = 0.0
-    for i in np.flatnonzero(y > 0):
-        at_risk = np.abs(y) >= y[i]
-        total += weight[i] * (np.log(np.sum(weight[at_risk] * np.exp(eta[at_risk]))) - eta[i])
-    return total
-
-
-def deaths(n, p, seed=5):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, p))
-    time = np.ceil(4.0 * rng.exponential(np.exp(-X[:, 0] + 0.7 * X[:, 1])))  # with ties
-    return X, np.where(rng.random(n) < 0.8, time, -time), rng.integers(1, 3, n).astype(float)
-
-
-def test_terms_of_cox_are_the_partial_likelihood_and_its_derivatives(page):
-    X, y, weight = deaths(25, 3)
-    mean, variance = X @ np.array([1.0, -0.5, 0.3]), 0.2 * X[:, 2] ** 2
-    cox = page["Cox"]()
-    plain = cox.terms(mean, np.zeros(25), y, weight)
-    assert weight @ plain.loss == pytest.approx(breslow(mean, y, weight), rel=1e-12)
-
-    def bound(m, v):  # Jensen: exp(eta) at its mean, but not in the numerators
-        return breslow(m + v / 2.0, y, weight) + weight[y > 0] @ v[y > 0] / 2.0
-
-    terms = cox.terms(mean, variance, y, weight)
-    assert weight @ terms.loss == pytest.approx(bound(mean, variance), rel=1e-12)
-    slope = optimize.approx_fprime(mean, lambda m: bound(m, variance), 1e-6)
-    np.testing.assert_allclose(-weight * terms.score, slope, atol=1e-4)
-    slope = optimize.approx_fprime(variance, lambda v: bound(mean, v), 1e-6)
-    np.testing.assert_allclose(weight * terms.information, 2.0 * slope, atol=1e-4)
-
-
-def test_cox_regression_is_the_minimum_of_its_objective(page):
-    """Two columns of a normal prior, against direct minimisation over mean and covariance."""
-    X, y, weight = deaths(60, 2)
-    blocks = {"all": {"columns": [0, 1], "prior": "normal", "variance": 2.0}}
-    model = SoUGeneralizedRegression(page["Cox"](), feature_blocks=blocks, tol=1e-12)
-    model.fit(X, y, sample_weight=weight)
-    units = np.sqrt(np.average((X - np.average(X, 0, weight)) ** 2, 0, weight))
-    Z = (X - np.average(X, 0, weight)) / units
-
-    def value(x):
-        mean, root = x[:2], np.array([[np.exp(x[2]), x[3]], [0.0, np.exp(x[4])]])
-        S = root @ root.T
-        v = np.einsum("ij,jk,ik->i", Z, S, Z)
-        loss = breslow(Z @ mean + v / 2.0, y, weight) + weight[y > 0] @ v[y > 0] / 2.0
-        kl = 0.5 * ((np.trace(S) + mean @ mean) / 2.0 - 2.0 - np.linalg.slogdet(S)[1])
-        return loss + kl + 0.5 * 2.0 * np.log(2.0)
-
-    best = optimize.minimize(value, np.array([1.0, -1.0, -2.0, 0.0, -2.0]), tol=1e-10)
-    assert model.objective_[-1] == pytest.approx(best.fun, rel=1e-8)
-    np.testing.assert_allclose(model.coef_ * units, best.x[:2], atol=1e-4)
-    assert model.intercept_ == pytest.approx(-model.coef_ @ np.average(X, 0, weight))
-    assert "intercept" not in model.kl_
-    # an average subject has risk 1, and more than it by the variance of its predictor
-    assert model.predict(np.average(X, 0, weight)[None])[0] == pytest.approx(1.0, abs=1e-9)
-
-
-def test_cox_regression_selects_and_refuses_streams(page):
-    X, y, _ = deaths(200, 12)
-    model = make("coupled", page).fit(X, y)
-    np.testing.assert_array_equal(np.flatnonzero(model.selected_)[:2], [0, 1])
-    assert model.selected_.sum() < 6
-    with pytest.raises(ValueError, match="Cox reads all rows at once"):
-        make("coupled", page).fit([(X[:100], y[:100]), (X[100:], y[100:])])
-    with pytest.raises(TypeError, match="not a sum over rows"):
-        model.log_density(X, y)
-
-
-def test_terms_of_the_softmax_are_the_derivatives_of_its_bound(page):
-    rng = np.random.default_rng(0)
-    mean, variance = rng.normal(size=12), rng.uniform(0.1, 1.0, 12)  # 4 rows, 3 classes
-    y = (np.arange(3)[:, None] == [0, 2, 1, 1]).ravel().astype(float)
-
-    def bound(m, v):
-        totals = np.log(np.exp(m + v / 2.0).reshape(3, 4).sum(axis=0))
-        return totals.sum() - y @ m
-
-    terms = page["Softmax"](3).terms(mean, variance, y, np.ones(12))
-    assert terms.loss.sum() == pytest.approx(bound(mean, variance), rel=1e-12)
-    slope = optimize.approx_fprime(mean, lambda m: bound(m, variance), 1e-6)
-    np.testing.assert_allclose(-terms.score, slope, atol=1e-5)
-    slope = optimize.approx_fprime(variance, lambda v: bound(mean, v), 1e-6)
-    np.testing.assert_allclose(terms.information, 2.0 * slope, atol=1e-5)
-
-
-def test_a_softmax_keeps_or_drops_a_feature_for_all_classes(page):
-    model = page["softmax"]
-    selected = model.selected_.reshape(3, 21)
-    assert model.converged_
-    np.testing.assert_array_equal(np.flatnonzero(selected[0, :20]), [0, 1])
-    np.testing.assert_array_equal(selected[0], selected[1])
-    np.testing.assert_array_equal(selected[0], selected[2])
-    coef = model.coef_.reshape(3, 21)[:, :2]
-    # a softmax knows coefficients up to a constant that all classes share
-    off = (coef - coef.mean(axis=0)) - (page["true"] - page["true"].mean(axis=0))
-    assert np.abs(off).max() < 0.6
-    np.testing.assert_allclose(page["probability"].sum(axis=1), 1.0)
-
-
 def test_defaults_of_a_scale_prior_are_the_minimum(page):
     """Best ratio, best shape and the joint fit, against direct minimisation of J."""
     prior = page["InverseGamma"](2.0, 0.3)
@@ -290,7 +187,7 @@ def test_general_defaults_equal_the_closed_forms(prior):
 
 def test_wrong_extensions_are_explained(page):
     X, y = data()
-    with pytest.raises(TypeError, match="subclass of RowLikelihood or CoupledLikelihood"):
+    with pytest.raises(TypeError, match="subclass of RowLikelihood"):
         SoUGeneralizedRegression("poisson").fit(X, y)
     with pytest.raises(TypeError, match=r"pass an instance, Waiting\(\)"):
         SoUGeneralizedRegression(page["Waiting"]).fit(X, y)

@@ -106,14 +106,14 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
         self, rows: np.ndarray, n_draws: int = 100, mode: str = "calibrated"
     ) -> np.ndarray:
         draws = self._functions(rows, self._n_draws(n_draws, mode))
-        p = np.concatenate([part.mean(axis=0, dtype=float) for part in draws])
+        p = np.concatenate([_averaged(part) for part in draws])
         return tempered_probability(p, self.temperature_) if mode == "calibrated" else p
 
     def _uncertainty(self, rows: np.ndarray, n_draws: int) -> Uncertainty:
         aleatoric, total = [], []
         for p in self._functions(rows, n_draws):
             aleatoric.append(entropy(p).mean(axis=0))
-            total.append(entropy(p.mean(axis=0, dtype=float)))
+            total.append(entropy(_averaged(p)))
         mean, whole = np.concatenate(aleatoric), np.concatenate(total)
         return Uncertainty(mean, np.maximum(whole - mean, 0.0), whole)
 
@@ -208,6 +208,12 @@ class SoUNetClassifier(ClassifierMixin, BaseNet):
 
     def _check_params(self, ends: list[StageEnd]) -> None:
         """A classifier has nothing but its layers."""
+
+
+def _averaged(draws: np.ndarray) -> np.ndarray:
+    """The average of probabilities that are float32, with the sum 1."""
+    p = draws.mean(axis=0, dtype=float)
+    return p / p.sum(axis=-1, keepdims=True)
 
 
 def check_classes(labels: np.ndarray) -> None:

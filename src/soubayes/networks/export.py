@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from soubayes._files import atomic_path
@@ -15,6 +16,8 @@ from soubayes.networks.structure import LayerShape
 
 _OPSET = 18
 _NODE = {"relu": "Relu", "tanh": "Tanh", "elu": "Elu"}
+ENSEMBLE_DRAWS = 100  # of each network, in the predictions of an ensemble
+COMPARED_ROWS, CLOSE = 16, 1e-4  # float32 sums of 100 draws agree to about 1e-6
 
 
 @dataclass
@@ -40,22 +43,43 @@ class Graph:
 
 def export_onnx(model: Any, path: Path, mode: str, n_draws: int) -> None:
     """Write the weighted average of a model's networks; a single network has the weight 1."""
-    graph, parts = Graph(), []
+    if mode == "auto":
+        mode = "calibrated" if model._CLASSES else "draws"
+    graph, means = Graph(), []
+    sd = ""
     for net, weight in model._members():
-        value = predicted(net, graph, net._n_draws(n_draws, mode))
-        parts.append(graph.add("Mul", value, graph.hold(np.array(weight))) if weight < 1 else value)
-    value = graph.add("Sum", *parts)
-    if (temperature := model._exported_temperature(mode)) != 1:
-        value = tempered_node(graph, value, temperature)
-    write_graph(path, model, graph, value)
+        outputs = _outputs(net, graph, network_weights(net, net._n_draws(n_draws, mode)))
+        mean, sd = predicted(net, graph, outputs)
+        means.append(graph.add("Mul", mean, graph.hold(np.array(weight))) if weight < 1 else mean)
+    values = {"probabilities" if model._CLASSES else "mean": graph.add("Sum", *means)}
+    if model._CLASSES and (temperature := model._exported_temperature(mode)) != 1:
+        values["probabilities"] = tempered_node(graph, values["probabilities"], temperature)
+    if sd and len(means) == 1:
+        values["sd"] = sd
+    written = _model(model, graph, values)
+    check_predictions(model, written, mode, n_draws)
+    with atomic_path(path) as temporary:
+        onnx.save(written, temporary)
 
 
-def predicted(net: Any, graph: Graph, n_draws: int | None) -> str:
-    """Nodes from X to probabilities, or to the mean of y, (rows, outputs)."""
-    value = _outputs(net, graph, network_weights(net, n_draws))
+def predicted(net: Any, graph: Graph, outputs: str) -> tuple[str, str]:
+    """Nodes from outputs (draws, rows, outputs) to probabilities, or to mean and sd of y."""
+    draws = graph.hold(np.array([0]))
     if net._CLASSES:
-        value = graph.add("Softmax", value, axis=-1)
-    return graph.add("ReduceMean", value, graph.hold(np.array([0])), keepdims=0)
+        value = graph.add("Softmax", outputs, axis=-1)
+        return graph.add("ReduceMean", value, draws, keepdims=0), ""
+    # in units of the scaled y, because float32 cannot hold a mean far from 0 and a small spread
+    middle = graph.add("ReduceMean", outputs, draws, keepdims=1)
+    apart = graph.add("Sub", outputs, middle)
+    squares = graph.add("ReduceMean", graph.add("Mul", apart, apart), draws, keepdims=0)
+    scale = net._y_scaler.scale
+    noise = np.atleast_1d(net._noise_variance()) / scale**2
+    sd = graph.add("Sqrt", graph.add("Add", squares, graph.hold(noise)))
+    value = graph.add("Cast", graph.add("Squeeze", middle, draws), to=TensorProto.DOUBLE)
+    value = graph.add("Mul", value, graph.hold(scale, np.float64))
+    value = graph.add("Add", value, graph.hold(net._y_scaler.shift, np.float64))
+    mean = graph.add("Cast", value, to=TensorProto.FLOAT)
+    return mean, graph.add("Mul", sd, graph.hold(scale))
 
 
 def tempered_node(graph: Graph, value: str, temperature: float) -> str:
@@ -65,12 +89,38 @@ def tempered_node(graph: Graph, value: str, temperature: float) -> str:
     return graph.add("Div", power, total)
 
 
-def write_graph(path: Path, net: Any, graph: Graph, value: str) -> None:
-    """A file whose output is a value of the graph and, of classes, the most probable label."""
-    result = "probabilities" if net._CLASSES else "mean"
-    graph.add("Identity", value, name=result)
-    shape = ["rows", net._n_outputs]
-    outputs = [helper.make_tensor_value_info(result, TensorProto.FLOAT, shape)]
+def check_predictions(model: Any, written: Any, mode: str, n_draws: int) -> None:
+    """Compare the graph with Python at a few rows that are distributed as the columns of X."""
+    ensemble = model._members()[0][0] is not model
+    if ensemble and (mode == "mean" or n_draws != ENSEMBLE_DRAWS):
+        return  # an ensemble predicts by its default draws alone
+    scaler = model._members()[0][0]._x_scaler
+    rows = np.random.default_rng(0).standard_normal((COMPARED_ROWS, model.n_features_in_))
+    X = (scaler.shift + scaler.scale * rows).astype(np.float32)
+    X = X.reshape(COMPARED_ROWS, *model._row_shape)
+    how: dict[str, Any] = {} if ensemble else {"mode": mode, "n_draws": n_draws}
+    if model._CLASSES:
+        expected = [model.predict_proba(X, **how)]
+    else:
+        both = model.predict(X, return_std=True, **how)
+        expected = [part.reshape(COMPARED_ROWS, -1) for part in both]
+    session = onnxruntime.InferenceSession(written.SerializeToString())
+    values = session.run([v.name for v in written.graph.output if v.name != "label"], {"X": X})
+    for value, known in zip(values, expected, strict=False):  # the sd of an ensemble is left out
+        if not np.allclose(value, known, rtol=CLOSE, atol=CLOSE * np.abs(known).max()):
+            raise RuntimeError(
+                "the ONNX graph does not predict what the network predicts (largest difference "
+                f"{np.abs(value - known).max():.2g}); no file was written."
+            )
+
+
+def _model(net: Any, graph: Graph, values: dict[str, str]) -> Any:
+    """A graph with these outputs and, of classes, the most probable label."""
+    outputs = []
+    for name, value in values.items():
+        graph.add("Identity", value, name=name)
+        shape = ["rows", net._n_outputs]
+        outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
     if net._CLASSES:
         outputs.append(_label(net.classes_, graph))
     shape = ["rows", *net._row_shape]
@@ -82,22 +132,17 @@ def write_graph(path: Path, net: Any, graph: Graph, value: str) -> None:
         producer_name="soubayes",
     )
     onnx.checker.check_model(model, full_check=True)
-    with atomic_path(path) as temporary:
-        onnx.save(model, temporary)
+    return model
 
 
 def network_weights(net: Any, n_draws: int | None) -> list[np.ndarray]:
-    """Weights of shape (draws, inputs + 1, units), with y in its own units."""
+    """Weights of shape (draws, inputs + 1, units)."""
     network = net._network
     if n_draws is None:
         draws = [mean_weights(network.layers)]
     else:
         draws = list(drawn(network.layers, n_draws, net._rng_seed))
-    weights = [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
-    if not net._CLASSES:
-        weights[-1] *= net._y_scaler.scale
-        weights[-1][:, -1] += net._y_scaler.shift
-    return weights
+    return [np.stack(parts).astype(float) for parts in zip(*draws, strict=True)]
 
 
 class GraphNodes:

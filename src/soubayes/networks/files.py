@@ -65,21 +65,29 @@ class SavedModel:
             return cls._of_parts(tree, info)
 
     def export_onnx(
-        self, path: str | os.PathLike[str], *, mode: str = "mean", n_draws: int = 100
+        self, path: str | os.PathLike[str], *, mode: str = "auto", n_draws: int = 100
     ) -> None:
         """Write the predictions as an ONNX graph (extra ``onnx``).
 
         The graph scales its input itself. The input is float32 in the shape that ``fit`` took:
-        (rows, features), or images. It returns the mean of a regression, or class probabilities
-        and labels. An ensemble is one file.
+        (rows, features), or images. It returns class probabilities and labels, or the mean and,
+        of a single network, the standard deviation ``sd`` of a regression. An ensemble is one
+        file. Before the file is written, its predictions are compared with those of Python.
 
         Parameters
         ----------
-        mode : {"mean", "draws", "calibrated"}, default="mean"
-            Export the mean weights, or the average of posterior draws; of a classifier also with
-            its temperature, which an ensemble of classifiers always has.
+        mode : {"auto", "mean", "draws", "calibrated"}, default="auto"
+            ``"auto"`` is what ``predict`` and ``predict_proba`` do: the average of posterior draws,
+            of a classifier with its temperature (``"calibrated"``). ``"mean"`` is one pass with the
+            mean weights: a file that is smaller by the number of draws, of other predictions. An
+            ensemble of classifiers has its temperature always.
         n_draws : int, default=100
             Posterior draws of each network.
+
+        Raises
+        ------
+        RuntimeError
+            If the graph does not predict what Python predicts.
         """
         check_is_fitted(self)
         export = require("soubayes.networks.export", "export_onnx")

@@ -58,12 +58,19 @@ class LittleLearntWarning(UserWarning):
 def complaints(net: Any, data: Any) -> list[str]:
     """What to tell of a network that learnt little, and what to try; nothing of others."""
     said = []
-    single = [i for i, count in enumerate(net.architecture_.final[1:-1], start=1) if count == 1]
-    if single and net.compact and net._free_scales and not net._skips:
-        said.append(
-            f"hidden layer {single[0]} kept one unit: at this confidence the network is almost a "
-            "function of one number. A lower confidence_weights keeps more units."
-        )
+    units = net.architecture_.final[1:-1]
+    if net.compact and net._free_scales and 1 in units:
+        if not net._skips:
+            said.append(
+                f"hidden layer {units.index(1) + 1} kept one unit: at this confidence the network "
+                "is almost a function of one number. A lower confidence_weights keeps more units."
+            )
+        elif all(count == 1 for count in units):
+            said.append(
+                "every hidden layer kept one unit: at this confidence the network is a linear "
+                "model plus a function of one number. A lower confidence_weights keeps more units; "
+                "if the held-out loss does not fall, a linear model is enough."
+            )
     if data.held_out is None or len(data.held_out.X) < FEWEST_ROWS:
         return said
     rows = _known(net, data.held_out)

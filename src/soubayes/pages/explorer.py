@@ -337,11 +337,11 @@ def _candidate_code(table: Any, k: int, t: int, fitted: bool, write: _Code) -> s
     local = float(table["confidence_local"][k])
     if np.isnan(local):
         return write(choice="path")
-    if np.isinf(local) or "prior_global" not in write.estimator.get_params():
+    if np.isinf(local):
         return write.table()  # no parameters say this point
     return write(
         prior=str(table["prior"][k]),
-        prior_global="horseshoe",
+        priors={"global": "horseshoe"},
         confidence_local=local,
         confidence_coef=float(table["confidence_coef"][k]),
     )

@@ -29,7 +29,6 @@ from soubayes.sparse.likelihoods.gamma import Gamma
 from soubayes.sparse.likelihoods.negative_binomial import NegativeBinomial
 from soubayes.sparse.likelihoods.ordinal import Ordinal
 from soubayes.sparse.likelihoods.poisson import Poisson
-from soubayes.sparse.likelihoods.shifted import plain
 from soubayes.sparse.likelihoods.softmax import class_basis, normal_nodes
 from soubayes.sparse.posterior import Mixture, centred, scale_share
 from soubayes.sparse.rows.classes import JointClasses, ProductClasses
@@ -246,7 +245,7 @@ def _nuisance(estimator: Any, likelihood: Any) -> dict[str, Any]:
     """Values of a nuisance parameter with their weights, or the cuts between ordered classes."""
     if not isinstance(estimator, ResponseEstimator):
         return {}
-    own: Any = estimator.sparse_.likelihood_ if likelihood is None else plain(likelihood)
+    own: Any = estimator.sparse_.likelihood_ if likelihood is None else likelihood.plain
     if isinstance(own, Ordinal):
         return {"cuts": packed(own.cut_mean), "cut_variances": packed(own.cut_variance)}
     if isinstance(own, Poisson):

@@ -10,8 +10,7 @@ import numpy as np
 from soubayes.progress import say_step
 from soubayes.sparse.blocks import FeatureBlock, GroupLabels
 from soubayes.sparse.scales.balance import Groups, ScaleCosts, ScaleModel, stationary_precision
-from soubayes.sparse.scales.base import ScalePrior
-from soubayes.sparse.scales.functions import LAST_STEP
+from soubayes.sparse.scales.base import LAST_STEP, ScalePrior
 
 Array = np.ndarray
 
@@ -260,14 +259,6 @@ class ColumnModel:
         values = [nested.inverse.log_det for nested in parts] + [0.0]
         log_dets = iter(np.subtract(values[:-1], values[1:]))
         return np.array([next(log_dets) if len(columns) else 0.0 for _, columns in self.sources])
-
-    def log_variances(self, parts: list[Nested[Part]]) -> Array:
-        """One number for each column; a source's sum to log|its conditional covariance|."""
-        log_variance = np.log(self.confidence)
-        for (_, columns), log_det in zip(self.sources, self.log_determinants(parts), strict=True):
-            if len(columns):
-                log_variance[columns] -= log_det / len(columns)
-        return log_variance
 
 
 def coefficient_kl(

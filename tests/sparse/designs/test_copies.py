@@ -8,7 +8,7 @@ from soubayes import SoULinearRegression, SoULogisticRegression
 from soubayes.sparse.designs.columns import first_in_columns, standard_columns
 from soubayes.sparse.designs.standardise import column_units, first_in_gram
 from soubayes.sparse.rows.passes import rows_in_memory
-from soubayes.sparse.rows.path import first_in_rows
+from soubayes.sparse.rows.starts import first_in_rows
 
 N = 50
 FIRST = [0, 1, 2, 3, 4, 5, 2, 0, 8, 3, 10, 11, 12]

@@ -122,7 +122,7 @@ def test_bands_widen_with_the_confidence_of_the_baseline_and_hold_the_curve():
     X, event, time = simulated()
     widths = []
     for gamma in (0.25, 1.0):
-        model = SoUCoxRegression(confidence_coef=1.0, confidence_baseline=gamma)
+        model = SoUCoxRegression(confidence_coef=1.0, confidence={"baseline": gamma})
         curves = model.fit(X, (event, time)).predict_survival_function(X[:1], [0.5, 1.0], level=0.9)
         low, middle, high = (curves[0, name] for name in ("lower", "estimate", "upper"))
         assert (low < middle).all()
@@ -133,7 +133,9 @@ def test_bands_widen_with_the_confidence_of_the_baseline_and_hold_the_curve():
 
 def test_a_prior_of_the_baseline_pulls_to_its_guess_and_is_counted():
     X, event, time = simulated()
-    flat = SoUCoxRegression(confidence_coef=1.0, baseline_mass=1e6).fit(X, (event, time))
+    flat = SoUCoxRegression(confidence_coef=1.0, priors={"baseline_mass": 1e6}).fit(
+        X, (event, time)
+    )
     hazard = flat.predict_cumulative_hazard(X.mean(axis=0)[None], [0.5, 1.0]).to_numpy()[:, 0]
     rate = event.sum() / time.sum()
     np.testing.assert_allclose(hazard, rate * np.array([0.5, 1.0]), rtol=0.05)
@@ -199,7 +201,7 @@ def test_bad_parameters():
     with pytest.raises(ValueError, match="ties is 'exact'"):
         SoUCoxRegression(ties="exact").fit(X, (event, time))
     with pytest.raises(ValueError, match="baseline_mass is -1"):
-        SoUCoxRegression(baseline_mass=-1).fit(X, (event, time))
+        SoUCoxRegression(priors={"baseline_mass": -1}).fit(X, (event, time))
 
 
 def test_chosen_by_prediction_with_all_views(tmp_path):
@@ -354,7 +356,7 @@ def test_a_column_that_orders_the_events_is_told(settings, censored):
         model = SoUCoxRegression(**settings).fit(X, y)
     assert not model.converged_
     assert not model.sparse_.converged_
-    assert SoUCoxRegression(baseline_mass=1.0, **settings).fit(X, y).converged_
+    assert SoUCoxRegression(priors={"baseline_mass": 1.0}, **settings).fit(X, y).converged_
 
 
 @pytest.mark.parametrize("settings", [{}, {"choice": "path"}])

@@ -235,7 +235,7 @@ def test_without_selection_a_flat_prior_is_ordinary_logistic_regression():
     X, y = data(n=400, p=5)
     blocks = {"all": {"columns": slice(None), "prior": "normal", "variance": 1e6}}
     model = SoULogisticRegression(
-        confidence_coef=1.0, feature_blocks=blocks, intercept_variance=1e6, tol=1e-12
+        confidence_coef=1.0, feature_blocks=blocks, priors={"intercept_variance": 1e6}, tol=1e-12
     ).fit(X, y)
     assert model.selected_.all()
     plain = LogisticRegression(C=np.inf, max_iter=5000, tol=1e-10).fit(X, y)
@@ -278,20 +278,6 @@ def test_weights_count_rows():
         np.repeat(X, weight, 0), np.repeat(y, weight)
     )
     np.testing.assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-7, atol=1e-10)
-    rare = y == 1
-    rare[np.flatnonzero(rare)[8:]] = False
-    keep = rare | (y == 0)
-    balanced = SoULogisticRegression(confidence_coef=1.0, class_weight="balanced").fit(
-        X[keep], y[keep]
-    )
-    plain = SoULogisticRegression(confidence_coef=1.0).fit(X[keep], y[keep])
-    assert balanced.predict(X).mean() > plain.predict(X).mean()
-    counts = np.bincount(y[keep])
-    by_hand = keep.sum() / (2.0 * counts)
-    same = SoULogisticRegression(confidence_coef=1.0, class_weight=dict(enumerate(by_hand))).fit(
-        X[keep], y[keep]
-    )
-    np.testing.assert_allclose(same.coef_, balanced.coef_, rtol=1e-10)
 
 
 # ---- inputs people have -------------------------------------------------------------------------
@@ -530,8 +516,10 @@ def test_grid_search_and_pipeline(fitted):
         ({"confidence_local": 0.0}, "greater than 0"),
         ({"prior": "cauchy"}, "'exponential', 'horseshoe'"),
         ({"solver": "path"}, "'newton', 'coordinate'"),
-        ({"rate_local": -1.0}, "rate_local is -1.0"),
-        ({"intercept_variance": 0.0}, "intercept_variance is 0.0"),
+        ({"priors": {"rate_local": -1.0}}, "rate_local is -1.0"),
+        ({"priors": {"intercept_variance": 0.0}}, "intercept_variance is 0.0"),
+        ({"priors": {"noise_scale": 1.0}}, "numbers here are 'rate_local'"),
+        ({"confidence": {"noise": 1.0}}, "blocks are 'global', 'intercept'"),
         ({"feature_blocks": {"a": {"columns": ["x"]}}}, "has no column names"),
     ],
 )

@@ -137,7 +137,7 @@ def test_two_classes_are_logistic_regression_of_the_contrast(gamma):
     intake = fit.design(X, [1 - y], np.ones(150))
     solved = fit.solve(intake, [""])[0]
     # tau^2 nu^2 is the prior variance of a coordinate, twice that the one of the contrast
-    peer = SoULogisticRegression(**settings, rate_global=5.0, tol=1e-10).fit(X, y)
+    peer = SoULogisticRegression(**settings, priors={"rate_global": 5.0}, tol=1e-10).fit(X, y)
     contrast = np.sqrt(2.0) * solved.component.posterior.mean[:, 0]
     np.testing.assert_array_equal(solved.points[0].selected, peer.selected_[0])
     np.testing.assert_allclose(contrast, peer.coef_[0], atol=2e-5)

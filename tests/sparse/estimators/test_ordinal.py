@@ -133,7 +133,7 @@ def test_a_level_without_rows_has_a_column_of_probabilities(empty, choice):
 
 
 @pytest.mark.parametrize("choice", ["prediction", "path"])
-@pytest.mark.parametrize("cuts", [[-0.5, 0.5], [0.0], [-1.0, 0.0, 1.0], [-0.5, 2.0]])
+@pytest.mark.parametrize("cuts", [[0.0], [-0.5, 2.0]])
 def test_a_column_that_orders_the_classes_ends_in_numbers(cuts, choice):
     """The quadratic form of the cuts is flat beyond the rows, so logarithms of gaps ran away."""
     X = np.random.default_rng(0).normal(size=(80, 4))

@@ -1,6 +1,6 @@
 """J of the Gaussian models: against the printed formulas, Monte Carlo and the exact engine.
 
-Covers objective, costs and the likelihood gaussian.
+Covers state, costs and the likelihood gaussian.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from soubayes import Model as ExactModel
 from soubayes.datasets import experiment1
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Diagonal, Gram
-from soubayes.sparse.least_squares.objective import (
+from soubayes.sparse.least_squares.state import (
     LeastSquaresModel,
     Noise,
     NoisePrior,
@@ -319,8 +319,10 @@ def gaussian_part(X, y, m, S, a, b):
 def test_objective_of_the_estimators_is_in_the_users_units():
     """J is minus a log density of y: scaling y by c adds n log c, and nothing else changes."""
     data = experiment1(25, 20, 10)
-    one = SoULinearRegression(choice="path", noise_scale=0.5).fit(data.X, data.y)
-    two = SoULinearRegression(choice="path", noise_scale=0.5 * 49).fit(data.X, 7 * data.y)
+    one = SoULinearRegression(choice="path", priors={"noise_scale": 0.5}).fit(data.X, data.y)
+    two = SoULinearRegression(choice="path", priors={"noise_scale": 0.5 * 49}).fit(
+        data.X, 7 * data.y
+    )
     assert two.objective_[-1] - one.objective_[-1] == pytest.approx(25 * np.log(7), rel=1e-8)
     means = SoUNormalMeans(confidence_coef=2.0).fit(data.X)
     assert means.kl_["coef"] >= 0

@@ -13,7 +13,7 @@ from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.least_squares import path
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Diagonal, Gram, Wide
-from soubayes.sparse.least_squares.objective import (
+from soubayes.sparse.least_squares.state import (
     LeastSquaresModel,
     Noise,
     NoisePrior,

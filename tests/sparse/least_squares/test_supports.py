@@ -6,7 +6,7 @@ import pytest
 from soubayes.sparse.designs.columns import standard_columns
 from soubayes.sparse.least_squares.designs import Diagonal, Gram, Wide
 from soubayes.sparse.least_squares.fitting import quadratic_of
-from soubayes.sparse.least_squares.objective import NoisePrior
+from soubayes.sparse.least_squares.state import NoisePrior
 
 
 def test_rows_and_their_products_are_one_loss():

@@ -32,7 +32,7 @@ def test_the_closed_form_is_the_quadrature_and_has_the_right_slopes():
     theirs = RowLikelihood.terms(likelihood, MEAN, VARIANCE, Y)
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-8)
-    check_derivatives(likelihood, Y, np.ones(4))
+    check_derivatives(likelihood, Y)
 
 
 def test_the_best_shape_minimises_its_share_of_the_objective():

@@ -9,7 +9,6 @@ from soubayes.sparse.likelihoods.shifted import (
     about,
     beside,
     offset_apart,
-    plain,
     row_offsets,
     shifted,
     with_exposure,
@@ -29,7 +28,7 @@ def test_an_offset_is_added_to_the_predictor():
         wrapped.derivatives(mean, beside(y, offset))[0],
         Poisson().derivatives(mean + offset + 0.7, y)[0],
     )
-    assert isinstance(plain(wrapped), Poisson)
+    assert isinstance(wrapped.plain, Poisson)
     np.testing.assert_array_equal(offset_apart(beside(y, offset))[1], offset)
 
 

@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from soubayes import SoULogisticRegression
 from soubayes.sparse.likelihoods.softmax import Softmax
 from soubayes.sparse.rows.passes import RowProblem, RowsInMemory
-from soubayes.sparse.rows.supports import ClassQuadratic
+from soubayes.sparse.rows.supports import class_quadratic
 
 N, P, C = 240, 12, 3
 
@@ -28,7 +28,7 @@ def test_the_quadratic_is_that_of_the_loss(intercept):
     weight = rng.uniform(0.5, 2.0, 30)
     problem = RowProblem(Softmax(C), RowsInMemory(X, intercept=False), y, weight)
     eta = 0.3 * rng.normal(size=(30, C - 1))
-    data = ClassQuadratic(problem, X, eta, intercept)
+    data, place = class_quadratic(problem, X, eta, intercept)
     terms = Softmax(C).terms(eta, np.zeros_like(eta), y)
 
     def second_order(b, alpha):
@@ -47,6 +47,10 @@ def test_the_quadratic_is_that_of_the_loss(intercept):
     np.testing.assert_allclose(np.diag(gram), data.norms)
     slope = [(loss(b + e) - loss(b - e)) / 2e-4 for e in 1e-4 * np.eye(6)]
     np.testing.assert_allclose(gram @ b - data.scores, slope, rtol=1e-4, atol=1e-4)
+    best = np.zeros(C - 1)
+    if intercept:
+        best = minimize(lambda a: second_order(b, a), np.zeros(C - 1), tol=1e-12).x
+    np.testing.assert_allclose(place(b), (best + X @ b.reshape(3, C - 1)).ravel(), atol=1e-4)
 
 
 @pytest.fixture(scope="module")

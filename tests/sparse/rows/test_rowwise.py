@@ -15,7 +15,7 @@ from soubayes.sparse.rows import dropped
 from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
 from soubayes.sparse.rows.newton import solve
 from soubayes.sparse.rows.passes import RowProblem, RowsInMemory, gram_of
-from soubayes.sparse.rows.path import ridge_start
+from soubayes.sparse.rows.starts import ridge_start
 from soubayes.sparse.rows.state import RowModel, covariance_root, make_state, prior_value
 from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.priors import Exponential, HalfCauchy

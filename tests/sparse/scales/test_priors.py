@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, special, stats
 
-from soubayes.sparse.scales import functions
+from soubayes.sparse.scales import base as functions
 from soubayes.sparse.scales.balance import ScaleModel, stationary_precision
 from soubayes.sparse.scales.base import Scale
 from soubayes.sparse.scales.priors import Exponential, HalfCauchy, make_prior

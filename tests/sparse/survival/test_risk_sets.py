@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
-from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets, subjects
+from soubayes.sparse.survival.risk_sets import (
+    BaselinePrior,
+    PartialLoss,
+    RiskSets,
+    baseline_kl,
+    subjects,
+)
 
 
 def example(seed=0, n=40, tied=True, late=True, strata=2):

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from soubayes import SoUCoxRegression
-from soubayes.sparse.survival.partial import PartialLoss
-from soubayes.sparse.survival.risk_sets import RiskSets, subjects
+from soubayes.sparse.survival.risk_sets import PartialLoss, RiskSets, subjects
 from soubayes.sparse.survival.rows import SurvivalRows
 
 

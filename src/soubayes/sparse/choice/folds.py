@@ -138,15 +138,6 @@ def check_groups(groups: ArrayLike | None, X: Any) -> Array | None:
     return labels
 
 
-def refuse_groups(groups: Any) -> None:
-    """Rows from somewhere else have no folds of groups."""
-    if groups is not None:
-        raise ValueError(
-            "groups were given, but X is streamed: groups can only be held out of rows in memory. "
-            "Pass X and y as arrays, or leave groups out."
-        )
-
-
 def make_folds(
     cv: Any, y: Array, groups: Array | None, stratified: bool, seed: Any, at_most: bool = False
 ) -> Splits:

@@ -81,18 +81,21 @@ class Woodbury(NamedTuple):
     """
 
     root: Array  # (n,) B^1/2
-    gram: Array  # (n, n) X W^-1 X'
     inverse: Array  # (n, n) L^-1
     kernel_log_det: float  # log|K|
 
     @classmethod
     def of(cls, X: StandardColumns, w: Array, b: Array | None = None) -> "Woodbury":
         """Factorise K; ``b`` None: all weights are 1."""
-        gram = X.gram(w)
+        return cls.of_gram(X.gram(w), b)
+
+    @classmethod
+    def of_gram(cls, gram: Array, b: Array | None = None) -> "Woodbury":
+        """The same from X W^-1 X'."""
         root = np.ones(len(gram)) if b is None else np.sqrt(b)
         lower = cholesky(gram if b is None else root[:, None] * gram * root, 1.0)
         log_det = log_determinant(lower)
-        return cls(root, gram, invert_triangle(lower), log_det)
+        return cls(root, invert_triangle(lower), log_det)
 
     @property
     def half(self) -> Array:
@@ -102,21 +105,6 @@ class Woodbury(NamedTuple):
     def projected(self, X: StandardColumns, v: Array) -> tuple[Array, Array]:
         """t_j = |T x_j|^2 and x_j' B^1/2 K^-1 v for every column."""
         return X.projected(self.half, self.inverse @ v, lower=True)
-
-    def diagonal(self, X: StandardColumns, w: Array) -> Array:
-        """The diagonal of the inverse, (1 - t_j/w_j)/w_j."""
-        return diagonal(self.projected(X, self.root)[0], w)
-
-    def row_variance(self) -> Array:
-        """x_i' (.)^-1 x_i for the rows of X."""
-        # X (.)^-1 X' = G - G T'T G with G = X W^-1 X'
-        inside = self.half @ self.gram
-        return np.maximum(np.diag(self.gram) - np.einsum("ij,ij->j", inside, inside), 0.0)
-
-    def solve(self, X: StandardColumns, w: Array, linear: Array) -> Array:
-        """(.)^-1 X' linear."""
-        half = self.half
-        return X.left(linear - half.T @ (half @ (self.gram @ linear))) / w
 
     def log_det(self, w: Array) -> float:
         """log|X' B X + W|."""

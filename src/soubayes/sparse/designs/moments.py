@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils.multiclass import check_classification_targets
 
 from soubayes.data.rows import RowBlock, RowSource
 
@@ -171,9 +172,14 @@ def _sparse_moments(X: Any, y: Array, weight: Array) -> Moments:
 class GatherPlan(NamedTuple):
     """What is made of the rows."""
 
-    targets: Callable[[Array], Array]  # the (n, targets) numbers of a block's y
+    # the (n, targets) numbers of a block's y; None: y are classes, which are counted
+    targets: Callable[[Array], Array] | None
     folds: int = 1
     keep: int = 0  # fewer rows than this are kept as rows too
+
+    def of(self, y: Array) -> Array:
+        """The numbers that moments are made of."""
+        return np.zeros((len(y), 0)) if self.targets is None else self.targets(y)
 
 
 class Gathered(NamedTuple):
@@ -184,6 +190,7 @@ class Gathered(NamedTuple):
     single: bool  # y has one dimension
     n_rows: int  # of positive weight
     dtype: np.dtype
+    classes: dict[Any, float]  # the weight of every class; empty where y are numbers
 
     @property
     def n_columns(self) -> int:
@@ -212,8 +219,9 @@ def join(plan: GatherPlan, a: Gathered, b: Gathered) -> Gathered:
     if a.rows is not None and b.rows is not None:
         return _settle(plan, _concatenate(a.rows, b.rows))
     both = _statistics(plan, a).merge(_statistics(plan, b))
-    dtype = np.result_type(a.dtype, b.dtype)
-    return Gathered(None, both, a.single, a.n_rows + b.n_rows, dtype)
+    dtype, names = np.result_type(a.dtype, b.dtype), {**a.classes, **b.classes}
+    classes = {name: a.classes.get(name, 0.0) + b.classes.get(name, 0.0) for name in names}
+    return Gathered(None, both, a.single, a.n_rows + b.n_rows, dtype, classes)
 
 
 def _statistics(plan: GatherPlan, part: Gathered) -> FoldedMoments:
@@ -222,14 +230,20 @@ def _statistics(plan: GatherPlan, part: Gathered) -> FoldedMoments:
     assert part.rows is not None
     X, y, weight = part.rows
     with np.errstate(over="ignore", invalid="ignore"):  # checked with the column scales
-        return folded_moments(X, plan.targets(y), weight, plan.folds)
+        return folded_moments(X, plan.of(y), weight, plan.folds)
 
 
 def _settle(plan: GatherPlan, block: RowBlock) -> Gathered:
-    X, y, _ = block
-    gathered = Gathered(block, None, y.ndim == 1, len(y), X.dtype)
+    X, y, weight = block
+    classes: dict[Any, float] = {}
+    if plan.targets is None:
+        check_classification_targets(y)
+        names, place = np.unique(y, return_inverse=True)
+        counts = np.bincount(place.ravel(), weight, len(names)).astype(float)
+        classes = dict(zip(names.tolist(), counts.tolist(), strict=True))
+    gathered = Gathered(block, None, y.ndim == 1, len(y), X.dtype, classes)
     if X.shape[0] < max(X.shape[1], plan.keep):
-        plan.targets(y)  # bad input is found here, not later
+        plan.of(y)  # bad input is found here, not later
         return gathered
     return gathered._replace(rows=None, statistics=_statistics(plan, gathered))
 

@@ -12,17 +12,25 @@ from sklearn.feature_selection import SelectorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from soubayes._warnings import warn
-from soubayes.data.rows import check_weights, row_weights
+from soubayes.data.rows import (
+    RowSource,
+    as_rows,
+    check_weights,
+    plain_labels,
+    row_weights,
+    walked_again,
+)
 from soubayes.sparse.blocks import GroupLabels, parse_blocks, parse_groups
+from soubayes.sparse.choice.folds import check_groups
 from soubayes.sparse.choice.race import Choice
 from soubayes.sparse.choice.scoring import Recalibration
 from soubayes.sparse.constants import ROW_LOCAL
+from soubayes.sparse.designs.moments import Gathered, GatherPlan, gather
 from soubayes.sparse.designs.standardise import blocks_of_rows
 from soubayes.sparse.estimators.parameters import (
     ColumnParameters,
     SparseParameters,
     check_choosing,
-    check_intercept,
     check_shared,
     shared_settings,
 )
@@ -38,6 +46,13 @@ from soubayes.sparse.shell import Choosing, Family, TrainingRows, fit_design, fi
 Array = np.ndarray
 
 
+# what stands beside rows that come from somewhere else
+_REFUSED = {
+    "groups": "groups were given, but X is streamed: groups can only be held out of rows in "
+    "memory. Pass X and y as arrays, or leave groups out.",
+    "offset": "offset was given, but X comes in blocks: make it a second column of y instead (for "
+    "an exposure, its logarithm).",
+}
 # attributes that checking X and y sets
 CHECKED = ("n_features_in_", "feature_names_in_", "classes_", "n_units_")
 # attributes of a sparse point, which a mixture of candidates does not have
@@ -100,6 +115,9 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
 
     _single: bool
     _path_solver = "path"  # the solver that follows a path, so there is something to choose
+    _blocks: tuple[str, ...] = ("global", "intercept")  # what `confidence` may name
+    # and `priors`
+    _numbers: tuple[str, ...] = ("rate_local", "rate_global", "global", "intercept_variance")
     _x_mean: Array
     mixtures_: list[Mixture]
     selected_: Array
@@ -437,12 +455,63 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
         values = np.asarray(y, float)
         return values.reshape(len(values), -1)
 
-    def _weigh(self, X: Any, y: Array, sample_weight: Any) -> tuple[Any, Array, Array]:
-        """Rows of positive weight."""
+    # ---- rows in memory, and rows from somewhere else ---------------------------------------
+
+    _reads_once = False  # whether a source is read once; else every step of a solver reads it
+
+    def _fit_source(
+        self, X: Any, y: Any, sample_weight: Any, groups: Any = None, offset: Any = None
+    ) -> Self:
+        """From rows in memory; rows from somewhere else are taken to memory while they are few."""
+        rows = as_rows(X, y, sample_weight)
+        if rows is None:
+            X, y = self._checked_rows(X, y)
+            return self._fit_memory(X, y, sample_weight, check_groups(groups, X), offset)
+        for name, given in (("groups", groups), ("offset", offset)):
+            if given is not None:
+                raise ValueError(_REFUSED[name])
+        if not self._reads_once:
+            walked_again(rows, type(self).__name__)
+        gathered = gather(rows, self._plan())
+        set_columns(self, gathered.n_columns, rows.names)
+        if not gathered.n_rows:
+            raise ValueError(
+                "there are 0 rows of positive weight: give some rows a weight above 0."
+            )
+        if gathered.rows is not None:
+            return self._fit_memory(*gathered.rows)
+        return self._fit_gathered(rows, gathered)
+
+    def _checked_rows(self, X: Any, y: Any) -> tuple[Any, Array]:
+        """X and y of rows in memory, as scikit-learn checks them."""
+        X, y = validate_data(
+            self, X, plain_labels(y), accept_sparse=["csr"], dtype=[np.float64, np.float32],
+            ensure_min_samples=2,
+        )  # fmt: skip
+        return X, y
+
+    def _plan(self) -> GatherPlan:
+        """What the first pass over a source keeps."""
+        raise NotImplementedError
+
+    def _fit_memory(
+        self, X: Any, y: Array, sample_weight: Any, groups: Any = None, offset: Any = None
+    ) -> Self:
+        """From checked rows in memory."""
+        raise NotImplementedError
+
+    def _fit_gathered(self, rows: RowSource, gathered: Gathered) -> Self:
+        """From a source of which only statistics are in memory."""
+        raise NotImplementedError
+
+    def _weigh(self, X: Any, sample_weight: Any, *beside: Any) -> tuple[Any, ...]:
+        """X, the weights and what stands beside them, of rows of positive weight."""
         weight = row_weights(sample_weight, X.shape[0])
         check_weights(weight)
         keep = weight > 0
-        return (X, y, weight) if keep.all() else (X[keep], y[keep], weight[keep])
+        if keep.all():
+            return X, weight, *beside
+        return X[keep], weight[keep], *(None if each is None else each[keep] for each in beside)
 
     def _column_settings(self, path_local: float) -> dict[str, Any]:
         """What the parameters say about the columns; ``path_local`` is the path's gamma_tau."""
@@ -462,7 +531,6 @@ class RowwiseEstimator(ColumnEstimator):
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
-        check_intercept(self)
 
     def _fitted_names(self) -> list[Any]:
         return self._target_names()

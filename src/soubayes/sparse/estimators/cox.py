@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -23,9 +22,10 @@ from soubayes.sparse.designs.standardise import as_dense, row_slices
 from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator
 from soubayes.sparse.estimators.parameters import (
     check_choosing,
-    check_confidences,
     check_shared,
     estimator,
+    prior_number,
+    trust,
 )
 from soubayes.sparse.posterior import LowRankPosterior, Mixture, Posterior
 from soubayes.sparse.survival.family import SurvivalFamily, with_hazard
@@ -39,9 +39,8 @@ from soubayes.sparse.survival.measures import (
     schoenfeld,
     time_trends,
 )
-from soubayes.sparse.survival.partial import PartialLoss
 from soubayes.sparse.survival.responses import read_survival, read_training, with_strata
-from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
+from soubayes.sparse.survival.risk_sets import BaselinePrior, PartialLoss, RiskSets
 
 Array = np.ndarray
 Survival = Any  # structured array, DataFrame or tuple
@@ -69,13 +68,16 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
 
     Parameters
     ----------
-    confidence_baseline : float, default=1.0
-        Confidence in the prior of the baseline hazard (:math:`\gamma_h`), the last block. Bands of
-        survival curves widen with its square root.
-    baseline_mass : float, default=0.0
-        Weight of the prior guess of the baseline hazard, in subjects. The guess is a constant
-        hazard, the number of events over the total time at risk. With 0 the coefficients see
-        Cox's partial likelihood.
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), and ``"baseline"``, the baseline hazard
+        (:math:`\gamma_h`), which is the last block: bands of survival curves widen with its square
+        root.
+    priors : mapping of str to number, optional
+        Numbers of the priors: the rates of exponential priors of squared scales, ``"rate_local"``
+        (10) and ``"rate_global"`` (10), and ``"baseline_mass"`` (0), the weight of the prior guess
+        of the baseline hazard, in subjects. The guess is a constant hazard, the number of events
+        over the total time at risk. With 0 the coefficients see Cox's partial likelihood.
     ties : {"efron", "breslow"}, default="efron"
         What events at the same time mean.
     choice : {"prediction", "path"}, default="prediction"
@@ -104,8 +106,8 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     strata_ : ndarray
         Labels of the strata.
     kl_ : dict of str to float
-        What it cost each block to leave its prior, in nats; the baseline hazard only if
-        ``baseline_mass`` is not 0.
+        What it cost each block to leave its prior, in nats; the baseline hazard only if its
+        ``"baseline_mass"`` is not 0.
     objective_ : ndarray
         J after every expansion of the loss at the reported confidence.
 
@@ -153,9 +155,9 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     fit_intercept = False
     _stratified = True
 
-    confidence_baseline: float = 1.0
-    baseline_mass: float = 0.0
     ties: str = "efron"
+    _blocks = ("global", "baseline")
+    _numbers = ("rate_local", "rate_global", "global", "baseline_mass")
 
     def fit(
         self,
@@ -193,17 +195,15 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
         )
         check_consistent_length(X, records)
         records, labels = with_strata(records, strata)
-        groups = check_groups(groups, X)
-        if groups is not None and sample_weight is not None:
-            groups = groups[np.asarray(sample_weight, float) > 0]
-        X, records, weight = self._weigh(X, records, sample_weight)
+        beside = records, check_groups(groups, X)
+        X, weight, records, held_together = self._weigh(X, sample_weight, *beside)
         if not records["event"].any():
             raise ValueError("all rows with a positive weight are censored; give some event one.")
         family = self._family(records, weight)
         # a fold needs events; censored rows are shared out too, but few of them limit no folds
         event = records["event"]
         shared = event.astype(int) if (~event).sum() >= FOLDS else np.ones(len(event), int)
-        self._fit_family(family, X, [records], weight, shared, groups)
+        self._fit_family(family, X, [records], weight, shared, held_together)
         sets = RiskSets.of(records, weight, family.ties, family.prior)
         ordered = family.ordered(X, self.sparse_.coef_, sets)
         for fitted in {id(self): self, id(self.sparse_): self.sparse_}.values():
@@ -226,19 +226,13 @@ class SoUCoxRegression(FeatureSelection, RowwiseEstimator):
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
-        check_confidences(self, "confidence_baseline")
         check_choice("ties", self.ties, ("efron", "breslow"))
-        mass = self.baseline_mass
-        if not (isinstance(mass, Real) and 0.0 <= float(mass) < np.inf):
-            raise ValueError(
-                f"baseline_mass is {self.baseline_mass}, but it must be a number of subjects, 0 or "
-                "greater."
-            )
 
     def _family(self, y: Array, weight: Array) -> SurvivalFamily:
         exposure = float(weight @ (y["stop"] - np.maximum(y["start"], 0.0)))
         rate = float(weight @ y["event"]) / exposure
-        prior = BaselinePrior(float(self.baseline_mass), rate, float(self.confidence_baseline))
+        mass: Any = prior_number(self, "baseline_mass")
+        prior = BaselinePrior(mass, rate, trust(self, "baseline"))
         return SurvivalFamily(self._row_settings(None), self.ties, prior)
 
     def _add_baseline(self, X: Any, sets: RiskSets, labels: Array) -> None:

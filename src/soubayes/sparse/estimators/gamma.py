@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
+from soubayes.sparse.estimators.parameters import check_positive, estimator, trust
 from soubayes.sparse.estimators.response import ResponseRegression
 from soubayes.sparse.likelihoods.gamma import Gamma
 from soubayes.sparse.posterior import Mixture
@@ -24,11 +24,12 @@ class SoUGammaRegression(ResponseRegression):
         Shape k of the gamma distribution; the coefficient of variation of y is 1/sqrt(k).
         ``"auto"`` estimates it: it is a source of uncertainty of its own, with the prior
         log k ~ N(0, 2²). 1 is the exponential distribution.
-    confidence_shape : float, default=1.0
-        Confidence in the prior of the shape.
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the intercept at the mean of X. The prior lies about the
-        logarithm of the mean of y.
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), ``"intercept"`` and ``"shape"``.
+    priors : mapping of str to number, optional
+        As in :class:`SoULogisticRegression`; the prior of the intercept lies about the logarithm of
+        the mean of y.
 
     Attributes
     ----------
@@ -64,17 +65,16 @@ class SoUGammaRegression(ResponseRegression):
     """
 
     shape: float | str = "auto"
-    confidence_shape: float = 1.0
+    _blocks = ("global", "intercept", "shape")
     _positive = True
     _instead = "SoULinearRegression on log(y)"
 
     def _likelihood(self) -> Gamma:
         known = None if self.shape == "auto" else float(self.shape)
-        return Gamma.of(known, float(self.confidence_shape))
+        return Gamma.of(known, trust(self, "shape"))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_confidences(self, "confidence_shape")
         if self.shape != "auto":
             check_positive(self, "shape")
 

@@ -7,12 +7,7 @@ import numpy as np
 from soubayes._warnings import warn
 from soubayes.sparse.estimators.parameters import estimator
 from soubayes.sparse.estimators.response import ResponseRegression
-from soubayes.sparse.likelihoods.base import (
-    CoupledLikelihood,
-    Likelihood,
-    RowLikelihood,
-    weighted_terms,
-)
+from soubayes.sparse.likelihoods.base import RowLikelihood, weighted_terms
 from soubayes.sparse.likelihoods.checking import check_derivatives
 
 Array = np.ndarray
@@ -24,14 +19,13 @@ class SoUGeneralizedRegression(ResponseRegression):
 
     Parameters
     ----------
-    likelihood : RowLikelihood or CoupledLikelihood
+    likelihood : RowLikelihood
         The loss and its derivatives in the linear predictor.
     choice : {"prediction", "path"}, default="prediction"
-        How confidences are chosen, as in :class:`SoULogisticRegression`. A
-        :class:`CoupledLikelihood` has no scores of single rows, and follows the path.
+        How confidences are chosen, as in :class:`SoULogisticRegression`.
     fit_intercept : bool, default=True
-        Whether the model has an intercept. For a likelihood without one, such as Cox's, the columns
-        are only centred.
+        Whether the model has an intercept. For a likelihood without one the columns are only
+        centred.
 
     Attributes
     ----------
@@ -40,8 +34,7 @@ class SoUGeneralizedRegression(ResponseRegression):
 
     See Also
     --------
-    RowLikelihood : Base class of losses that are sums over rows.
-    CoupledLikelihood : Base class of losses that are not.
+    RowLikelihood : Base class of losses.
     ScalePrior : Base class of scale priors.
 
     Notes
@@ -72,7 +65,7 @@ class SoUGeneralizedRegression(ResponseRegression):
     (array([0]), array([1.]))
     """
 
-    likelihood: RowLikelihood | CoupledLikelihood = field(kw_only=False)
+    likelihood: RowLikelihood = field(kw_only=False)
 
     def _check_likelihood(self, y: Array, weight: Array) -> None:
         """What a likelihood gives must be finite at predictors of 0, with the right slopes."""
@@ -83,7 +76,7 @@ class SoUGeneralizedRegression(ResponseRegression):
                     f"{type(self.likelihood).__name__} gives a {name} that is not a finite number "
                     "for every row where all predictors are 0; check its formulas and y."
                 )
-        check_derivatives(self._likelihood(), y, weight)
+        check_derivatives(self._likelihood(), y)
         if (terms.curvature < 0.0).any():
             warn(
                 f"the loss of {type(self.likelihood).__name__} is not convex in the predictor, so "
@@ -91,23 +84,19 @@ class SoUGeneralizedRegression(ResponseRegression):
                 "minimum is found.",
             )
 
-    def _likelihood(self) -> Likelihood:
-        if not isinstance(self.likelihood, RowLikelihood | CoupledLikelihood):
+    def _likelihood(self) -> RowLikelihood:
+        if not isinstance(self.likelihood, RowLikelihood):
             if isinstance(self.likelihood, type):
                 name = self.likelihood.__name__
                 raise TypeError(f"likelihood is the class {name}: pass an instance, {name}().")
             raise TypeError(
                 f"likelihood is a {type(self.likelihood).__name__}, but it must be an instance of "
-                "a subclass of RowLikelihood or CoupledLikelihood."
+                "a subclass of RowLikelihood."
             )
         return self.likelihood
-
-    def _chooses(self) -> bool:
-        """A loss that is not a sum over rows has no score of a held-out row."""
-        return isinstance(self.likelihood, RowLikelihood) and super()._chooses()
 
     def _read_block(self, values: Array) -> Array:
         """The targets of a block; what its rows say about the likelihood is checked on the way."""
         numbers = self._read(values)
-        check_derivatives(self._likelihood(), numbers, np.ones(len(numbers)))
+        check_derivatives(self._likelihood(), numbers)
         return numbers

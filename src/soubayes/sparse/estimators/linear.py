@@ -1,7 +1,6 @@
 """Sparse Bayesian linear regression as a scikit-learn estimator (section 4.2)."""
 
 from dataclasses import field
-from functools import partial
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -12,54 +11,28 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from soubayes._types import Matrix, Rows, Targets
 from soubayes.confidence import check_choice, shown
-from soubayes.data.rows import (
-    RowBlock,
-    RowSource,
-    as_rows,
-    block_by_block,
-    check_masks,
-    check_weights,
-    row_weights,
-    walked_again,
-)
-from soubayes.sparse.choice.folds import check_groups, refuse_groups
+from soubayes.data.rows import RowSource, block_by_block, check_masks
 from soubayes.sparse.constants import LARGE, LINEAR_LOCAL, STREAM_FOLDS
-from soubayes.sparse.designs.moments import (
-    FoldedMoments,
-    Gathered,
-    GatherPlan,
-    folded_moments,
-    gather,
-    gather_block,
-    join,
-)
+from soubayes.sparse.designs.moments import FoldedMoments, Gathered, GatherPlan, folded_moments
 from soubayes.sparse.estimators.base import (
     ColumnEstimator,
     FeatureSelection,
     check_predict_arguments,
     quantile_levels,
-    set_columns,
 )
 from soubayes.sparse.estimators.parameters import (
     InterceptParameters,
-    NoiseParameters,
     check_choosing,
-    check_confidences,
-    check_intercept,
-    check_noise,
     check_shared,
     estimator,
     intercept_prior,
+    noise_settings,
+    trust,
 )
 from soubayes.sparse.intervals.estimates import ColumnEstimates, least_squares
 from soubayes.sparse.least_squares.family import LinearFamily
-from soubayes.sparse.least_squares.fitting import (
-    LinearIntake,
-    LinearSettings,
-    moments_intake,
-    settle_targets,
-)
-from soubayes.sparse.least_squares.student_noise import StreamTail, StudentPrior
+from soubayes.sparse.least_squares.fitting import LinearSettings, moments_intake
+from soubayes.sparse.least_squares.student_noise import StudentPrior
 from soubayes.sparse.posterior import Mixture
 
 Array = np.ndarray
@@ -72,7 +45,6 @@ class SoULinearRegression(
     FeatureSelection,
     MultiOutputMixin,
     RegressorMixin,
-    NoiseParameters,
     InterceptParameters,
     ColumnEstimator,
 ):
@@ -93,8 +65,11 @@ class SoULinearRegression(
         coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
         1e-9. If it is at least half of ``confidence_coef``, no column is dropped and the coordinate
         solver runs.
-    confidence_degrees : float, default=1.0
-        Confidence in the prior of the degrees of freedom, where ``noise="student"`` learns them.
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), ``"noise"``, its variance
+        (:math:`\gamma_\sigma`), ``"intercept"``, and ``"degrees"``, the degrees of freedom that
+        ``noise="student"`` learns.
     choice : {"prediction", "path"}, default="prediction"
         How confidences are chosen. ``"prediction"`` weighs fits between dense and sparse by their
         scores on held-out rows and predicts from their mixture. ``"path"`` follows
@@ -106,17 +81,19 @@ class SoULinearRegression(
         alone.
     prior : {"exponential", "horseshoe"}, default="exponential"
         Prior of the scales: exponential on their squares, or half-Cauchy.
-    prior_global : {"exponential", "horseshoe"} or None, default=None
-        Prior of the global scale alone. None means ``prior``.
     noise : {"normal", "student"}, default="normal"
         Distribution of the noise. ``"student"`` is Student's t: outliers count for little, and
         predictive intervals have heavy tails.
     degrees_of_freedom : "auto" or float, default="auto"
         Of Student's t, above 2. ``"auto"`` learns them: their excess over 2 has the prior
         Gamma(2, 0.1), on a grid of values.
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the intercept, at the mean of X and around the mean of y, in
-        units of the variance of y.
+    priors : mapping of str to number, optional
+        Numbers of the priors: the rates of exponential priors of squared scales, ``"rate_local"``
+        (10) and ``"rate_global"`` (10); ``"global"``, the prior of the global scale alone (as
+        ``prior``); ``"intercept_variance"`` (10) of the normal prior of the intercept at the mean
+        of X, in units of the variance of y; the shape (``"noise_shape"``, 0.001; the paper uses 3)
+        and the scale (``"noise_scale"``, 1e-6 times the variance of y; the paper uses 2) of the
+        inverse-gamma prior of the noise variance.
     feature_blocks : mapping of str to mapping, optional
         Groups of columns with a prior of their own, for example ``{"clinical": {"columns": ["age",
         "sex"], "prior": "normal", "variance": 10.0, "confidence": 1.0}}``. Columns with a normal
@@ -137,6 +114,7 @@ class SoULinearRegression(
     intercept_ : float or ndarray of shape (targets,)
     intercept_sd_ : float or ndarray of shape (targets,)
     noise_variance_ : float or ndarray of shape (targets,)
+        Estimated noise variance.
     degrees_of_freedom_ : float or ndarray of shape (targets,)
         Degrees of freedom of the noise; infinite if ``noise="normal"``. For a mixture the harmonic
         mean of its components.
@@ -185,7 +163,7 @@ class SoULinearRegression(
     order around the predictor, with its curvature averaged over the rows: least squares on
     pseudo-observations, which are renewed until they settle. The covariance is that of the
     marginal t. ``objective_`` differs from the least-squares objective of the pseudo-observations
-    by a constant. Streams are read once for each round.
+    by a constant.
 
     Examples
     --------
@@ -201,14 +179,15 @@ class SoULinearRegression(
     """
 
     prior: str = "exponential"
-    prior_global: str | None = None
-    confidence_degrees: float = 1.0
     noise: str = "normal"
     degrees_of_freedom: float | str = "auto"
     solver: str = "path"
     max_iter: int = 2000
     tol: float = 1e-6
     _moments: FoldedMoments | None = field(init=False)  # of the rows so far
+    _reads_once = True
+    _blocks = ("global", "intercept", "noise", "degrees")
+    _numbers = (*ColumnEstimator._numbers, "noise_shape", "noise_scale")
 
     def fit(
         self,
@@ -224,7 +203,7 @@ class SoULinearRegression(
         X : array-like or sparse matrix of shape (n, p), Dask collection, path or iterable
             The rows. Data that do not fit in memory: a Dask array or dataframe, the path of a
             ``.npy`` or parquet file, or an iterable of (X, y) or (X, y, weight) blocks. They are
-            read once; with ``noise="student"`` once for each round.
+            read once. With ``noise="student"`` they must be fewer than 10,000 rows.
         y : array-like of shape (n,) or (n, targets), or str, optional
             The targets; the name of the target column for a parquet file. Left out for an iterable
             of blocks.
@@ -235,13 +214,7 @@ class SoULinearRegression(
             The fitted estimator.
         """
         self._check_parameters()
-        rows = as_rows(X, y, sample_weight)
-        if rows is not None:
-            refuse_groups(groups)
-            return self._fit_rows(rows)
-        X, y, weight = self._check_data(X, y, sample_weight, reset=True, least=LEAST_ROWS)
-        self._single = y.ndim == 1
-        return self._fit_memory(X, y.reshape(len(y), -1), weight, check_groups(groups, X))
+        return self._fit_source(X, y, sample_weight, groups)
 
     def partial_fit(self, X: Matrix, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows and fit again.
@@ -268,8 +241,7 @@ class SoULinearRegression(
         if self.noise == "student":
             raise ValueError(
                 "partial_fit cannot be used with noise='student': the weight of a row depends on "
-                "the fit, so rows are read again in every round. Pass all rows to fit, as an array "
-                "or as blocks that can be read again."
+                "the fit, so rows are read again in every round. Pass all rows to fit."
             )
         first = not hasattr(self, "_moments")
         if not first and self._moments is None:
@@ -277,71 +249,50 @@ class SoULinearRegression(
                 "fit kept no sufficient statistics, because there were fewer rows than columns or "
                 "values of extreme size; use a new estimator and call partial_fit for every chunk."
             )
-        X, y, weight = self._check_data(X, y, sample_weight, reset=first, least=1)
-        if weight is not None:
-            X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]
+        rows, targets = self._checked_rows(X, y, reset=first, least=1)
+        rows, weight, targets = self._weigh(rows, sample_weight, targets)
         before = None if first else self._moments
         folds = self._n_folds() if before is None else len(before.folds)
-        new = folded_moments(X, y.reshape(len(y), -1), weight, folds)
+        counts = None if sample_weight is None else weight
+        new = folded_moments(rows, targets.reshape(len(targets), -1), counts, folds)
         self._moments = new if before is None else before.merge(new)
         if first:
-            self._single = y.ndim == 1
+            self._single = targets.ndim == 1
         enough = min(self._moments.rows, self._moments.total().n) >= LEAST_ROWS
-        return self._fit_moments(self._moments) if enough else self
+        return self._fit_moments() if enough else self
 
-    def _fit_rows(self, rows: RowSource) -> Self:
-        """From blocks of rows, in memory if they are few."""
-        keep = LARGE if self._chooses() else 0
-        gathered = gather(rows, GatherPlan(_numbers, self._n_folds(), keep))
-        self._single = gathered.single
-        set_columns(self, gathered.n_columns, rows.names)
-        if gathered.rows is not None:
-            X, y, weight = gathered.rows
-            total = float(len(y)) if weight is None else float(weight.sum())
-            check_rows(len(y), total)  # rows without weight were not gathered
-            return self._fit_memory(X, _numbers(y), weight)
-        assert gathered.statistics is not None
-        if self.noise == "student":
-            walked_again(rows, type(self).__name__)
-            return self._fit_student(rows, gathered.statistics)
-        self._moments = gathered.statistics
-        return self._fit_moments(gathered.statistics)
+    def _plan(self) -> GatherPlan:
+        # the weights of Student's t depend on the fit, so its rows are read many times
+        many = self._chooses() or self.noise == "student"
+        return GatherPlan(_numbers, self._n_folds(), LARGE if many else 0)
 
     def _fit_memory(
-        self, X: Any, Y: Array, sample_weight: Array | None, groups: Array | None = None
+        self, X: Any, y: Array, sample_weight: Any, groups: Any = None, offset: Any = None
     ) -> Self:
-        if groups is not None and sample_weight is not None:
-            groups = groups[sample_weight > 0]
-        X, Y, weight = self._weigh(X, Y, sample_weight)
+        self._single, Y = y.ndim == 1, _numbers(y)
+        X, weight, Y, groups = self._weigh(X, sample_weight, Y, groups)
         check_rows(len(Y), float(weight.sum()))
         family, targets = self._family(), list(np.ascontiguousarray(Y.T))
         self._fit_family(family, X, targets, weight, Y[:, 0], groups)
         self._moments = family.moments
         return self
 
-    def _fit_student(self, rows: RowSource, moments: FoldedMoments) -> Self:
-        """From blocks of rows: their pseudo-observations, then their statistics."""
-        settings = self._settings()
-        assert settings.student is not None
-        intake = moments_intake(moments.total(), self.fit_intercept)
-        raw = intake.units
-        intake = settle_targets(
-            intake,
-            lambda t: StreamTail(rows, t, raw.of(t)),
-            settings,
-            [settings.student] * len(intake.designs),
-        )
-        plan = GatherPlan(_numbers, self._n_folds())
-        gathered = rows.reduce(partial(_gather_observations, plan, intake), partial(join, plan))
-        assert gathered.statistics is not None
-        self._moments = None
-        return self._fit_moments(gathered.statistics, intake)
+    def _fit_gathered(self, rows: RowSource, gathered: Gathered) -> Self:
+        if self.noise == "student":
+            raise ValueError(
+                f"noise='student' needs the rows in memory, but X is streamed and has {LARGE:,} "
+                "rows or more: pass arrays, or use noise='normal'."
+            )
+        self._single, self._moments = gathered.single, gathered.statistics
+        return self._fit_moments()
 
-    def _fit_moments(self, moments: FoldedMoments, intake: LinearIntake | None = None) -> Self:
+    def _fit_moments(self) -> Self:
         """From the statistics of the folds, whose rows are gone."""
-        check_rows(moments.rows, moments.total().n)
+        moments = self._moments
+        assert moments is not None
         whole, shared = moments.total(), self._settings().shared
-        intake = intake or moments_intake(whole, self.fit_intercept, shared=shared)
+        check_rows(moments.rows, whole.n)
+        intake = moments_intake(whole, self.fit_intercept, shared=shared)
         return self._fit_design(self._family(), intake._replace(moments=moments))
 
     def _fits_noise(self) -> bool:
@@ -404,30 +355,18 @@ class SoULinearRegression(
         std = np.sqrt(np.stack(variances, axis=1))
         return (mean[:, 0], std[:, 0]) if self._single else (mean, std)
 
-    def _check_data(
-        self, X: Any, y: Any, sample_weight: ArrayLike | None, reset: bool, least: int
-    ) -> tuple[Any, Array, Array | None]:
-        check_masks(X=X, y=y, sample_weight=sample_weight)
+    def _checked_rows(
+        self, X: Any, y: Any, reset: bool = True, least: int = LEAST_ROWS
+    ) -> tuple[Any, Array]:
+        check_masks(X=X, y=y)
         kind = np.asarray(y).dtype.kind if y is not None else "f"
         if kind not in "biufcO":  # scikit-learn refuses complex numbers itself
             raise ValueError(f"y has dtype {np.asarray(y).dtype}, but it must hold numbers.")
         X, y = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse=["csr", "csc"],
-            dtype=[np.float64, np.float32],
-            multi_output=True,
-            y_numeric=True,
-            reset=reset,
-            ensure_min_samples=least,
-        )
-        y = np.asarray(y, float)
-        if sample_weight is None:
-            return X, y, None
-        weight = row_weights(sample_weight, X.shape[0])
-        check_weights(weight)
-        return X, y, weight
+            self, X, y, accept_sparse=["csr", "csc"], dtype=[np.float64, np.float32],
+            multi_output=True, y_numeric=True, reset=reset, ensure_min_samples=least,
+        )  # fmt: skip
+        return X, np.asarray(y, float)
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
@@ -447,18 +386,13 @@ class SoULinearRegression(
     def _check_parameters(self) -> None:
         check_choosing(self)
         check_shared(self)
-        check_noise(self)
         check_choice("noise", self.noise, ("normal", "student"))
-        check_confidences(self, "confidence_degrees")
         check_degrees(self.degrees_of_freedom)
-        check_intercept(self)
 
     def _settings(self) -> LinearSettings:
         return LinearSettings(
             **self._column_settings(LINEAR_LOCAL),
-            noise_shape=float(self.noise_shape),
-            noise_scale=None if self.noise_scale is None else float(self.noise_scale),
-            noise_confidence=float(self.confidence_noise),
+            **noise_settings(self),
             student=self._student(),
             intercept=intercept_prior(self),
         )
@@ -468,12 +402,7 @@ class SoULinearRegression(
         if self.noise != "student":
             return None
         d = self.degrees_of_freedom
-        return StudentPrior(None if d == "auto" else float(d), float(self.confidence_degrees))
-
-
-def _gather_observations(plan: GatherPlan, intake: LinearIntake, block: RowBlock) -> Gathered:
-    stars = intake.observations(block.X, plan.targets(block.y))
-    return gather_block(plan, block._replace(y=stars))
+        return StudentPrior(None if d == "auto" else float(d), trust(self, "degrees"))
 
 
 def check_rows(rows: int, total: float) -> None:

@@ -1,6 +1,6 @@
 """Sparse Bayesian logistic regression as a scikit-learn estimator (section 4.3)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
@@ -8,24 +8,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit, logsumexp
 from sklearn.base import ClassifierMixin
-from sklearn.utils.class_weight import compute_sample_weight
-from sklearn.utils.validation import validate_data
 
-from soubayes._types import Label, Matrix, Rows, Targets
+from soubayes._types import Matrix, Rows, Targets
 from soubayes.confidence import check_choice, shown
-from soubayes.data.rows import (
-    RowSource,
-    as_rows,
-    block_by_block,
-    check_labels,
-    plain_labels,
-    row_weights,
-    walked_again,
-)
-from soubayes.sparse.choice.folds import check_groups, refuse_groups
+from soubayes.data.rows import RowSource, block_by_block, check_labels
 from soubayes.sparse.constants import LARGE, SOFTMAX_CLASSES, SOFTMAX_NUMBERS
+from soubayes.sparse.designs.moments import Gathered, GatherPlan
 from soubayes.sparse.designs.standardise import as_dense, row_slices
-from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator, set_columns
+from soubayes.sparse.estimators.base import FeatureSelection, RowwiseEstimator
 from soubayes.sparse.estimators.parameters import (
     InterceptParameters,
     estimator,
@@ -43,7 +33,7 @@ from soubayes.sparse.likelihoods.softmax import Softmax
 from soubayes.sparse.posterior import Mixture, centred
 from soubayes.sparse.rows.classes import NEARER, ClassMixture
 from soubayes.sparse.rows.family import ClassFamily, SoftmaxFamily
-from soubayes.sparse.rows.streams import StreamedTarget, survey, weigh_block
+from soubayes.sparse.rows.streams import StreamedTarget
 
 Array = np.ndarray
 
@@ -75,13 +65,9 @@ class SoULogisticRegression(
         held out from 2,000 rows on. None means the path alone.
     prior : {"exponential", "horseshoe"}, default="exponential"
         Prior of the scales: exponential on their squares, or half-Cauchy.
-    prior_global : {"exponential", "horseshoe"} or None, default=None
-        Prior of the global scale alone. None means ``prior``.
     bound : "jaakkola" or None, default=None
         None computes the expected loss exactly (to 1e-8). ``"jaakkola"`` uses the upper bound of
         Jaakkola and Jordan [2]_, as the paper does; its posterior is too narrow.
-    class_weight : mapping, "balanced" or None, default=None
-        Multiplies ``sample_weight``, as in scikit-learn.
     multi_class : {"auto", "ovr", "multinomial"}, default="auto"
         More than two classes: ``"ovr"`` fits each against the rest, as the paper does, with columns
         of its own. ``"multinomial"`` is one softmax model of all classes: a column is kept or
@@ -162,9 +148,7 @@ class SoULogisticRegression(
     """
 
     prior: str = "exponential"
-    prior_global: str | None = None
     bound: str | None = None
-    class_weight: Mapping[Label, float] | str | None = None
     multi_class: str = "auto"
     solver: str = "newton"
     _stratified = True
@@ -194,52 +178,32 @@ class SoULogisticRegression(
             The fitted estimator.
         """
         self._check_parameters()
-        rows = as_rows(X, y, sample_weight)
-        if rows is not None:
-            refuse_groups(groups)
-            return self._fit_rows(rows)
-        X, labels = validate_data(
-            self,
-            X,
-            plain_labels(y),
-            accept_sparse=["csr"],
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=2,
-        )
-        return self._fit_memory(X, labels, sample_weight, check_groups(groups, X))
+        return self._fit_source(X, y, sample_weight, groups)
 
-    def _fit_rows(self, rows: RowSource) -> Self:
-        """From blocks of rows, in memory if they are few."""
-        walked_again(rows, type(self).__name__)
-        gather = self._chooses() or self.multi_class != "ovr"
-        surveyed = survey(rows, self.class_weight, LARGE if gather else 0)
-        set_columns(self, surveyed.gathered.n_columns, rows.names)
-        if surveyed.gathered.rows is not None:
-            return self._fit_memory(*surveyed.gathered.rows)
+    def _plan(self) -> GatherPlan:
+        many = self._chooses() or self.multi_class != "ovr"
+        return GatherPlan(None, keep=LARGE if many else 0)
+
+    def _fit_gathered(self, rows: RowSource, gathered: Gathered) -> Self:
         if self.multi_class == "multinomial":
             raise ValueError(
                 "multi_class='multinomial' needs the rows in memory, but X is streamed; use "
                 "multi_class='ovr', or pass arrays."
             )
-        labels = surveyed.labels
-        self._set_classes(labels.names[labels.weight > 0])
-        totals = dict(zip(labels.names.tolist(), labels.weight.tolist(), strict=True))
+        self._set_classes(np.unique(list(gathered.classes)))
         targets = [
-            StreamedTarget(partial(one_against_rest, label), totals[label.tolist()])
+            StreamedTarget(partial(one_against_rest, label), gathered.classes[label.tolist()])
             for label in self._target_names()
         ]
-        weigh, family = partial(weigh_block, surveyed.weights), self._family()
-        intake = family.streamed(rows, surveyed.gathered, weigh, targets)
-        return self._fit_design(family, intake)
+        family = self._family()
+        return self._fit_design(family, family.streamed(rows, gathered, targets))
 
     def _fit_memory(
-        self, X: Any, y: Array, sample_weight: Any, groups: Array | None = None
+        self, X: Any, y: Array, sample_weight: Any, groups: Any = None, offset: Any = None
     ) -> Self:
         """From rows: the sparse point, then the choice among candidates."""
         check_labels(y)
-        sample_weight = self._with_classes(y, sample_weight)
-        groups = None if groups is None else groups[sample_weight > 0]
-        X, y, weight = self._weigh(X, y, sample_weight)
+        X, weight, y, groups = self._weigh(X, sample_weight, y, groups)
         self._set_classes(np.unique(y))
         if not self._single and self._is_softmax(X):
             index = np.searchsorted(self.classes_, y)
@@ -434,13 +398,6 @@ class SoULogisticRegression(
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
         self.odds_power_ = self._by_target([mixture.power for mixture in mixtures])
-
-    def _with_classes(self, y: Array, sample_weight: Any) -> Array:
-        """The weights of the rows, those of their classes included."""
-        weight = row_weights(sample_weight, len(y))
-        if self.class_weight is None:
-            return weight
-        return weight * compute_sample_weight(self.class_weight, y)
 
     def _set_classes(self, classes: Array) -> None:
         self.classes_ = classes

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
+from soubayes.sparse.estimators.parameters import check_positive, estimator, trust
 from soubayes.sparse.estimators.response import ResponseRegression
 from soubayes.sparse.likelihoods.negative_binomial import NegativeBinomial
 from soubayes.sparse.posterior import Mixture
@@ -23,11 +23,12 @@ class SoUNegativeBinomialRegression(ResponseRegression):
     dispersion : "auto" or float, default="auto"
         The a of Var[y] = mean + a mean². ``"auto"`` estimates it: it is a source of uncertainty of
         its own, with the prior log a ~ N(-1, 2²).
-    confidence_dispersion : float, default=1.0
-        Confidence in the prior of the dispersion.
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the intercept at the mean of X. The prior lies about the
-        logarithm of the mean of y.
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), ``"intercept"`` and ``"dispersion"``.
+    priors : mapping of str to number, optional
+        As in :class:`SoULogisticRegression`; the prior of the intercept lies about the logarithm of
+        the mean of y.
 
     Attributes
     ----------
@@ -64,17 +65,16 @@ class SoUNegativeBinomialRegression(ResponseRegression):
     """
 
     dispersion: float | str = "auto"
-    confidence_dispersion: float = 1.0
+    _blocks = ("global", "intercept", "dispersion")
     _instead = "SoULinearRegression on log(1 + y)"
     _positive = True
 
     def _likelihood(self) -> NegativeBinomial:
         known = None if self.dispersion == "auto" else float(self.dispersion)
-        return NegativeBinomial.of(known, float(self.confidence_dispersion))
+        return NegativeBinomial.of(known, trust(self, "dispersion"))
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        check_confidences(self, "confidence_dispersion")
         if self.dispersion != "auto":
             check_positive(self, "dispersion")
 

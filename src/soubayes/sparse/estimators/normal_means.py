@@ -11,10 +11,9 @@ from soubayes.sparse.constants import LINEAR_LOCAL
 from soubayes.sparse.designs.standardise import column_scales, in_range
 from soubayes.sparse.estimators.base import SparseEstimator
 from soubayes.sparse.estimators.parameters import (
-    NoiseParameters,
-    check_noise,
     check_shared,
     estimator,
+    noise_settings,
     shared_settings,
 )
 from soubayes.sparse.least_squares.designs import Diagonal
@@ -30,7 +29,7 @@ Array = np.ndarray
 
 
 @estimator
-class SoUNormalMeans(NoiseParameters, SparseEstimator):
+class SoUNormalMeans(SparseEstimator):
     r"""Means of many units of which most may be zero.
 
     Parameters
@@ -41,8 +40,15 @@ class SoUNormalMeans(NoiseParameters, SparseEstimator):
     confidence_local : float, default=1e-9
         Confidence in the prior of the local scales (:math:`\gamma_\tau`).
     prior : {"exponential", "horseshoe"}, default="exponential"
-    noise_scale : float or None, default=None
-        Scale of that prior. None means 1e-6 times the mean square of Y.
+    priors : mapping of str to number, optional
+        Numbers of the priors: the rates of exponential priors of squared scales, ``"rate_local"``
+        (10) and ``"rate_global"`` (10); the shape (``"noise_shape"``, 0.001; the paper uses 3)
+        and the scale (``"noise_scale"``, 1e-6 times the mean square of Y; the paper uses 2) of the
+        inverse-gamma prior of the noise variance.
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), ``"noise"``, its variance
+        (:math:`\gamma_\sigma`).
     solver : {"path", "coordinate"}, default="path"
         As in :class:`SoULinearRegression`.
     max_iter : int, default=2000
@@ -59,6 +65,8 @@ class SoUNormalMeans(NoiseParameters, SparseEstimator):
         Which units have a mean that is not zero.
     shrinkage_ : ndarray of shape (units,)
         Shrinkage factors :math:`\kappa_i`; 1 pulls the mean of a unit to zero.
+    noise_variance_ : float
+        Estimated noise variance.
     path_ : pandas.DataFrame
         The path, as in :class:`SoULinearRegression`.
 
@@ -85,6 +93,8 @@ class SoUNormalMeans(NoiseParameters, SparseEstimator):
     solver: str = "path"
     max_iter: int = 2000
     tol: float = 1e-6
+    _blocks = ("global", "noise")
+    _numbers = ("rate_local", "rate_global", "global", "noise_shape", "noise_scale")
 
     def fit(self, Y: ArrayLike, y: None = None) -> Self:
         """Fit the means.
@@ -129,14 +139,11 @@ class SoUNormalMeans(NoiseParameters, SparseEstimator):
 
     def _check_parameters(self) -> None:
         check_shared(self)
-        check_noise(self)
 
     def _settings(self) -> LinearSettings:
         return LinearSettings(
             **shared_settings(self, LINEAR_LOCAL),
-            noise_shape=float(self.noise_shape),
-            noise_scale=None if self.noise_scale is None else float(self.noise_scale),
-            noise_confidence=float(self.confidence_noise),
+            **noise_settings(self),
             intercept=None,
             scaled=False,
         )

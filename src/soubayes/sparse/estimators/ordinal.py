@@ -11,8 +11,9 @@ from sklearn.base import ClassifierMixin
 from soubayes._types import Label, Matrix
 from soubayes._warnings import warn
 from soubayes.confidence import shown
-from soubayes.data.rows import RowSource, block_by_block, check_labels, row_weights
-from soubayes.sparse.estimators.parameters import check_confidences, check_positive, estimator
+from soubayes.data.rows import block_by_block, check_labels, row_weights
+from soubayes.sparse.designs.moments import GatherPlan
+from soubayes.sparse.estimators.parameters import estimator, prior_number, trust
 from soubayes.sparse.estimators.response import ResponseEstimator
 from soubayes.sparse.likelihoods.ordinal import LEAST, Cuts, Ordinal
 from soubayes.sparse.posterior import Mixture
@@ -36,11 +37,13 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
         of an ordered pandas categorical or a polars Enum, or else the sorted order of the labels.
         Three or more text labels are then taken in alphabetical order with a warning. Rows that
         come in blocks need it.
-    confidence_cuts : float, default=1.0
-        Confidence in the prior of the cut points.
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the first cut point (above a class with rows) at the mean
-        of X. The logarithms of the gaps between cut points have the prior N(0, 2²).
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), and ``"cuts"``, the cut
+        points.
+    priors : mapping of str to number, optional
+        As in :class:`SoULogisticRegression`; ``"intercept_variance"`` is that of the first cut
+        point (above a class with rows). The logarithms of the gaps have the prior N(0, 2²).
 
     Attributes
     ----------
@@ -86,10 +89,8 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
     """
 
     levels: Sequence[Label] | None = None
-    confidence_cuts: float = 1.0
-    intercept_variance: float = 10.0
     fit_intercept = True  # the cut points are the intercept
-    confidence_intercept = 1.0
+    _blocks = ("global", "cuts")
 
     def _screening_target(self, y: Any) -> Array:
         values = np.asarray(y)
@@ -101,16 +102,11 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
             self._order = np.unique(np.asarray(y)).tolist()  # the rows come in blocks, y does not
 
     def _fit_memory(
-        self,
-        X: Any,
-        values: Array,
-        sample_weight: Any,
-        groups: Array | None = None,
-        offset: Array | None = None,
+        self, X: Any, y: Array, sample_weight: Any, groups: Any = None, offset: Any = None
     ) -> Self:
-        check_labels(values)
+        check_labels(y)
         weight = row_weights(sample_weight, X.shape[0])
-        there = np.unique(values[weight > 0])
+        there = np.unique(y[weight > 0])
         if self._order is None and len(there) > 2 and isinstance(there[0], str):
             warn(
                 f"y has text labels without an order, which are taken alphabetically: "
@@ -118,11 +114,11 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
                 "class, or an ordered categorical as y."
             )
         self._set_classes(there if self._order is None else self._order, there)
-        numbers = self._read(values[weight > 0]).astype(int)
+        numbers = self._read(y[weight > 0]).astype(int)
         self._shares: Array = np.bincount(numbers, weight[weight > 0], len(self.classes_))
-        return super()._fit_memory(X, values, sample_weight, groups, offset)
+        return super()._fit_memory(X, y, sample_weight, groups, offset)
 
-    def _fit_rows(self, rows: RowSource) -> Self:
+    def _plan(self) -> GatherPlan:
         if self._order is None:
             raise ValueError(
                 "X comes in blocks, of which none holds all classes: pass levels, the classes in "
@@ -130,7 +126,7 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
             )
         self._set_classes(self._order, np.asarray(self._order))
         self._shares = np.ones(len(self.classes_))  # a start, which the passes correct
-        return super()._fit_rows(rows)
+        return super()._plan()
 
     def _set_classes(self, order: Any, there: Array) -> None:
         """The classes in order: those of ``levels`` all, others only if they have a row."""
@@ -171,13 +167,8 @@ class SoUOrdinalRegression(ClassifierMixin, ResponseEstimator):
             ) from None
 
     def _likelihood(self) -> Ordinal:
-        start = Cuts.of(self._shares, float(self.intercept_variance))
-        return Ordinal(start, float(self.confidence_cuts))
-
-    def _check_parameters(self) -> None:
-        super()._check_parameters()
-        check_confidences(self, "confidence_cuts")
-        check_positive(self, "intercept_variance")
+        variance: Any = prior_number(self, "intercept_variance")
+        return Ordinal(Cuts.of(self._shares, variance), trust(self, "cuts"))
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)

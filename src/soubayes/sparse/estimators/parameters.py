@@ -4,8 +4,9 @@ A class marked by `estimator` has the parameters that it and its bases annotate.
 only what is special: descriptions of shared parameters and attributes come from the classes here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, TypeVar, dataclass_transform
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import FeatureBlocks, FeatureGroups, Folds
-from soubayes.confidence import check_choice, check_gamma, shown
+from soubayes.confidence import check_choice, check_confidence, check_gamma, shown
 from soubayes.data.rows import checks_rows
 from soubayes.sparse.choice.folds import check_folds
 from soubayes.sparse.estimators.terms import with_terms
@@ -21,6 +22,12 @@ from soubayes.sparse.scales.base import ScalePrior
 from soubayes.sparse.scales.priors import make_prior
 
 Made = TypeVar("Made")
+
+# numbers of priors that users may change, with their defaults
+PRIOR_NUMBERS: dict[str, float | None] = {
+    "rate_local": 10.0, "rate_global": 10.0, "intercept_variance": 10.0, "noise_shape": 1e-3,
+    "noise_scale": None, "baseline_mass": 0.0,
+}  # fmt: skip
 
 # parameters of methods
 METHOD_PARAMETERS = """
@@ -63,14 +70,16 @@ class SparseParameters:
         Confidence in the prior of the local scales (:math:`\gamma_\tau`). A small value makes a
         coefficient either free or zero. ``"auto"`` leaves it to ``choice``; without a choice it is
         1e-6. If it is at least half of ``confidence_coef``, no column is dropped.
-    confidence_global : float, default=1.0
-        Confidence in the prior of the global scale (:math:`\gamma_\nu`).
+    confidence : mapping of str to float, optional
+        Confidence in the priors of the other blocks by their names in ``kl_``, 1 where left out:
+        ``"global"``, the global scale (:math:`\gamma_\nu`), and ``"intercept"``.
     prior : {"exponential", "horseshoe"} or ScalePrior, default="exponential"
         Prior of the scales: exponential on their squares, half-Cauchy, or one of your own.
-    rate_local : float, default=10.0
-        Rate of the exponential prior of the local scales.
-    rate_global : float, default=10.0
-        Rate of the exponential prior of the global scale.
+    priors : mapping of str to number, optional
+        Numbers of the priors: the rates of exponential priors of squared scales, ``"rate_local"``
+        (10) and ``"rate_global"`` (10); ``"global"``, the prior of the global scale alone (as
+        ``prior``); and ``"intercept_variance"`` (10) of the normal prior of the intercept at the
+        mean of X.
     max_iter : int, default=500
         Largest number of steps for each confidence.
     tol : float, default=1e-7
@@ -86,10 +95,9 @@ class SparseParameters:
 
     confidence_coef: float | str = "auto"
     confidence_local: float | str = "auto"
-    confidence_global: float = 1.0
+    confidence: Mapping[str, float] | None = None
     prior: str | ScalePrior = "exponential"
-    rate_local: float = 10.0
-    rate_global: float = 10.0
+    priors: Mapping[str, Any] | None = None
     max_iter: int = 500
     tol: float = 1e-7
     verbose: int = 0
@@ -161,10 +169,6 @@ class InterceptParameters:
 
     Parameters
     ----------
-    confidence_intercept : float, default=1.0
-        Confidence in the prior of the intercept (:math:`\gamma_\alpha`).
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the intercept at the mean of X.
     fit_intercept : bool, default=True
         Whether the model has an intercept.
 
@@ -176,65 +180,35 @@ class InterceptParameters:
         Posterior standard deviation of the intercept.
     """
 
-    confidence_intercept: float = 1.0
-    intercept_variance: float = 10.0
     fit_intercept: bool = True
-
-
-@estimator
-class NoiseParameters:
-    r"""What estimators of numbers with noise have.
-
-    Parameters
-    ----------
-    confidence_noise : float, default=1.0
-        Confidence in the prior of the noise variance (:math:`\gamma_\sigma`).
-    noise_shape : float, default=0.001
-        Shape of the inverse-gamma prior of the noise variance. The paper uses 3.
-    noise_scale : float or None, default=None
-        Scale of that prior, in units of y squared. None means 1e-6 times the variance of y. The
-        paper uses 2.
-
-    Attributes
-    ----------
-    noise_variance_ : float
-        Estimated noise variance.
-    """
-
-    confidence_noise: float = 1.0
-    noise_shape: float = 1e-3
-    noise_scale: float | None = None
 
 
 def check_shared(estimator: Any) -> None:
     """What every sparse estimator has: confidences, priors, the solver and its limits."""
-    check_confidences(estimator, "confidence_global")
     for name in ("confidence_coef", "confidence_local"):
         value = getattr(estimator, name)
         if not isinstance(value, str):
-            check_confidences(estimator, name)
+            check_gamma(name.removeprefix("confidence_"), value, allow_inf=False)
         elif value != "auto":
             raise ValueError(
                 f"{name} is {shown(value)}, but it must be 'auto' or a number greater than 0."
             )
+    for name, gamma in check_confidence(estimator.confidence, estimator._blocks).items():
+        check_gamma(name, gamma, allow_inf=False)
+    priors = estimator.priors
+    if priors is not None and not isinstance(priors, Mapping):
+        raise TypeError(f"priors is {shown(priors)}, but it must be a mapping, {{name: number}}.")
+    for name, value in (priors or {}).items():
+        if name not in estimator._numbers:
+            known = ", ".join(map(repr, estimator._numbers))
+            raise ValueError(f"priors names {shown(name)}, but the numbers here are {known}.")
+        if name == "global":
+            make_prior(value, 1.0)
+        elif not (name == "baseline_mass" and value == 0.0):
+            check_number(name, value)
     make_prior(estimator.prior, 1.0)
     check_choice("solver", estimator.solver, (estimator._path_solver, "coordinate"))
-    check_positive(estimator, "rate_local", "rate_global", "tol", "max_iter")
-
-
-def check_intercept(estimator: Any) -> None:
-    """The prior of an intercept, if there is one."""
-    if estimator.fit_intercept:
-        check_positive(estimator, "intercept_variance")
-        check_confidences(estimator, "confidence_intercept")
-
-
-def check_noise(estimator: Any) -> None:
-    """The prior of the noise variance."""
-    check_confidences(estimator, "confidence_noise")
-    check_positive(estimator, "noise_shape")
-    if estimator.noise_scale is not None:
-        check_positive(estimator, "noise_scale")
+    check_positive(estimator, "tol", "max_iter")
 
 
 def check_choosing(estimator: Any) -> None:
@@ -250,32 +224,42 @@ def check_choosing(estimator: Any) -> None:
         raise ValueError(f"random_state is {seed}, but it must lie between 0 and 2**32 - 1.")
 
 
-def check_confidences(estimator: Any, *names: str) -> None:
-    """Every named parameter must be a finite confidence above 0."""
-    for name in names:
-        check_gamma(name.removeprefix("confidence_"), getattr(estimator, name), allow_inf=False)
-
-
 def check_positive(estimator: Any, *names: str) -> None:
     """Every named parameter must be a finite number above 0."""
     for name in names:
-        value = getattr(estimator, name)
-        if isinstance(value, bool) or not isinstance(value, Real):
-            raise TypeError(f"{name} is {shown(value)}, but it must be a number greater than 0.")
-        if not 0.0 < float(value) < np.inf:
-            raise ValueError(f"{name} is {value}, but it must be a number greater than 0.")
+        check_number(name, getattr(estimator, name))
+
+
+def check_number(name: str, value: Any) -> None:
+    """A finite number above 0."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, Real):
+        raise TypeError(f"{name} is {shown(value)}, but it must be a number greater than 0.")
+    if not 0.0 < float(value) < np.inf:
+        raise ValueError(f"{name} is {value}, but it must be a number greater than 0.")
+
+
+def trust(estimator: Any, block: str) -> float:
+    """The confidence in the prior of a block."""
+    return float((estimator.confidence or {}).get(block, 1.0))
+
+
+def prior_number(estimator: Any, name: str) -> float | None:
+    """A number of a prior, as given or its default."""
+    value = (estimator.priors or {}).get(name, PRIOR_NUMBERS[name])
+    return None if value is None else float(value)
 
 
 def shared_settings(estimator: Any, sparse_local: float) -> dict[str, Any]:
     """The settings that both families have; ``sparse_local`` is the path's own gamma_tau."""
     auto, local = estimator.confidence_coef == "auto", estimator.confidence_local
-    top = getattr(estimator, "prior_global", None) or estimator.prior
+    top = (estimator.priors or {}).get("global", estimator.prior)
+    number: Any = partial(prior_number, estimator)
     return {
         "coef": None if auto else float(estimator.confidence_coef),
         "local": sparse_local if local == "auto" else float(local),
-        "top": float(estimator.confidence_global),
-        "local_prior": make_prior(estimator.prior, float(estimator.rate_local)),
-        "top_prior": make_prior(top, float(estimator.rate_global)),
+        "top": trust(estimator, "global"),
+        "local_prior": make_prior(estimator.prior, number("rate_local")),
+        "top_prior": make_prior(top, number("rate_global")),
         "solver": estimator.solver,
         "tol": float(estimator.tol),
         "max_iter": int(estimator.max_iter),
@@ -287,4 +271,14 @@ def intercept_prior(estimator: Any) -> tuple[float, float] | None:
     """Variance and confidence of the prior of the intercept; None: there is none."""
     if not estimator.fit_intercept:
         return None
-    return float(estimator.intercept_variance), float(estimator.confidence_intercept)
+    variance: Any = prior_number(estimator, "intercept_variance")
+    return variance, trust(estimator, "intercept")
+
+
+def noise_settings(estimator: Any) -> dict[str, Any]:
+    """The settings of the prior of the noise variance."""
+    return {
+        "noise_shape": prior_number(estimator, "noise_shape"),
+        "noise_scale": prior_number(estimator, "noise_scale"),
+        "noise_confidence": trust(estimator, "noise"),
+    }

@@ -20,9 +20,9 @@ class SoUPoissonRegression(ResponseRegression):
 
     Parameters
     ----------
-    intercept_variance : float, default=10.0
-        Variance of the normal prior of the intercept at the mean of X. The prior lies about the
-        logarithm of the mean of y.
+    priors : mapping of str to number, optional
+        As in :class:`SoULogisticRegression`; the prior of the intercept lies about the logarithm of
+        the mean of y.
 
     See Also
     --------

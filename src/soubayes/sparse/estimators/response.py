@@ -13,50 +13,37 @@ import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import validate_data
 
 from soubayes._docstrings import fill_docstrings
 from soubayes._types import Matrix, Rows, Targets
 from soubayes._warnings import warn
-from soubayes.data.rows import (
-    RowSource,
-    as_rows,
-    block_by_block,
-    check_sizes,
-    plain_labels,
-    row_weights,
-    walked_again,
-)
+from soubayes.data.rows import RowSource, as_rows, block_by_block, check_sizes, row_weights
 from soubayes.results import LEVEL
-from soubayes.sparse.choice.folds import check_groups, refuse_groups
 from soubayes.sparse.constants import LARGE
-from soubayes.sparse.designs.moments import GatherPlan, gather
+from soubayes.sparse.designs.moments import Gathered, GatherPlan
 from soubayes.sparse.estimators.base import (
     FeatureSelection,
     RowwiseEstimator,
     check_predict_arguments,
     quantile_levels,
-    set_columns,
 )
 from soubayes.sparse.estimators.parameters import (
     METHOD_PARAMETERS,
     InterceptParameters,
     intercept_prior,
 )
-from soubayes.sparse.likelihoods.base import CoupledLikelihood, Likelihood, RowLikelihood
+from soubayes.sparse.likelihoods.base import RowLikelihood
 from soubayes.sparse.likelihoods.predictive import Predictive
 from soubayes.sparse.likelihoods.shifted import (
     about,
     beside,
-    offset_apart,
-    plain,
     row_offsets,
     shifted,
     with_exposure,
 )
 from soubayes.sparse.posterior import Mixture, SparsePoint
 from soubayes.sparse.rows.family import RowFamily
-from soubayes.sparse.rows.streams import StreamedTarget, weigh_block
+from soubayes.sparse.rows.streams import StreamedTarget
 
 Array = np.ndarray
 
@@ -70,7 +57,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
 
     Attributes
     ----------
-    likelihood_ : RowLikelihood or CoupledLikelihood
+    likelihood_ : RowLikelihood
         The likelihood with its nuisance parameters as fitted, of the sparse point.
     inflation_ : float
         Recalibration of predictions: the factor of the predictive variances that held-out rows ask
@@ -87,7 +74,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     _kind: type[RowFamily] = RowFamily
 
     @abstractmethod
-    def _likelihood(self) -> Likelihood:
+    def _likelihood(self) -> RowLikelihood:
         """The likelihood that the parameters mean, before it has seen y."""
 
     def fit(
@@ -118,21 +105,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         self._check_parameters()
         self._single = True
         self._look_at(X, y)
-        rows = as_rows(X, y, sample_weight)
-        if rows is not None:
-            refuse_groups(groups)
-            _refuse_offset(offset)
-            return self._fit_rows(rows)
-        X, values = validate_data(
-            self,
-            X,
-            plain_labels(y),
-            accept_sparse=["csr"],
-            dtype=[np.float64, np.float32],
-            ensure_min_samples=2,
-        )
-        offset = row_offsets(offset, X.shape[0])
-        return self._fit_memory(X, values, sample_weight, check_groups(groups, X), offset)
+        return self._fit_source(X, y, sample_weight, groups, offset)
 
     def summary(self, level: float = LEVEL, intervals: str = "posterior") -> pd.DataFrame:
         table = super().summary(level, intervals)
@@ -153,54 +126,40 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         """What must be read of y before it becomes an array."""
 
     def _fit_memory(
-        self,
-        X: Any,
-        values: Array,
-        sample_weight: Any,
-        groups: Array | None = None,
-        offset: Array | None = None,
+        self, X: Any, y: Array, sample_weight: Any, groups: Any = None, offset: Any = None
     ) -> Self:
-        keep = row_weights(sample_weight, X.shape[0]) > 0
-        groups, offset = (
-            None if values_of_rows is None else values_of_rows[keep]
-            for values_of_rows in (groups, offset)
-        )
-        X, values, weight = self._weigh(X, values, sample_weight)
-        y = self._read_fitted(values)
+        if y.ndim > 1:  # of blocks, with the offset beside
+            y, offset = y.T
+        offset = row_offsets(offset, X.shape[0])
+        X, weight, y, groups, offset = self._weigh(X, sample_weight, y, groups, offset)
+        y = self._read_fitted(y)
         self._check_likelihood(y, weight)
-        y, likelihood = beside(y, offset), self._likelihood()
-        if isinstance(likelihood, RowLikelihood):
-            likelihood = shifted(likelihood, y, weight, self._has_intercept())
-        elif offset is not None:
-            name = type(likelihood).__name__
-            raise ValueError(f"{name} is not a sum over rows and takes no offset; leave it out.")
-        family = self._family(likelihood)
-        return self._fit_family(family, X, [y], weight, offset_apart(y)[0], groups)
+        both = beside(y, offset)
+        likelihood = shifted(self._likelihood(), both, weight, self._has_intercept())
+        return self._fit_family(self._family(likelihood), X, [both], weight, y, groups)
 
-    def _fit_rows(self, rows: RowSource) -> Self:
-        """From blocks of rows, in memory if they are few."""
-        likelihood = self._likelihood()
-        if not isinstance(likelihood, RowLikelihood):
-            raise ValueError(
-                f"{type(likelihood).__name__} reads all rows at once, so it cannot be fitted "
-                "to data that come in blocks; pass X and y as arrays in memory."
-            )
-        walked_again(rows, type(self).__name__)
-        encode = partial(_with_offset, self._read_block)
+    def _plan(self) -> GatherPlan:
         keep = LARGE if self._chooses() else 0
-        gathered = gather(rows, GatherPlan(partial(_columns, encode), keep=keep))
-        set_columns(self, gathered.n_columns, rows.names)
-        if gathered.rows is not None:
-            X, values, weight = gathered.rows
-            values, offset = (values, None) if values.ndim == 1 else values.T
-            return self._fit_memory(X, values, weight, None, offset)
+        return GatherPlan(partial(_columns, self._encode), keep=keep)
+
+    def _encode(self, y: Array) -> Array:
+        """y of a block: numbers, with their offsets beside them if there are two columns."""
+        if y.ndim == 1:
+            return self._read_block(y)
+        if y.shape[1] != 2:
+            raise ValueError(
+                f"y of a block has {y.shape[1]} columns, but it must have one, or two if the "
+                "second is the offset."
+            )
+        return beside(self._read_block(y[:, 0]), row_offsets(y[:, 1], len(y)))
+
+    def _fit_gathered(self, rows: RowSource, gathered: Gathered) -> Self:
         assert gathered.statistics is not None
         whole = gathered.statistics.total()
-        likelihood = about(likelihood, whole.n, whole.y_mean, self._has_intercept())
-        target = StreamedTarget(encode, float(whole.n * whole.y_mean[0]))
+        likelihood = about(self._likelihood(), whole.n, whole.y_mean, self._has_intercept())
+        target = StreamedTarget(self._encode, float(whole.n * whole.y_mean[0]))
         family = self._family(likelihood)
-        intake = family.streamed(rows, gathered, partial(weigh_block, None), [target])
-        return self._fit_design(family, intake)
+        return self._fit_design(family, family.streamed(rows, gathered, [target]))
 
     def _read(self, values: Array) -> Array:
         """The targets as the numbers that the likelihood reads."""
@@ -224,7 +183,7 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
     def _has_intercept(self) -> bool:
         return bool(self.fit_intercept) and self._likelihood().intercept
 
-    def _family(self, likelihood: Likelihood) -> RowFamily:
+    def _family(self, likelihood: RowLikelihood) -> RowFamily:
         prior = intercept_prior(self) if self._has_intercept() else None
         return self._kind(likelihood, self._row_settings(prior))
 
@@ -240,9 +199,9 @@ class ResponseEstimator(FeatureSelection, RowwiseEstimator):
         mixture = self.mixtures_[0]
         return Predictive(likelihoods, mixture.weights, means, variances, mixture.widen)
 
-    def _of(self, likelihood: Likelihood | None) -> Any:
+    def _of(self, likelihood: RowLikelihood | None) -> Any:
         """A likelihood with fitted nuisance parameters; None: there are none."""
-        return plain(likelihood or self._likelihood())
+        return (likelihood or self._likelihood()).plain
 
     def _report_mixtures(self, mixtures: list[Mixture]) -> None:
         super()._report_mixtures(mixtures)
@@ -318,14 +277,12 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         check_predict_arguments(return_std, quantiles)
         predictive = self._predictive(X, self._exposed(X, offset, exposure))
         if quantiles is not None:
-            self._needs_row_likelihood("distribution")
             if np.isnan(predictive.cdf(predictive.mean())).any():
                 raise self._lacks("cdf(y, eta), the distribution function of y")
             levels = quantile_levels(quantiles)
             return np.stack([predictive.quantile(float(level)) for level in levels], axis=1)
         if not return_std:
             return predictive.mean()
-        self._needs_row_likelihood("standard deviation")
         variance = predictive.variance()
         if np.isnan(variance).any():
             raise self._lacks("noise(eta), the variance of y")
@@ -354,7 +311,6 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         log_density : ndarray of shape (n,)
             The logarithm of p(y | x), averaged over the posterior.
         """
-        self._needs_row_likelihood("density")
         predictive = self._predictive(X, self._exposed(X, offset, exposure))
         return predictive.log_density(self._read(np.asarray(y)))
 
@@ -397,12 +353,8 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
         y = self._read(np.asarray(y))
         likelihood = self._of(self.mixtures_[0].components[0].likelihood)
         weight = row_weights(sample_weight, len(y))
-        if not isinstance(likelihood, RowLikelihood):
-            null: Any = np.average(y, weights=weight)
-            ours, alone = (y - mean) ** 2, (y - null) ** 2
-        else:
-            null = _constant(likelihood, y, weight, row_offsets(offset, len(y)))
-            ours, alone = likelihood.deviance(y, mean), likelihood.deviance(y, null)
+        null = _constant(likelihood, y, weight, row_offsets(offset, len(y)))
+        ours, alone = likelihood.deviance(y, mean), likelihood.deviance(y, null)
         total = float(weight @ alone)
         return 1.0 - float(weight @ ours) / total if total > 0.0 else float(weight @ ours == 0.0)
 
@@ -423,14 +375,6 @@ class ResponseRegression(RegressorMixin, InterceptParameters, ResponseEstimator)
                 "y instead."
             )
         return with_exposure(offset, exposure, X.shape[0] if hasattr(X, "shape") else len(X))
-
-    def _needs_row_likelihood(self, what: str) -> None:
-        likelihood = self._likelihood()
-        if isinstance(likelihood, CoupledLikelihood):
-            raise TypeError(
-                f"{type(likelihood).__name__} is not a sum over rows, so a single row has no "
-                f"{what}."
-            )
 
     def _lacks(self, what: str) -> TypeError:
         name = type(self._likelihood()).__name__
@@ -469,26 +413,6 @@ def _constant(
     return likelihood.predict(alpha + offset, np.zeros(len(y)))
 
 
-def _with_offset(read: Any, y: Array) -> Array:
-    """y of a block: numbers, with their offsets beside them if there are two columns."""
-    if y.ndim == 1:
-        return read(y)
-    if y.shape[1] != 2:
-        raise ValueError(
-            f"y of a block has {y.shape[1]} columns, but it must have one, or two if the second "
-            "is the offset."
-        )
-    return beside(read(y[:, 0]), row_offsets(y[:, 1], len(y)))
-
-
 def _columns(encode: Any, y: Array) -> Array:
     numbers = encode(y)
     return numbers[:, None] if numbers.ndim == 1 else numbers
-
-
-def _refuse_offset(offset: Any) -> None:
-    if offset is not None:
-        raise ValueError(
-            "offset was given, but X comes in blocks: make it a second column of y instead "
-            "(for an exposure, its logarithm)."
-        )

@@ -8,7 +8,7 @@
 | the path, and the step at one point of it | path.py, descent.py |
 | which point is reported | criterion.py, group_evidence.py, trimming.py |
 | a candidate between dense and sparse | dial.py |
-| J, and q on the way | objective.py, state.py |
+| J, and q on the way | state.py |
 | Algorithm 1 of the paper | coordinate.py |
 | Student's t noise | student_noise.py |
 | scales of units, integrated over | integrated.py |

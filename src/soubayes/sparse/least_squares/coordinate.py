@@ -9,13 +9,14 @@ from collections.abc import Callable
 import numpy as np
 
 from soubayes.sparse.least_squares.designs import LeastSquares
-from soubayes.sparse.least_squares.objective import (
+from soubayes.sparse.least_squares.state import (
+    DROPPED,
     LeastSquaresModel,
+    LeastSquaresSolution,
     Noise,
     objective_value,
     restricted,
 )
-from soubayes.sparse.least_squares.state import DROPPED, LeastSquaresSolution
 from soubayes.sparse.scales.base import Scale
 
 

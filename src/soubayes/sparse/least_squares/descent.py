@@ -12,9 +12,15 @@ import numpy as np
 
 from soubayes.sparse.constants import ALIKE, RETURNS, SAME
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, restricted
-from soubayes.sparse.least_squares.state import DROPPED, OUT, PathState, goal_of
-from soubayes.sparse.scales.functions import LAST_STEP
+from soubayes.sparse.least_squares.state import (
+    DROPPED,
+    OUT,
+    LeastSquaresModel,
+    PathState,
+    goal_of,
+    restricted,
+)
+from soubayes.sparse.scales.base import LAST_STEP
 
 Array = np.ndarray
 

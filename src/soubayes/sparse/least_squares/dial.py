@@ -22,8 +22,7 @@ from soubayes.sparse.dial import (
 )
 from soubayes.sparse.least_squares.criterion import dense_evidence
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise
-from soubayes.sparse.least_squares.state import LeastSquaresFit
+from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresModel, Noise
 
 Array = np.ndarray
 

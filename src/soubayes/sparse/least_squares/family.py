@@ -56,7 +56,7 @@ from soubayes.sparse.least_squares.integrated import (
     left_out_curves,
 )
 from soubayes.sparse.least_squares.path import coefficients_at, path_fit
-from soubayes.sparse.least_squares.student_noise import MemoryTail, StudentPrior
+from soubayes.sparse.least_squares.student_noise import StudentPrior, TailRows
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.sparse.shell import CandidateFit, Choosing, Family, InMemory, TrainingRows
 from soubayes.threads import solver_threads
@@ -280,7 +280,7 @@ class LinearFamily(Family):
 
 def tails(intake: LinearIntake, X: Any, targets: Sequence[Array], weight: Array) -> Any:
     """The rows of a target in standardised units, as Student's t reads them."""
-    return lambda t: MemoryTail(X, targets[t], weight, intake.units.of(t))
+    return lambda t: TailRows(X, targets[t], weight, intake.units.of(t))
 
 
 def _along(chosen: Component, coefs: Array) -> tuple[Component, ...]:

@@ -30,9 +30,13 @@ from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.least_squares.coordinate import solve_coordinate
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.dial import RIDGE, LeastSquaresDial
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, NoisePrior
 from soubayes.sparse.least_squares.path import PathPoint, path_fit, solve_path
-from soubayes.sparse.least_squares.state import LeastSquaresFit, LeastSquaresSolution
+from soubayes.sparse.least_squares.state import (
+    LeastSquaresFit,
+    LeastSquaresModel,
+    LeastSquaresSolution,
+    NoisePrior,
+)
 from soubayes.sparse.least_squares.student_noise import (
     STILL,
     RowUnits,
@@ -51,7 +55,7 @@ from soubayes.sparse.posterior import (
     SparsePoint,
     chosen_row,
 )
-from soubayes.sparse.scales.functions import log_minus_psi
+from soubayes.sparse.scales.base import log_minus_psi
 from soubayes.threads import solver_threads
 
 Array = np.ndarray

@@ -18,8 +18,7 @@ import numpy as np
 
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Ridge
 from soubayes.sparse.least_squares.fitting import LinearIntake, Solved, in_units
-from soubayes.sparse.least_squares.objective import Noise
-from soubayes.sparse.least_squares.state import LeastSquaresFit
+from soubayes.sparse.least_squares.state import LeastSquaresFit, Noise
 from soubayes.sparse.least_squares.unit_gram import UnitGram
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 

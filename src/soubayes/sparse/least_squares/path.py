@@ -29,12 +29,12 @@ from soubayes.sparse.dial import confidence_grid
 from soubayes.sparse.least_squares.criterion import choose_support, search_degrees
 from soubayes.sparse.least_squares.descent import descend, left_out, put_out
 from soubayes.sparse.least_squares.designs import LeastSquares
-from soubayes.sparse.least_squares.objective import LeastSquaresModel, Noise
 from soubayes.sparse.least_squares.state import (
     DROPPED,
     OUT,
     Filled,
     LeastSquaresFit,
+    LeastSquaresModel,
     LeastSquaresSolution,
     PathState,
     assemble,
@@ -110,22 +110,12 @@ def path_fit(
         design, model, free, None, max_iter=max_iter, tol=FOLD_CHANGE, values=False, stride=stride
     )
     state, _, _, _ = descend(design, end.model, end.state, 0.1 * PATH_CHANGE, max_iter)
-    w, active = state.w.copy(), state.active
-    dropped, s, _ = dropped_columns(design, state)
-    coef, variance = np.zeros_like(w), np.ones_like(w)
-    k = 0.0
-    if len(active):
-        inner = design.take(active).ridge(w[active])
-        coef[active], variance[active] = inner.mean, inner.variance
-        k = float(np.sum(1.0 - w[active] * inner.variance))
-    # a dropped column beside the active ones has the variance 1/(s + w)
-    variance[dropped] = 1.0 / (s + w[dropped])
-    degrees = end.model.noise_degrees(design.n, k)
-    noise = Noise(end.model.noise.shape + 0.5 * degrees, state.noise)
-    selected = np.zeros(len(w), bool)
-    selected[active] = True
+    filled = fill(design, end.model, state, dropped_columns(design, state))
+    selected = np.zeros(len(filled.w), bool)
+    selected[state.active] = True
+    coef, variance = np.where(selected, filled.ridge.mean, 0.0), filled.ridge.variance
     states = [point.state for point in end.points]
-    return states, LeastSquaresFit(w, coef, variance, selected, noise, end.model)
+    return states, LeastSquaresFit(filled.w, coef, variance, selected, filled.noise, end.model)
 
 
 def coefficients_at(design: LeastSquares, state: PathState) -> Array:

@@ -26,13 +26,11 @@ The degrees of freedom are given, or a block with d - 2 ~ Gamma(2, 0.1) on
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
-from soubayes.data.rows import RowBlock, RowSource
 from soubayes.sparse.constants import RATE, SHAPE
 from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Wide
 from soubayes.sparse.least_squares.state import LeastSquaresFit
@@ -92,7 +90,7 @@ class Tail(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What a pass over the rows finds; the sums of all blocks are those of all rows.
+    """What a pass over the rows finds.
 
     u = lambda (y - eta). The last three are of every node: sum of lambda z^2, minus its derivative
     in log sigma^2, and sum of log(1 + z^2/d).
@@ -165,72 +163,33 @@ def student_weights(residual: Array, at: Around) -> tuple[Array, Array]:
     return (at.tail.degrees + 1.0) / total, total
 
 
-def read_block(units: RowUnits, t: int, at: Around, block: RowBlock) -> Sums:
-    """What one block of rows contributes."""
-    y = block.y if block.y.ndim == 1 else block.y[:, t]
-    weight = np.ones(len(y)) if block.weight is None else block.weight
-    return read_rows(block.X, np.asarray(y, float), weight, units, at)[0]
-
-
-def read_rows(X: Any, y: Array, weight: Array, units: RowUnits, at: Around) -> tuple[Sums, Array]:
-    """The sums of some rows, and their u."""
-    residual = units.residual(X, y, at.coef, at.centre)
-    lam, total = student_weights(residual, at)
-    u = lam * residual
-    bend = lam * (1.0 - 2.0 * residual**2 / (at.tail.scale * total))
-    square = residual**2 + at.spread
-    fitted, slope, logs = np.zeros((3, len(at.nodes)))
-    for k, (node, scale) in enumerate(zip(at.nodes, np.exp(at.tail.log_scale), strict=True)):
-        z = square / scale
-        share = z / (node + z)
-        fitted[k] = (node + 1.0) * (weight @ share)
-        slope[k] = (node + 1.0) * (weight @ (share * (1.0 - share)))
-        logs[k] = weight @ np.log1p(z / node)
-    weighted = weight * u
-    xu = (np.asarray(X.T @ weighted) - units.x_mean * weighted.sum()) / units.x_scale
-    rest = float(weighted.sum()), float(weighted @ u), float(weight @ bend)
-    return Sums(xu, *rest, fitted, slope, logs), u
-
-
-def _both(a: Sums, b: Sums) -> Sums:
-    pairs: Any = zip(a, b, strict=True)
-    return Sums(*(one + two for one, two in pairs))
-
-
-class TailRows(Protocol):
+class TailRows(NamedTuple):
     """The rows of one target, which every round reads again."""
-
-    @property
-    def units(self) -> RowUnits:
-        """Of the target."""
-
-    def read(self, at: Around) -> tuple[Sums, Array | None]:
-        """The sums, and u of every row if they are in memory."""
-
-
-@dataclass(frozen=True)
-class MemoryTail:
-    """Rows in memory."""
 
     X: Any
     y: Array
     weight: Array
     units: RowUnits
 
-    def read(self, at: Around) -> tuple[Sums, Array | None]:
-        return read_rows(self.X, self.y, self.weight, self.units, at)
-
-
-@dataclass(frozen=True)
-class StreamTail:
-    """Blocks of rows."""
-
-    rows: RowSource
-    t: int
-    units: RowUnits
-
-    def read(self, at: Around) -> tuple[Sums, Array | None]:
-        return self.rows.reduce(partial(read_block, self.units, self.t, at), _both), None
+    def read(self, at: Around) -> tuple[Sums, Array]:
+        """The sums, and u of every row."""
+        X, weight, units = self.X, self.weight, self.units
+        residual = units.residual(X, self.y, at.coef, at.centre)
+        lam, total = student_weights(residual, at)
+        u = lam * residual
+        bend = lam * (1.0 - 2.0 * residual**2 / (at.tail.scale * total))
+        square = residual**2 + at.spread
+        fitted, slope, logs = np.zeros((3, len(at.nodes)))
+        for k, (node, scale) in enumerate(zip(at.nodes, np.exp(at.tail.log_scale), strict=True)):
+            z = square / scale
+            share = z / (node + z)
+            fitted[k] = (node + 1.0) * (weight @ share)
+            slope[k] = (node + 1.0) * (weight @ (share * (1.0 - share)))
+            logs[k] = weight @ np.log1p(z / node)
+        weighted = weight * u
+        xu = (np.asarray(X.T @ weighted) - units.x_mean * weighted.sum()) / units.x_scale
+        rest = float(weighted.sum()), float(weighted @ u), float(weight @ bend)
+        return Sums(xu, *rest, fitted, slope, logs), u
 
 
 def settle_tails(
@@ -322,13 +281,12 @@ def log_constant(degrees: Array) -> Array:
 
 
 def _respond(
-    design: LeastSquares, coef: Array, sums: Sums, u: Array | None, c: float, intercept: bool
+    design: LeastSquares, coef: Array, sums: Sums, u: Array, c: float, intercept: bool
 ) -> tuple[LeastSquares, float]:
     """The design of the pseudo-observations around X coef, and how far their mean moved."""
     n = design.n
     mean = sums.u / n if intercept else 0.0
     if isinstance(design, Wide):
-        assert u is not None
         y = design.columns.times(coef) + design.columns.root * (u - mean) / c
         return Wide(design.columns, y, n), mean / c
     assert isinstance(design, Gram)

@@ -5,8 +5,8 @@ normal under q. So a likelihood is four functions of the predictors' means and v
 expected loss, its slope and curvature in the means, and its slope in the variances. Everything else
 (passes over the rows, solvers, dropped columns, data that are streamed) follows from these.
 
-`RowLikelihood` is a loss that is a sum over the rows, each of which is read alone. A
-`CoupledLikelihood` reads all rows at once. Either may have nuisance parameters.
+`RowLikelihood` is a loss with one predictor a row, `Likelihood` the general case. Either may
+have nuisance parameters.
 """
 
 from abc import ABC, abstractmethod
@@ -54,7 +54,7 @@ class RowTerms(NamedTuple):
     Parameters
     ----------
     loss : ndarray
-        The expected loss. For a coupled likelihood it is any split of the whole over the rows.
+        The expected loss.
     score : ndarray
         Minus its slope in the mean of the linear predictor.
     information : ndarray
@@ -92,7 +92,10 @@ class RowTerms(NamedTuple):
 
 @fill_docstrings(_PARAMETERS)
 class Likelihood(ABC):
-    """How y is read and predicted, and nuisance parameters such as a dispersion.
+    """A loss that is a sum over rows, each with ``coordinates`` linear predictors.
+
+    Predictors have means (n, d) and covariances (n, d, d). `RowLikelihood` is the case of one
+    predictor, whose arrays have no axis of coordinates.
 
     A nuisance parameter has a factor q of its own, which lives in the instance: ``nuisance`` is its
     name in ``kl_``, `kl` its KL divergence from the prior, and `updated` the likelihood with the
@@ -100,8 +103,6 @@ class Likelihood(ABC):
 
     Attributes
     ----------
-    coupled : bool
-        Whether the loss reads all rows at once.
     coordinates : int
         Number of linear predictors of a row.
     several : bool
@@ -128,9 +129,8 @@ class Likelihood(ABC):
 
     # true of a bound with a slack variable: the quadratic model of a step then lies above J
     majorises = False
-    coupled = False
     coordinates = 1
-    several = False
+    several = True
     start_curvature: float = 1.0
     intercept = True
     nuisance: str | None = None
@@ -147,6 +147,33 @@ class Likelihood(ABC):
         prediction : ndarray
             E[y] of every row.
         """
+
+    @abstractmethod
+    def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
+        """Expected loss and its derivatives when the predictors are normal.
+
+        Returns
+        -------
+        terms : RowTerms
+            The expected loss of every row and its derivatives.
+        """
+
+    @abstractmethod
+    def plug_in(self, eta: Array, y: Array) -> tuple[Array, Array]:
+        """Loss at known predictors, and its slope.
+
+        Returns
+        -------
+        loss : ndarray
+            The loss of every row.
+        slope : ndarray
+            Its derivative in the predictors.
+        """
+
+    @property
+    def plain(self) -> "Likelihood":
+        """The likelihood that predicts: without offsets."""
+        return self
 
     @property
     def residual_variance(self) -> float:
@@ -212,39 +239,7 @@ class Likelihood(ABC):
 
 
 @fill_docstrings(_PARAMETERS)
-class PredictorLikelihood(Likelihood):
-    """A sum over rows, each with ``coordinates`` linear predictors (n, d) of covariances (n, d, d).
-
-    `RowLikelihood` is the case of one predictor, whose arrays have no axis of coordinates.
-    """
-
-    several = True
-
-    @abstractmethod
-    def terms(self, mean: Array, variance: Array, y: Array) -> RowTerms:
-        """Expected loss and its derivatives when the predictors are normal.
-
-        Returns
-        -------
-        terms : RowTerms
-            The expected loss of every row and its derivatives.
-        """
-
-    @abstractmethod
-    def plug_in(self, eta: Array, y: Array) -> tuple[Array, Array]:
-        """Loss at known predictors, and its slope.
-
-        Returns
-        -------
-        loss : ndarray
-            The loss of every row.
-        slope : ndarray
-            Its derivative in the predictors.
-        """
-
-
-@fill_docstrings(_PARAMETERS)
-class RowLikelihood(PredictorLikelihood):
+class RowLikelihood(Likelihood):
     r"""Base class of losses that are a sum over rows, each with one linear predictor.
 
     A subclass defines :meth:`derivatives` and :meth:`predict`, and perhaps :meth:`check`. It
@@ -259,10 +254,6 @@ class RowLikelihood(PredictorLikelihood):
         The least value of y.
     log_link : bool
         Whether the mean of y is proportional to exp(eta), so rows may have exposures.
-
-    See Also
-    --------
-    CoupledLikelihood : Base class of losses that are not a sum over rows.
 
     Notes
     -----
@@ -437,91 +428,15 @@ class RowLikelihood(PredictorLikelihood):
         return 0.0
 
 
-@fill_docstrings(_PARAMETERS)
-class CoupledLikelihood(Likelihood):
-    """Base class of losses that are not a sum over rows, such as Cox's partial likelihood.
-
-    A subclass defines :meth:`terms` and :meth:`predict`. All rows must be in memory.
-
-    See Also
-    --------
-    RowLikelihood : Base class of losses that are a sum over rows.
-
-    Notes
-    -----
-    The second derivative of the loss is represented by its diagonal. The loss enters the objective
-    of section 4.3 of [1]_ in the place of the logistic loss.
-
-    Examples
-    --------
-    The loss log(sum_i exp(eta_i)) - eta_0, by Jensen's inequality:
-
-    >>> class First(CoupledLikelihood):
-    ...     "The first row was chosen among all."
-    ...
-    ...     intercept = False
-    ...
-    ...     def terms(self, mean, variance, y, weight):
-    ...         risk = weight * np.exp(mean + variance / 2.0)
-    ...         share = risk / risk.sum() / weight
-    ...         loss = np.where(y > 0, np.log(risk.sum()) - mean, 0.0)
-    ...         return RowTerms(loss, (y > 0) - share, share, share)
-    ...
-    ...     def predict(self, mean, variance):
-    ...         return np.exp(mean + variance / 2.0)
-    >>> First().terms(np.zeros(2), np.zeros(2), np.array([1, 0]), np.ones(2)).score
-    array([ 0.5, -0.5])
-    """
-
-    coupled = True
-
-    @abstractmethod
-    def terms(self, mean: Array, variance: Array, y: Array, weight: Array) -> RowTerms:
-        """Expected loss of all rows, or an upper bound of it, and its derivatives.
-
-        Parameters
-        ----------
-        mean : ndarray
-            Means of the linear predictors of all rows.
-        weight : ndarray
-            Weights of the rows. The loss is ``weight @ loss``, its slope in the mean of predictor i
-            is ``-weight[i] * score[i]``, and so on.
-
-        Returns
-        -------
-        terms : RowTerms
-            A split of the expected loss over the rows, and the derivatives of the whole.
-        """
-
-    def plug_in(self, eta: Array, y: Array, weight: Array) -> tuple[Array, Array]:
-        """Loss at known predictors, and its slope.
-
-        Parameters
-        ----------
-        eta : ndarray
-            The linear predictors of all rows.
-
-        Returns
-        -------
-        loss : ndarray
-            A split of the loss over the rows.
-        slope : ndarray
-            The derivative in each predictor.
-        """
-        terms = self.terms(eta, np.zeros_like(eta), y, weight)
-        return terms.loss, -terms.score
-
-
 def weighted_terms(
     likelihood: Any, mean: Array, variance: Array, y: Any, weight: Array
 ) -> RowTerms:
-    """The terms of rows that count ``weight`` times; all rows, if the likelihood is coupled.
+    """The terms of rows that count ``weight`` times.
 
     Trial steps of a solver may go where an exponential overflows; J is infinite there.
     """
     with np.errstate(over="ignore"):
-        beside = (weight,) if likelihood.coupled else ()
-        terms = likelihood.terms(mean, variance, y, *beside)
+        terms = likelihood.terms(mean, variance, y)
         information = times_rows(weight, terms.information)
         same = terms.curvature is terms.information
         curvature = information if same else times_rows(weight, terms.curvature)
@@ -532,3 +447,8 @@ def weighted_terms(
 def times_rows(weight: Array, values: Array) -> Array:
     """Values of rows, of any number of axes, each times the weight of its row."""
     return weight.reshape(-1, *[1] * (values.ndim - 1)) * values
+
+
+def offset_apart(y: Array) -> tuple[Array, Array | float]:
+    """The targets and their offsets (`shifted.py`); 0 if none stand beside them."""
+    return (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])

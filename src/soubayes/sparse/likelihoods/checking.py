@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from soubayes.sparse.likelihoods.base import CoupledLikelihood, Likelihood, RowLikelihood, RowTerms
+from soubayes.sparse.likelihoods.base import RowLikelihood, RowTerms
 
 Array = np.ndarray
 
@@ -13,21 +13,13 @@ TOLERANCE = 0.02  # relative: a wrong formula is off by more, a steep loss by le
 ROUNDING = 1e-10  # of the loss: what its last digits leave of a difference
 KINKS = 0.1  # share of the places that may disagree: a loss may have kinks
 DIFFERENCED_ROWS = 40  # read alone, from the smallest y to the largest
-LOOSEST = 10.0  # by which the diagonal of a coupled likelihood may exceed the second derivative
 PREDICTORS = (-0.5, 0.1, 0.8)  # predictors, in no special position
 VARIANCE = 0.3  # of the predictors, where `terms` is checked
 
 
-def check_derivatives(likelihood: Likelihood, y: Array, weight: Array) -> None:
+@np.errstate(all="ignore")  # places where a loss is not finite are left out
+def check_derivatives(likelihood: RowLikelihood, y: Array) -> None:
     """Raise an error that names the derivative which is not that of the loss."""
-    with np.errstate(all="ignore"):  # places where a loss is not finite are left out
-        if isinstance(likelihood, CoupledLikelihood):
-            _check_coupled(likelihood, y, weight)
-        elif isinstance(likelihood, RowLikelihood):
-            _check_rows(likelihood, y)
-
-
-def _check_rows(likelihood: RowLikelihood, y: Array) -> None:
     some = np.sort(y)[np.linspace(0, len(y) - 1, min(len(y), DIFFERENCED_ROWS)).astype(int)]
     y, eta = np.tile(some, len(PREDICTORS)), np.repeat(PREDICTORS, len(some))
     name = f"{type(likelihood).__name__}.derivatives"
@@ -59,53 +51,12 @@ def _check_terms(likelihood: RowLikelihood, mean: Array, y: Array) -> None:
     _compare(method, "information", name, given.information, widen, given.loss, y)
 
 
-def _check_coupled(likelihood: CoupledLikelihood, y: Array, weight: Array) -> None:
-    """The derivatives of the whole loss along a few directions."""
-    name, rng = f"{type(likelihood).__name__}.terms", np.random.default_rng(0)
-    mean, variance = 0.3 * rng.normal(size=len(y)), rng.uniform(0.1, VARIANCE, len(y))
-    given = likelihood.terms(mean, variance, y, weight)
-    whole = np.full(len(PREDICTORS), float(weight @ given.loss))
-    ways = rng.normal(size=(len(PREDICTORS), len(y)))
-
-    def along(way: Array, in_mean: bool) -> float:
-        up, down = (
-            likelihood.terms(
-                mean + s * STEP * way * in_mean,
-                variance + s * STEP * way * (not in_mean),
-                y,
-                weight,
-            ).loss
-            for s in (1.0, -1.0)
-        )
-        return float(weight @ (up - down)) / (2.0 * STEP)
-
-    slope = np.array([along(way, True) for way in ways])
-    _compare(name, "score", "-loss", ways @ (weight * given.score), -slope, whole, None)
-    widen = np.array([2.0 * along(way, False) for way in ways])
-    ours = ways @ (weight * given.information)
-    _compare(name, "information", "2 loss in the variances", ours, widen, whole, None)
-    # signs of +-1 average the second derivative along them to its trace
-    signs = np.sign(ways)
-
-    def score(way: Array, s: float) -> Array:
-        return likelihood.terms(mean + s * STEP * way, variance, y, weight).score
-
-    bends = [(weight * way) @ (score(way, -1.0) - score(way, 1.0)) for way in signs]
-    trace, total = float(np.mean(bends)) / (2.0 * STEP), float(weight @ given.curvature)
-    if np.isfinite(trace + total) and not trace / 2.0 <= total <= LOOSEST * abs(trace):
-        raise ValueError(
-            f"{name} gives curvatures that sum to {total:.4g}, but the second derivative of its "
-            f"loss has a diagonal that sums to {trace:.4g}. The diagonal, or an upper bound of it "
-            f"up to {LOOSEST:.0f} times as large, is needed: correct the formula of the curvature."
-        )
-
-
 def _difference(of: Callable[[Array], Array], at: Array) -> Array:
     return (of(at + STEP) - of(at - STEP)) / (2.0 * STEP)
 
 
 def _compare(
-    where: str, what: str, source: str, given: Array, found: Array, loss: Array, y: Array | None
+    where: str, what: str, source: str, given: Array, found: Array, loss: Array, y: Array
 ) -> None:
     """``found`` are differences of ``source``; kinks at a few places are allowed."""
     seen = np.isfinite(found) & np.isfinite(loss)
@@ -114,8 +65,7 @@ def _compare(
     if off.sum() <= KINKS * seen.sum():
         return
     worst = int(np.argmax(np.where(off, np.abs(given - found) / bound, 0.0)))
-    place = "" if y is None else f" (y = {y[worst]:.4g})"
     raise ValueError(
-        f"{where} gives {what} = {given[worst]:.4g}{place}, but finite differences of {source} "
-        f"give {found[worst]:.4g}. Correct the formula of the {what} or of the loss."
+        f"{where} gives {what} = {given[worst]:.4g} (y = {y[worst]:.4g}), but finite differences "
+        f"of {source} give {found[worst]:.4g}. Correct the formula of the {what} or of the loss."
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_array
 
-from soubayes.sparse.likelihoods.base import Array, Likelihood, RowLikelihood, RowTerms
+from soubayes.sparse.likelihoods.base import Array, RowLikelihood, RowTerms, offset_apart
 
 
 class Shifted(RowLikelihood):
@@ -44,6 +44,10 @@ class Shifted(RowLikelihood):
         return self.base.predict(mean, variance)
 
     @property
+    def plain(self) -> RowLikelihood:
+        return self.base
+
+    @property
     def residual_variance(self) -> float:
         return self.base.residual_variance
 
@@ -61,16 +65,6 @@ class Shifted(RowLikelihood):
     def _apart(self, y: Array) -> tuple[Array, Array | float]:
         y, offset = offset_apart(y)
         return y, offset + self.shift
-
-
-def plain(likelihood: Likelihood) -> Likelihood:
-    """The likelihood that predicts: without offsets."""
-    return likelihood.base if isinstance(likelihood, Shifted) else likelihood
-
-
-def offset_apart(y: Array) -> tuple[Array, Array | float]:
-    """The targets and their offsets; 0 if none stand beside them."""
-    return (y, 0.0) if y.ndim == 1 else (y[:, 0], y[:, 1])
 
 
 def beside(y: Array, offset: Array | None) -> Array:

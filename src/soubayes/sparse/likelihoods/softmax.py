@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import norm, qmc
 
-from soubayes.sparse.likelihoods.base import PredictorLikelihood, RowTerms
+from soubayes.sparse.likelihoods.base import Likelihood, RowTerms
 
 Array = np.ndarray
 
@@ -71,7 +71,7 @@ def normal_nodes(d: int, coarse: bool) -> NormalNodes:
     return NormalNodes(points, np.full(len(points), 1.0 / len(points)))
 
 
-class Softmax(PredictorLikelihood):
+class Softmax(Likelihood):
     """y in 0, ..., c - 1, the loss log(sum_k exp(eta_k)) - eta_y; eta = A u of c - 1 coordinates u.
 
     An average over u is a sum over fixed nodes; a ``rough`` rule has fewer of them.

@@ -22,10 +22,12 @@ BLOCK = 256  # rows that are predicted at once: each has its predictors at hundr
 NEARER = 1e-160  # times a row whose predictors overflow: above 1e308 it is still above 1e148
 
 
-class ClassPosterior:
-    """Normal coefficients of all coordinates."""
+class ProductClasses:
+    """Normal coefficients of all coordinates, (columns, d): a product over the coordinates."""
 
-    mean: Array  # (columns, d)
+    def __init__(self, parts: tuple[Posterior, ...]) -> None:
+        self.parts = parts
+        self.mean = np.stack([posterior.mean for posterior in parts], axis=1)
 
     @property
     def classes(self) -> int:
@@ -33,52 +35,25 @@ class ClassPosterior:
         return self.mean.shape[1] + 1
 
     def predictors(self, X: Array) -> tuple[Array, Array]:
-        """(rows, d) means, and (rows, d, d) or (rows, d) roots of covariances."""
-        raise NotImplementedError
-
-    def of_class(self, k: int) -> Posterior:
-        """The coefficients of a class."""
-        raise NotImplementedError
-
-    def moved(self, order: Array, scale: Array) -> "ClassPosterior":
-        """Of the same coefficients in another order of columns, each times its scale."""
-        raise NotImplementedError
-
-    def placed(self, place: Array, size: int) -> "ClassPosterior":
-        """As that of ``size`` columns, these at ``place``, the others exactly 0."""
-        raise NotImplementedError
-
-    def sample(self, n: int, rng: np.random.Generator) -> Array:
-        """Draws of shape (n, columns, d)."""
-        raise NotImplementedError
-
-    def between(self, k: int, other: int) -> Array:
-        """The covariance between the coefficients of two classes."""
-        raise NotImplementedError
-
-
-class ProductClasses(ClassPosterior):
-    """A product over the coordinates."""
-
-    def __init__(self, parts: tuple[Posterior, ...]) -> None:
-        self.parts = parts
-        self.mean = np.stack([posterior.mean for posterior in parts], axis=1)
-
-    def predictors(self, X: Array) -> tuple[Array, Array]:
+        """(rows, d) means, and (rows, d) or (rows, d, d) roots of covariances."""
         return X @ self.mean, np.sqrt(
             np.stack([posterior.spread(X) for posterior in self.parts], axis=1)
         )
 
     def moved(self, order: Array, scale: Array) -> "ProductClasses":
+        """Of the same coefficients in another order of columns, each times its scale."""
         return ProductClasses(tuple(posterior.moved(order, scale) for posterior in self.parts))
 
     def placed(self, place: Array, size: int) -> "ProductClasses":
+        """As that of ``size`` columns, these at ``place``, the others exactly 0."""
         return ProductClasses(tuple(posterior.placed(place, size) for posterior in self.parts))
 
     def sample(self, n: int, rng: np.random.Generator) -> Array:
+        """Draws of shape (n, columns, d)."""
         return np.stack([posterior.sample(n, rng) for posterior in self.parts], axis=2)
 
     def of_class(self, k: int) -> Posterior:
+        """The coefficients of a class."""
         contrast = class_basis(self.classes)[k]
         mean, square = self.mean @ contrast, contrast**2
         first = self.parts[0]
@@ -103,11 +78,12 @@ class ProductClasses(ClassPosterior):
         return Posterior(mean, np.asarray(variance), first.active, np.asarray(S), first.scale)
 
     def between(self, k: int, other: int) -> Array:
+        """The covariance between the coefficients of two classes."""
         share = class_basis(self.classes)[k] * class_basis(self.classes)[other]
         return np.asarray(sum(s * p.full() for s, p in zip(share, self.parts, strict=True)))
 
 
-class JointClasses(ClassPosterior):
+class JointClasses:
     """All covariances of the coordinates of the columns in play, the others independent.
 
     ``variance`` and ``covariance`` are in units of ``scale`` squared, as in `Posterior`.
@@ -120,6 +96,11 @@ class JointClasses(ClassPosterior):
         self.mean, self.variance = np.ascontiguousarray(mean), np.ascontiguousarray(variance)
         self.covariance = np.ascontiguousarray(covariance)  # (k, d, k, d)
         self.active, self.scale = active, scale
+
+    @property
+    def classes(self) -> int:
+        """c."""
+        return self.mean.shape[1] + 1
 
     def predictors(self, X: Array) -> tuple[Array, Array]:
         rows = X * self.scale
@@ -173,6 +154,9 @@ class JointClasses(ClassPosterior):
         inside = np.einsum("iajb,a,b->ij", self.covariance, A[k], A[other], optimize=True)
         S[np.ix_(self.active, self.active)] = inside
         return S * self.scale * self.scale[:, None]
+
+
+ClassPosterior = ProductClasses | JointClasses
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Rows with several linear predictors: the linear algebra of their coordinates.
 
-A likelihood with d predictors a row (`PredictorLikelihood`) gives every column of X d coefficients.
+A likelihood with d predictors a row (`Likelihood`) gives every column of X d coefficients.
 To the solvers these are d columns, neighbours that share a tau. So a mean has d k entries, the
 information is d k x d k, and what is read of X is its k columns. One predictor a row needs nothing
 of this file.

@@ -12,7 +12,7 @@ Means and covariances move together. The mean takes Newton steps with all terms 
 predictors, which with several of them are found by conjugate gradients that the A_a precondition.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -138,8 +138,7 @@ class TallRows:
 
     def __init__(self, design: RowsInMemory, d: int) -> None:
         self.blocks = list(design.blocks())
-        n, k = design.n_rows, design.n_columns
-        few = d > 1 and few_pairs(n, k, d)
+        few = d > 1 and few_pairs(design.n_rows, design.n_columns, d)
         self.products = [pairs(Z) for _, Z in self.blocks] if few else None
 
     def times(self, v: Array) -> Array:
@@ -153,73 +152,62 @@ class TallRows:
     def prepared(self, w: Array) -> None:
         """Nothing depends on w alone."""
 
-    def factors(self, w: Array, b: Array, _: None) -> "TallFactors":
-        """At information b (n, d)."""
+    def factors(self, w: Array, b: Array, _: None) -> "list[TallFactor]":
+        """Of every predictor at information b (n, d)."""
         if self.products is None:
-            squares_of_predictors = [
+            squares = [
                 np.asarray(sum(weighted_gram(Z, square[rows]) for rows, Z in self.blocks))
                 for square in b.T
             ]
         else:
             both = zip(self.blocks, self.products, strict=True)
-            sums = sum(products.T @ b[rows] for (rows, _), products in both)
-            squares_of_predictors = [square[triangle(len(w))[2]] for square in np.asarray(sums).T]
-        lowers = [cholesky(square, w) for square in squares_of_predictors]
-        log_det = sum(map(log_determinant, lowers)) - len(lowers) * float(np.log(w).sum())
-        return TallFactors(self, w, [invert_triangle(lower) for lower in lowers], log_det)
+            sums = np.asarray(sum(products.T @ b[rows] for (rows, _), products in both))
+            squares = [square[triangle(len(w))[2]] for square in sums.T]
+        lowers = [cholesky(square, w) for square in squares]
+        # log|K| = log|A| - log|W|
+        log_dets = [log_determinant(lower) - float(np.log(w).sum()) for lower in lowers]
+        both_of = zip(lowers, log_dets, strict=True)
+        return [TallFactor(self, w, invert_triangle(lower), value) for lower, value in both_of]
+
+    def solve(self, factors: "Sequence[TallFactor]", v: Array) -> Array:
+        """A_a^-1 v_a, (k, d)."""
+        both = zip(factors, v.T, strict=True)
+        return np.stack([one.inverse.T @ (one.inverse @ vector) for one, vector in both], axis=1)
 
 
-class TallFactors(NamedTuple):
-    """The inverses of A_a = LL'."""
+class TallFactor(NamedTuple):
+    """The inverse of A_a = LL' of one predictor."""
 
     rows: TallRows
     w: Array
-    inverses: list[Array]  # L^-1
-    log_det: float  # sum of log|K_a|
+    inverse: Array  # L^-1
+    log_det: float  # log|K_a|
 
     def explained(self) -> Array:
-        """(k, d): x_j' B_a^1/2 K_a^-1 B_a^1/2 x_j."""
-        diagonals = [np.einsum("ij,ij->j", inverse, inverse) for inverse in self.inverses]
-        w = self.w[:, None]
-        return w * (1.0 - w * np.stack(diagonals, axis=1))
-
-    def solve(self, v: Array) -> Array:
-        """A_a^-1 v_a."""
-        pairs = zip(self.inverses, v.T, strict=True)
-        return np.stack([inverse.T @ (inverse @ vector) for inverse, vector in pairs], axis=1)
+        """x_j' B_a^1/2 K_a^-1 B_a^1/2 x_j of every column."""
+        return self.w * (1.0 - self.w * np.einsum("ij,ij->j", self.inverse, self.inverse))
 
     def row_variance(self) -> Array:
-        """(n, d): x_i'A_a^-1 x_i."""
+        """x_i'A_a^-1 x_i of every row."""
         if self.rows.products is not None:
             i, j, _ = triangle(len(self.w))
-            whole = np.stack([(inverse.T @ inverse)[i, j] for inverse in self.inverses], axis=1)
-            whole *= np.where(i == j, 1.0, 2.0)[:, None]
+            whole = (self.inverse.T @ self.inverse)[i, j] * np.where(i == j, 1.0, 2.0)
             return np.maximum(np.concatenate([p @ whole for p in self.rows.products]), 0.0)
-        return np.stack([self._row_variance(inverse) for inverse in self.inverses], axis=1)
-
-    def _row_variance(self, inverse: Array) -> Array:
         parts = []
         for _, Z in self.rows.blocks:
             trmm = blas.strmm if Z.dtype == np.float32 else blas.dtrmm
-            inside = trmm(1.0, inverse, Z.T, lower=1)  # L^-1 X'
+            inside = trmm(1.0, self.inverse, Z.T, lower=1)  # L^-1 X'
             parts.append(np.einsum("ij,ij->j", inside, inside).astype(float))
         return np.concatenate(parts)
 
-    def sums(self, pulled: Array) -> tuple[float, float, float]:
-        """Sum and sum of squares of the eigenvalues of W^1/2 A_a^-1 W^1/2, and p'A^-1 p."""
-        root = np.sqrt(self.w)
-        total, squares = np.sum(
-            [eigenvalue_sums(inverse * root) for inverse in self.inverses], axis=0
-        )
-        return float(total), float(squares), float(np.vdot(pulled, self.solve(pulled)))
+    def sums(self) -> tuple[float, float]:
+        """Sum and sum of squares of the eigenvalues of W^1/2 A_a^-1 W^1/2."""
+        return eigenvalue_sums(self.inverse * np.sqrt(self.w))
 
-    def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
-        """N(mean_a, gamma_b A_a^-1)."""
-        every = np.arange(len(means))
-        squares = [confidence * (inverse.T @ inverse) for inverse in self.inverses]
-        return [
-            Posterior(m, np.diag(S).copy(), every, S) for m, S in zip(means.T, squares, strict=True)
-        ]
+    def posterior(self, mean: Array, confidence: float) -> Posterior:
+        """N(mean, gamma_b A_a^-1)."""
+        S = confidence * (self.inverse.T @ self.inverse)
+        return Posterior(mean, np.diag(S).copy(), np.arange(len(mean)), S)
 
 
 class WideRows:
@@ -245,62 +233,48 @@ class WideRows:
         """X W^-1 X'."""
         return self.X.gram(w)
 
-    def factors(self, w: Array, b: Array, gram: Array) -> "WideFactors":
-        """At information b (n, d)."""
-        kernels = []
-        for root in np.sqrt(b).T:
-            lower = cholesky(root[:, None] * gram * root, 1.0)
-            log_det = log_determinant(lower)
-            kernels.append(Woodbury(root, gram, invert_triangle(lower), log_det))
-        return WideFactors(self, w, kernels)
+    def factors(self, w: Array, b: Array, gram: Array) -> "list[WideFactor]":
+        """Of every predictor at information b (n, d)."""
+        return [WideFactor(self, w, Woodbury.of_gram(gram, square)) for square in b.T]
+
+    def solve(self, factors: "Sequence[WideFactor]", v: Array) -> Array:
+        """The same: A^-1 = W^-1 - W^-1 X'T'T X W^-1."""
+        w = factors[0].w[:, None]
+        both = zip([one.kernel.half for one in factors], self.times(v / w).T, strict=True)
+        inside = np.stack([half.T @ (half @ u) for half, u in both], axis=1)
+        return (v - self.left(inside)) / w
 
 
-class WideFactors(NamedTuple):
+class WideFactor(NamedTuple):
     """The same through K_a."""
 
     rows: WideRows
     w: Array
-    kernels: list[Woodbury]
+    kernel: Woodbury
 
     @property
     def log_det(self) -> float:
-        return sum(kernel.kernel_log_det for kernel in self.kernels)
+        return self.kernel.kernel_log_det
 
     def explained(self) -> Array:
-        X = self.rows.X
-        return np.stack([kernel.projected(X, kernel.root)[0] for kernel in self.kernels], axis=1)
-
-    def solve(self, v: Array) -> Array:
-        # A^-1 = W^-1 - W^-1 X'T'T X W^-1
-        scaled = v / self.w[:, None]
-        through = self.rows.times(scaled)
-        pairs = zip(self.kernels, through.T, strict=True)
-        inside = np.stack([(half := kernel.half).T @ (half @ u) for kernel, u in pairs], axis=1)
-        return scaled - self.rows.left(inside) / self.w[:, None]
+        return self.kernel.projected(self.rows.X, self.kernel.root)[0]
 
     def row_variance(self) -> Array:
         # x_i'A^-1 x_i = (1 - (K^-1)_ii)/B_i: no product with X
-        kept = [
-            np.einsum("ij,ij->j", kernel_inverse.inverse, kernel_inverse.inverse)
-            for kernel_inverse in self.kernels
-        ]
-        both = zip(kept, self.kernels, strict=True)
-        return np.stack(
-            [(1.0 - kernel_inverse) / kernel.root**2 for kernel_inverse, kernel in both], axis=1
-        )
+        inverse = self.kernel.inverse
+        return (1.0 - np.einsum("ij,ij->j", inverse, inverse)) / self.kernel.root**2
 
-    def sums(self, pulled: Array) -> tuple[float, float, float]:
+    def sums(self) -> tuple[float, float]:
         # of the columns' eigenvalues all but n are 1, which RowEvidence counts in neither sum
-        sums = [eigenvalue_sums(kernel.inverse) for kernel in self.kernels]
-        total, squares = np.sum(sums, axis=0)
-        return float(total), float(squares), float(np.vdot(pulled, self.solve(pulled)))
+        return eigenvalue_sums(self.kernel.inverse)
 
-    def posteriors(self, means: Array, confidence: float) -> list[Posterior]:
-        X, diagonal, scale = self.rows.X.dense(), confidence / self.w, np.sqrt(confidence) / self.w
-        return [
-            LowRankPosterior(mean, diagonal, X, scale, kernel.half, kernel.inverse)
-            for mean, kernel in zip(means.T, self.kernels, strict=True)
-        ]
+    def posterior(self, mean: Array, confidence: float) -> Posterior:
+        X, scale = self.rows.X.dense(), np.sqrt(confidence) / self.w
+        kernel = self.kernel
+        return LowRankPosterior(mean, confidence / self.w, X, scale, kernel.half, kernel.inverse)
+
+
+Factors = Sequence[Any]  # `TallFactor` or `WideFactor`, one for each predictor
 
 
 class _Read(NamedTuple):
@@ -334,14 +308,14 @@ class DialState:
     information: Array  # (n, d) B of the factors
     speed: Array  # (n, d) share of the way to another information that a step goes
     read: _Read
-    factors: TallFactors | WideFactors
+    factors: Factors
     columns: Array  # (k,) w
     confidence: float
 
     @cached_property
     def explained(self) -> Array:
         """(k, d): w_j (1 - w_j (A_a^-1)_jj)."""
-        return self.factors.explained()
+        return np.stack([one.explained() for one in self.factors], axis=1)
 
     @property
     def mean(self) -> Array:
@@ -368,11 +342,15 @@ class DialState:
 
     def sums(self, pulled: Array) -> tuple[float, float, float]:
         """What the curvature of J in a common scale is made of."""
-        return self.factors.sums(pulled.reshape(self.means.shape))
+        total, squares = np.sum([one.sums() for one in self.factors], axis=0)
+        pulled = pulled.reshape(self.means.shape)
+        inside = self.factors[0].rows.solve(self.factors, pulled)
+        return float(total), float(squares), float(np.vdot(pulled, inside))
 
     def posterior(self) -> Any:
         """q(beta, alpha), a `Posterior` or of several predictors `ProductClasses`."""
-        parts = self.factors.posteriors(self.means, self.confidence)
+        both = zip(self.factors, self.means.T, strict=True)
+        parts = [one.posterior(mean, self.confidence) for one, mean in both]
         return parts[0] if len(parts) == 1 else ProductClasses(tuple(parts))
 
     def updated(self, problem: RowProblem) -> RowProblem:
@@ -404,7 +382,7 @@ class _Steps:
             # a geometric mean of two informations is positive; the part 0 is the present one
             mixed = start.information ** (1.0 - way) * goal**way
             try:
-                factors: Any = rows.factors(self.w, mixed, self.prepared)
+                factors: Factors = rows.factors(self.w, mixed, self.prepared)
             except np.linalg.LinAlgError:  # a row outweighs the others beyond the digits
                 if before is None:
                     raise
@@ -414,11 +392,12 @@ class _Steps:
             if move is None:
                 move = self._newton_step(start.read, gradient, factors, mixed)
             means, eta = start.means + share * move, start.eta + share * rows.times(move)
-            spread = factors.row_variance()
+            spread = np.stack([one.row_variance() for one in factors], axis=1)
+            log_det = sum(one.log_det for one in factors)
             read = _Read.at(self.problem, eta, gamma * spread)
             penalised = read.loss + 0.5 * float(self.w @ np.square(means).sum(axis=1))
             # the formula of the module: tr(W A^-1) = k - tr(B X A^-1 X')
-            value = penalised + 0.5 * gamma * (factors.log_det - float(np.vdot(mixed, spread)))
+            value = penalised + 0.5 * gamma * (log_det - float(np.vdot(mixed, spread)))
             new = speed
             if before is not None and eta.shape[1] > 1:  # one predictor needs no shorter steps
                 new = _speed(speed, start.information, mixed, goal, read)
@@ -441,11 +420,11 @@ class _Steps:
         none: Any = None
         return DialState(np.inf, means, zero, zero, typical, ones, read, none, self.w, self.gamma)
 
-    def _newton_step(self, read: _Read, gradient: Array, factors: Any, mixed: Array) -> Array:
+    def _newton_step(self, read: _Read, gradient: Array, factors: Factors, mixed: Array) -> Array:
         """(X'BX + W)^-1 gradient with all terms between the predictors."""
         alone = gradient.shape[1] == 1
         if alone and np.array_equal(mixed, read.goal):
-            return factors.solve(gradient)
+            return self.rows.solve(factors, gradient)
         B = read.goal[:, :, None] if alone else read.information
 
         def curve(v: Array) -> Array:
@@ -453,7 +432,7 @@ class _Steps:
             return self.rows.left(bent) + self.w[:, None] * v
 
         step, left = np.zeros_like(gradient), gradient
-        way = scaled = factors.solve(left)
+        way = scaled = self.rows.solve(factors, left)
         size = first = float(np.vdot(left, scaled))
         for _ in range(CG_STEPS):
             if not size > CG_TOL * first:
@@ -462,7 +441,7 @@ class _Steps:
             # preconditioned conjugate gradients; the factors A_a are the preconditioner
             rate = size / float(np.vdot(way, bent))
             step, left = step + rate * way, left - rate * bent
-            scaled = factors.solve(left)
+            scaled = self.rows.solve(factors, left)
             last, size = size, float(np.vdot(left, scaled))
             way = scaled + size / last * way
         return step

@@ -1,12 +1,10 @@
-"""Dropped columns of a row-wise model: what they know now, which must return, and which follow."""
+"""Dropped columns of a row-wise model: what they know now, and which must return."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg import lapack
 
-from soubayes.sparse.constants import HOPELESS
 from soubayes.sparse.designs.columns import StandardColumns
 from soubayes.sparse.designs.standardise import BLOCK_ROWS
 from soubayes.sparse.likelihoods.base import weighted_terms
@@ -221,75 +219,6 @@ def _admit(
     near = state.local, state.top
     trial = make_state(model, active, mean + step, data.information, precision, rest, near)
     return trial, subset.sweep(trial.mean, trial.root)
-
-
-class Counted(NamedTuple):
-    """The places of a support, and the degrees of freedom that it takes."""
-
-    place: Array  # (k,) of every active column, -1 where it was not searched
-    numbers: Array  # the places
-    sizes: Array  # their degrees of freedom
-
-    @classmethod
-    def of(cls, state: RowState, places: Array) -> "Counted":
-        """A column alone takes one. One tau of m columns takes its effective ones and its own.
-
-        At most m of them: with m = 1 it is the column.
-        """
-        place = places[state.active]
-        kept = place >= 0
-        numbers, index = np.unique(place[kept], return_inverse=True)
-        variance = np.einsum("ij,ij->i", state.root, state.root)
-        explained = 1.0 - np.minimum(state.precision[state.active] * variance, 1.0)
-        effective = np.bincount(index, explained[kept], len(numbers))
-        return cls(place, numbers, np.minimum(np.bincount(index), effective + 1.0))
-
-    @property
-    def total(self) -> float:
-        """Of all columns."""
-        return float((self.place < 0).sum() + self.sizes.sum())
-
-
-def weakest(
-    state: RowState, places: Array, price: Callable[[float, int], float]
-) -> tuple[float, Array]:
-    """By how much the score of a fit would fall without its weakest columns, and where they are.
-
-    The score is twice the loss plus ``price(k, kept)`` of k degrees of freedom (`Counted`) in so
-    many ``places``, of which -1 are never left out. One place leaves at a time, the one that raises
-    the loss least: by half of m_g' (S_gg)^-1 m_g, and by 1/2 because the mean is shrunk
-    (1 - 1/z^2).
-    """
-    S, m, counted = state.root @ state.root.T, state.mean.copy(), Counted.of(state, places)
-    sets = [np.flatnonzero(counted.place == number) for number in counted.numbers]
-    counts = np.array([len(columns) for columns in sets], int)
-    k, kept = counted.total, len(sets)
-    first = price(k, kept)
-    if not np.isfinite(first):
-        return 0.0, np.zeros(0, int)
-    left, gone, rise = np.ones(kept, bool), [np.zeros(0, int)], 0.0
-    best, drop = 0.0, 0
-    while left.any():
-        cost = np.full(len(sets), np.inf)
-        for size in np.unique(counts[left]):
-            some = np.flatnonzero(left & (counts == size))
-            at = np.stack([sets[g] for g in some])
-            inside = S[at[:, :, None], at[:, None, :]]
-            cost[some] = (m[at] * np.linalg.solve(inside, m[at][..., None])[..., 0]).sum(axis=1)
-        g = int(np.argmin(cost))
-        j = sets[g]
-        rise += float(cost[g]) + 1.0
-        # the others, given that these are 0
-        way = np.linalg.solve(S[np.ix_(j, j)], S[j]).T
-        m, S = m - way @ m[j], S - way @ S[j]
-        left[g], k, kept = False, k - float(counted.sizes[g]), kept - 1
-        gone.append(j)
-        fall = first - price(k, kept) - rise
-        if fall > best:
-            best, drop = fall, len(gone)
-        elif fall < best - HOPELESS:
-            break
-    return best, np.sort(np.concatenate([np.zeros(0, int), *gone[:drop]]))
 
 
 def without(model: RowModel, fit: RowFit, gone: Array) -> RowFit:

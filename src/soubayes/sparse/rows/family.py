@@ -8,7 +8,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from soubayes.confidence import shown
-from soubayes.data.rows import RowBlock, RowSource
+from soubayes.data.rows import RowSource
 from soubayes.sparse.choice.folds import DENSE_BYTES, Splits, folds_of, say_path
 from soubayes.sparse.choice.race import PATH, Candidate, Choice
 from soubayes.sparse.choice.scoring import (
@@ -34,10 +34,9 @@ from soubayes.sparse.designs.standardise import (
 from soubayes.sparse.dial import EACH_TERM, DialPoint
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.intervals.estimates import ColumnEstimates, one_step
-from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood
+from soubayes.sparse.likelihoods.base import Likelihood, RowLikelihood, offset_apart
 from soubayes.sparse.likelihoods.bernoulli import average_log_odds
 from soubayes.sparse.likelihoods.predictive import Predictive
-from soubayes.sparse.likelihoods.shifted import offset_apart, plain
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 from soubayes.sparse.rows.classes import log_shares, of_class
 from soubayes.sparse.rows.dial import ROW_DIAL
@@ -111,13 +110,13 @@ class RowFamily(Family):
     @property
     def whole(self) -> bool:
         """Whether y are whole numbers."""
-        likelihood = plain(self.likelihood)
+        likelihood = self.likelihood.plain
         return isinstance(likelihood, RowLikelihood) and likelihood.whole
 
     @property
     def products(self) -> bool:
         """Whether a scipy-sparse X of any size is read by products."""
-        return not self.likelihood.coupled and not self.several
+        return not self.several
 
     def design(self, X: Any, targets: list[Array], weight: Array) -> RowIntake:
         """Rows in memory; those of several predictors are made dense."""
@@ -142,14 +141,14 @@ class RowFamily(Family):
         self, rows: TrainingRows, predictors: Callable[[], list[Array]], mixtures: list[Mixture]
     ) -> list[ColumnEstimates] | None:
         """One Newton step with all columns from the fitted predictors."""
-        if self.several or not isinstance(self.likelihood, RowLikelihood):
+        if self.several:
             return None
         # cuts move with the columns as an intercept does
         intercept = self.settings.intercept is not None or not self.likelihood.intercept
         estimates: list[ColumnEstimates | None] = []
         for y, eta, mixture in zip(rows.targets, predictors(), mixtures, strict=True):
             values, offset = offset_apart(y)
-            likelihood: Any = plain(mixture.components[0].likelihood or self.likelihood)
+            likelihood: Any = (mixture.components[0].likelihood or self.likelihood).plain
             with np.errstate(over="ignore"):
                 _, slope, curvature = likelihood.derivatives(eta + offset, values)
             noise = max(component.dispersion for component in mixture.components)
@@ -160,13 +159,7 @@ class RowFamily(Family):
             else [estimate for estimate in estimates if estimate is not None]
         )
 
-    def streamed(
-        self,
-        rows: RowSource,
-        found: Gathered,
-        weigh: Callable[[RowBlock], Array],
-        targets: Sequence[Any],
-    ) -> RowIntake:
+    def streamed(self, rows: RowSource, found: Gathered, targets: Sequence[Any]) -> RowIntake:
         """Rows that every pass reads again, block by block."""
         assert found.statistics is not None
         whole = found.statistics.total()
@@ -180,7 +173,7 @@ class RowFamily(Family):
         gram[:p, :p] = use.xx[np.ix_(order, order)] / np.outer(divisor, divisor)
         gram[p:, p:] = use.n
         design = StreamedRows(
-            rows, order, units.mean[order], divisor, ones, found.dtype, found.n_rows, weigh
+            rows, order, units.mean[order], divisor, ones, found.dtype, found.n_rows
         )
         targets_of_rows = [
             SharedRows(self.likelihood, design, y, None, gram, use.n) for y in targets
@@ -218,7 +211,7 @@ class RowFamily(Family):
         plan, units, solver = intake.plan, intake.units, self.settings.solver
         outcome = solve_rows(rows, plan.model, plan.free, confidence, solver, limits)
         if not self.several:
-            point = row_sparse_point(rows.design, outcome, units, plan.back, solver)
+            point = row_sparse_point(outcome, units, plan.back, solver)
             return RowSolved(outcome, point.component, [point])
         d = self.likelihood.coordinates
         joint: Any = joint_posterior(outcome, plan.to_user(units), d)
@@ -252,10 +245,7 @@ class RowFamily(Family):
         X, unit = in_range(rows.X)
         units = column_units(X, rows.weight, self.settings.centre, self.settings.shared)
         scale, point = units.scale * unit, solved.points[0]
-        likelihood = point.component.likelihood or self.likelihood
-        if not isinstance(likelihood, RowLikelihood):
-            name = type(likelihood).__name__
-            raise ValueError(f"inclusion=True needs a RowLikelihood, but likelihood is a {name}.")
+        likelihood: Any = point.component.likelihood or self.likelihood
         given = SupportRows(X, units, rows.targets[t], rows.weight, self.settings.centre)
         mean = point.component.posterior.mean
         coef = np.where(point.selected, mean[: len(scale)], 0.0) * scale
@@ -356,8 +346,8 @@ class RowFamily(Family):
         """The log density of y, its distribution function, mean and variance."""
         means, variances = mixture.predict_each(rows)
         y, offset = offset_apart(y)
-        known = [plain(component.likelihood or self.likelihood) for component in mixture.components]
-        likelihoods = [one for one in known if isinstance(one, RowLikelihood)]  # others: the path
+        known = [component.likelihood or self.likelihood for component in mixture.components]
+        likelihoods: Any = [likelihood.plain for likelihood in known]
         predictive = Predictive(likelihoods, mixture.weights, means + offset, variances)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             density, variance = predictive.log_density(y), predictive.variance()

@@ -53,7 +53,7 @@ def _ends(
     """The sparse point, and where its path began."""
     assert outcome.first is not None
     begin = outcome._replace(fit=outcome.first)
-    first = row_sparse_point(rows.design, begin, units, back, point.solver)
+    first = row_sparse_point(begin, units, back, point.solver)
     return [
         End(
             PATH.name,

@@ -190,7 +190,7 @@ class RowProblem(NamedTuple):
     (`coordinates.py`).
     """
 
-    likelihood: Any  # `PredictorLikelihood` or `CoupledLikelihood`
+    likelihood: Any  # a `Likelihood`
     design: RowDesign
     y: Any  # (n,), or what the design takes for y
     weight: Any  # (n,); None: known to the design
@@ -221,24 +221,13 @@ class RowProblem(NamedTuple):
     def read(self, work: Any, mean: Array, root: Array, inside: Array | None = None) -> Any:
         """The sum of work(Z, terms) with the weighted `RowTerms` at q = N(mean, root root').
 
-        ``root`` is upper triangular. q is that of the columns ``inside``, of all if None. A coupled
-        likelihood costs one more pass.
+        ``root`` is upper triangular. q is that of the columns ``inside``, of all if None.
         """
         d = self.likelihood.coordinates if self.likelihood.several else None
         if inside is not None and d:
             inside = coordinates.columns_of(inside, d)
         q = _Predictor(inside, mean, np.asfortranarray(root, dtype=self.design.dtype), d)
-        if not self.likelihood.coupled:
-            return self.total(partial(_read_block, work=work, likelihood=self.likelihood, q=q))
-        spread = self.design.total(
-            partial(_predictors_block, n=self.design.n_rows, q=q),
-            np.arange(self.design.n_rows),
-            self.weight,
-        )
-        terms = np.stack(
-            weighted_terms(self.likelihood, spread[0], spread[1], self.y, self.weight), axis=1
-        )
-        return self.design.total(partial(_work_on_terms, work=work), terms, self.weight)
+        return self.total(partial(_read_block, work=work, likelihood=self.likelihood, q=q))
 
     def sweep(self, mean: Array, root: Array, *, curvature: bool = True) -> Pass:
         """One pass at q = N(mean, root root'); J's share of the nuisance parameters is a loss."""
@@ -282,10 +271,6 @@ class RowProblem(NamedTuple):
 
     def plug_in(self, mean: Array) -> tuple[float, Array]:
         """The loss at known coefficients, and its gradient."""
-        if self.likelihood.coupled:
-            k = self.design.n_columns
-            swept = self.sweep(mean, np.zeros((k, k)), curvature=False)
-            return swept.loss, -swept.score
         value, slope = self.total(partial(_plug_in_block, likelihood=self.likelihood, mean=mean))
         return float(value), slope
 
@@ -333,18 +318,6 @@ def _read_block(
     Z: Array, y: Array, weight: Array, work: Any, likelihood: Likelihood, q: _Predictor
 ) -> Any:
     return work(Z, weighted_terms(likelihood, *q.of(Z), y, weight))
-
-
-def _work_on_terms(Z: Array, terms: Array, weight: Array, work: Any) -> Any:
-    return work(Z, RowTerms(*terms.T))
-
-
-def _predictors_block(
-    Z: Array, index: Array, weight: Array, n: int, q: _Predictor
-) -> tuple[Array, Array]:
-    eta, variance = np.zeros(n), np.zeros(n)  # the blocks are summed
-    eta[index], variance[index] = q.of(Z)
-    return eta, variance
 
 
 def _statistics_block(

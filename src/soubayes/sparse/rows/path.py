@@ -1,43 +1,37 @@
-"""One row-wise problem: from a start, along the confidence path, to a solution.
-
-Where the row-wise solvers start: ridge regression at the prior's own scale.
-
-J is not convex, so the start decides which minimum is found. On MNIST's digits the ridge fit with
-d = rate_local * rate_global (tau^2 and nu^2 at their prior means) led to a lower J than weaker
-and stronger ridges and than a cold start.
-"""
+"""One row-wise problem: from a start, along the confidence path, to a solution."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.linalg import solve_triangular
-from scipy.optimize import minimize
 
-from soubayes.sparse.constants import (
-    COLUMN_OF_FEW,
-    FEW_COLUMNS,
-    GAIN,
-    LATE_ROWS,
-    NUISANCE_GAIN,
-    ROOM,
-)
-from soubayes.sparse.designs.columns import EQUAL, first_in_columns
-from soubayes.sparse.designs.linalg import cholesky
-from soubayes.sparse.designs.standardise import first_in_gram
-from soubayes.sparse.dial import DialPoint, confidence_grid, few_rows, rises
+from soubayes.sparse.constants import FEW_COLUMNS, GAIN, LATE_ROWS, NUISANCE_GAIN, ROOM
+from soubayes.sparse.designs.columns import first_in_columns
+from soubayes.sparse.dial import DialPoint, confidence_grid, rises
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.rows.coordinate import prior_start, solve_sweeps
+from soubayes.sparse.rows.criterion import (
+    Counted,
+    dispersion,
+    places_of,
+    price_factor,
+    searched,
+    support_price,
+    weakest,
+)
 from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
-from soubayes.sparse.rows.dropped import Counted, weakest, without
+from soubayes.sparse.rows.dropped import without
 from soubayes.sparse.rows.newton import solve
 from soubayes.sparse.rows.passes import RowDesign, RowProblem, gram_of
-from soubayes.sparse.rows.products import fit_held_by_products, screened_start
-from soubayes.sparse.rows.residuals import dispersion, price_factor
-from soubayes.sparse.rows.state import RowFit, RowModel, RowState, copies_out, make_state
-from soubayes.sparse.rows.wide import solve_wide, wide_predictors
+from soubayes.sparse.rows.starts import (
+    first_in_rows,
+    fit_held_by_products,
+    ridge_start,
+    screened_start,
+    start_precision,
+)
+from soubayes.sparse.rows.state import RowFit, RowModel, make_state
 
 Array = np.ndarray
 
@@ -92,7 +86,7 @@ class PathRows(Protocol):
 class SharedRows(NamedTuple):
     """The rows of a target that a likelihood reads; but for y, targets of a fit share them."""
 
-    likelihood: Any  # `PredictorLikelihood` or `CoupledLikelihood`
+    likelihood: Any  # a `Likelihood`
     design: RowDesign
     y: Any  # (n,), or what the design takes for y
     weight: Any  # (n,); None: known to the design
@@ -189,8 +183,7 @@ class RowPoint(NamedTuple):
     gamma: float
     active: Array  # columns, the intercept too
     mean: Array  # (p,) exactly 0 where dropped
-    # (columns of X, d, d) covariances of the d coordinates of a column under q; NaN where it is
-    # dropped or they are not known (wide data with nothing dropped)
+    # (columns of X, d, d) covariances of the d coordinates of a column under q; NaN where dropped
     spread: Array
     value: float  # J
     score: float  # what `solve_rows` minimises along the path; NaN where not asked for
@@ -217,6 +210,7 @@ class _Visit(NamedTuple):
     point: RowPoint
     fit: RowFit
     refit: RowFit
+    factor: float  # `price_factor` of the refit
 
 
 def share_rows(
@@ -225,8 +219,7 @@ def share_rows(
     """Decide whether k x k or n x n matrices are formed, and form what all targets share."""
     several = likelihood.several
     wide = design.n_columns > max(design.n_rows, 2 * FEW_COLUMNS) and solver == "newton"
-    rowwise = not likelihood.coupled and solver == "newton"
-    products = rowwise and not several and design.by_products() is not None
+    products = solver == "newton" and not several and design.by_products() is not None
     gram = None if wide or products or several else gram_of(design, weight)
     shared = weight, gram, float(weight.sum()), products
     return [SharedRows(likelihood, design, y, *shared) for y in targets]
@@ -277,7 +270,7 @@ def solve_rows(
     way: RowFit | None = None
     for gamma in map(float, grid):
         way = shared.minimise(model.at(gamma, free), way, limits if gamma == grid[-1] else loose)
-        points.append(_point(shared, way, gamma, free, None))
+        points.append(_point(shared, way, gamma))
     assert way is not None
     outcome = _outcome(model.at(gamma, free), way, points, gamma)
     return outcome._replace(dispersion=_dispersion(shared, way))
@@ -292,7 +285,7 @@ def _choose(
     loose: Limits,
 ) -> RowOutcome:
     """Along the path, to the refit of the support of least score."""
-    one, counted = model.at(1.0, free), _places(model, free)
+    one, counted = model.at(1.0, free), places_of(model, free)
     rough = loose._replace(settle=False)  # only its loss is asked for
 
     def walk(gammas: Array, before: _Visit | None) -> list[_Visit]:
@@ -302,11 +295,13 @@ def _choose(
             fit = shared.minimise(model.at(gamma, free), start, loose)
             same = before and np.array_equal(before.refit.state.active, fit.state.active)
             if before and same:
-                refit = before.refit
+                refit, factor = before.refit, before.factor
             else:
                 refit = shared.minimise(one, fit, rough, readmit=False)
+                factor = _of_residuals(shared, refit, price_factor)
+            visit = _Visit(_point(shared, fit, gamma), fit, refit, factor)
             known = before.point.score if before and same else None
-            before = _Visit(_point(shared, fit, gamma, counted, refit, known), fit, refit)
+            before = _scored(shared, visit, counted, known)
             visits.append(before)
             if not free[fit.state.active].any():
                 break
@@ -343,16 +338,21 @@ def _settle_price(
     phi = _dispersion(shared, visits[-1].refit)
     while phi != shared.dispersion:
         shared = shared._replace(dispersion=phi)
-        visits = [_priced(shared, visit, places) for visit in visits]
+        visits = [_scored(shared, visit, places) for visit in visits]
         best = min(visits, key=lambda visit: visit.point.score)
         phi = min(phi, _dispersion(shared, best.refit))
     return shared, visits
 
 
-def _priced(shared: PathRows, visit: _Visit, places: Array) -> _Visit:
-    """A visit with the score that these rows ask for."""
-    score = _score(shared, visit.refit, places)
-    return visit._replace(point=visit.point._replace(score=score))
+def _scored(shared: PathRows, visit: _Visit, places: Array, known: float | None = None) -> _Visit:
+    """A visit with its refit's coefficients and score, which is what `solve_rows` minimises."""
+    refit, again = visit.refit, np.zeros(len(visit.point.refit))
+    again[refit.state.active] = refit.state.mean
+    if known is None:
+        counted = Counted.of(refit.state, places)
+        price = _pricing(shared, visit, places)(counted.total, len(counted.numbers))
+        known = 2.0 * shared.loss(refit) + price
+    return visit._replace(point=visit.point._replace(refit=again, score=known))
 
 
 def _trim(
@@ -364,13 +364,12 @@ def _trim(
     """
 
     def expect(number: int) -> tuple[float, int, Array]:
-        refit, score = visits[number].refit, visits[number].point.score
-        if refit.rows is not None:
-            return np.inf, number, np.zeros(0, int)
-        if not np.isfinite(score):  # too many columns for the rows: try none
-            return -np.inf, number, np.flatnonzero(places[refit.state.active] >= 0)
-        gain, gone = weakest(refit.state, places, _pricing(shared, refit, places))
-        return score - gain, number, gone
+        visit = visits[number]
+        state = visit.refit.state
+        if not np.isfinite(visit.point.score):  # too many columns for the rows: try none
+            return -np.inf, number, np.flatnonzero(places[state.active] >= 0)
+        gain, gone = weakest(state, places, _pricing(shared, visit, places))
+        return visit.point.score - gain, number, gone
 
     visits, tried = list(visits), set()
     new = [visits[0], *(v for u, v in pairwise(visits) if u.refit is not v.refit)]
@@ -388,9 +387,10 @@ def _trim(
             continue
         tried.add(stay)
         refit = shared.minimise(one, without(one, visit.refit, gone), rough, readmit=False)
-        point = _refitted(shared, visit.point, refit, places)
-        if point.score < visit.point.score:
-            visits[number] = visit._replace(point=point, refit=refit)
+        factor = _of_residuals(shared, refit, price_factor)
+        trial = _scored(shared, visit._replace(refit=refit, factor=factor), places)
+        if trial.point.score < visit.point.score:
+            visits[number] = trial
             open_.append(expect(number))
     return visits
 
@@ -404,7 +404,7 @@ def _sweeps(
     typical = shared.likelihood.start_curvature * shared.gram
     start = prior_start(model, typical, start_precision(model))
     fit = solve_sweeps(shared.problem(), model, start, **limits.solver())
-    return _outcome(model, fit, [_point(shared, fit, gamma, free, None)], gamma)
+    return _outcome(model, fit, [_point(shared, fit, gamma)], gamma)
 
 
 def _minimise(
@@ -419,30 +419,22 @@ def _minimise(
     if shared.likelihood.nuisance is None:
         return fit
     for _ in range(limits.max_iter if limits.tol < _LOOSE else _ROUNDS):
-        problem = _updated(shared.problem(fit), model, fit)
+        problem = _updated(shared.problem(fit), fit)
         again = solve_from(shared, problem, model, fit, limits, readmit)
         fall = fit.history[-1] - again.history[-1]
         # both steps lower the same J, so it is monotone up to rounding
         if not rises(again.history[-1], fit.history[-1]):
-            # a start from new would make the history rise
-            history = again.history if fit.rows is None else again.history[-1:]
-            fit = again._replace(history=fit.history + history, likelihood=problem.likelihood)
+            history = fit.history + again.history
+            fit = again._replace(history=history, likelihood=problem.likelihood)
         if fall <= limits.tol * abs(fit.history[-1]):
             return fit
     return fit._replace(converged=fit.converged and limits.tol >= _LOOSE)
 
 
-def _updated(problem: RowProblem, model: RowModel, fit: RowFit) -> RowProblem:
+def _updated(problem: RowProblem, fit: RowFit) -> RowProblem:
     """With the best q of the nuisance parameters at the end of a fit."""
-    if fit.rows is None:
-        return (
-            problem.take(fit.state.active)
-            .updated(fit.state.mean, fit.state.root)
-            ._replace(design=problem.design)
-        )
-    X = problem.design.by_columns()
-    assert X is not None
-    return problem.updated_at(*wide_predictors(X, model, fit))
+    active = problem.take(fit.state.active).updated(fit.state.mean, fit.state.root)
+    return active._replace(design=problem.design)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # where a trial step overflows it is not taken
@@ -455,8 +447,7 @@ def solve_from(
     readmit: bool,
 ) -> RowFit:
     """At fixed nuisance parameters."""
-    before: list[float] = []
-    if warm is not None and warm.rows is None:
+    if warm is not None:
         old = warm.state
         near = old.local, old.top
         start = make_state(
@@ -465,98 +456,36 @@ def solve_from(
     elif shared.gram is not None:
         typical = shared.likelihood.start_curvature * shared.gram
         start = ridge_start(problem, model, start_precision(model), typical)
-    elif shared.likelihood.several:
-        start = screened_start(problem, model, start_precision(model), ROOM)
-    elif shared.products and model.selects.any():
-        start = screened_start(problem, model, start_precision(model), FEW_COLUMNS)
     else:
-        X = problem.design.by_columns()
-        assert X is not None
-        few = FEW_COLUMNS if model.selects.any() else 0
-        precision = start_precision(model) if warm is None else warm.state.precision
-        fit = solve_wide(X, problem, model, precision, few=few, **limits.solver())
-        if fit.rows is not None:
-            return fit._replace(likelihood=problem.likelihood)
-        before, start = fit.history, fit.state
+        room = ROOM if shared.likelihood.several else FEW_COLUMNS
+        start = screened_start(problem, model, start_precision(model), room)
     slow = warm is not None and warm.slow
-    same = warm is not None and warm.rows is None and warm.likelihood is problem.likelihood
+    same = warm is not None and warm.likelihood is problem.likelihood
     known = warm.data if warm is not None and same else None
     tell = limits.solver()
     fit = solve(
         problem, model, start, readmit=readmit, slow=slow, known=known, settle=limits.settle, **tell
     )
-    if before:
-        # the dropped columns' shares of J, brought up to date since
-        shift = fit.history[0] - before[-1]
-        fit = fit._replace(history=[past + shift for past in before[:-1]] + fit.history)
     return fit._replace(likelihood=problem.likelihood)
 
 
-def _point(
-    shared: PathRows,
-    fit: RowFit,
-    gamma: float,
-    places: Array,  # see `_places`
-    refit: RowFit | None,
-    known: float | None = None,  # the score, if another point has this support
-) -> RowPoint:
+def _point(shared: PathRows, fit: RowFit, gamma: float) -> RowPoint:
     p, active = shared.n_columns, fit.state.active
     mean, again = np.zeros(p), np.full(p, np.nan)
     mean[active] = fit.state.mean
     d = shared.coordinates
     spread = np.full((p // d, d, d), np.nan)
-    if fit.rows is None:
-        k = len(active)
-        root = fit.state.root.reshape(k // d, d, k)
-        spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
+    root = fit.state.root.reshape(len(active) // d, d, len(active))
+    spread[active[::d] // d] = root @ root.transpose(0, 2, 1)
     value = fit.history[-1]
-    point = RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
-    return point if refit is None else _refitted(shared, point, refit, places, known)
+    return RowPoint(gamma, active, mean, spread, value, np.nan, again, fit.converged)
 
 
-def _refitted(
-    shared: PathRows,
-    point: RowPoint,
-    refit: RowFit,
-    places: Array,
-    known: float | None = None,
-) -> RowPoint:
-    """A point with its refit and score."""
-    again = np.zeros(len(point.refit))
-    again[refit.state.active] = refit.state.mean
-    score = _score(shared, refit, places) if known is None else known
-    return point._replace(refit=again, score=score)
-
-
-def _places(model: RowModel, free: Array) -> Array:
-    """The number of the tau of every column that is searched, -1 of the others.
-
-    Columns that share a tau are one place for a signal.
-    """
-    numbers = np.full(len(free), -1)
-    numbers[model.sparse] = model.groups.number
-    return np.where(model.searched_among(free), numbers, -1)
-
-
-def _score(shared: PathRows, refit: RowFit, places: Array) -> float:
-    """What `solve_rows` minimises along the path."""
-    price = _pricing(shared, refit, places)(*_size(refit, places))
-    return 2.0 * shared.loss(refit) + price
-
-
-def _size(refit: RowFit, places: Array) -> tuple[float, int]:
-    """The degrees of freedom of a support, and its places."""
-    if refit.rows is not None:  # nothing was dropped
-        return float(len(places)), _count(places)
-    counted = Counted.of(refit.state, places)
-    return counted.total, len(counted.numbers)
-
-
-def _pricing(shared: PathRows, refit: RowFit, places: Array) -> Callable[[float, int], float]:
-    """`_price` of these rows, times what their residuals at a refit say of it."""
-    factor = _of_residuals(shared, refit, price_factor)
+def _pricing(shared: PathRows, visit: _Visit, places: Array) -> Callable[[float, int], float]:
+    """`support_price` of these rows, times what their residuals at a refit say of it."""
+    factor = visit.factor
     factor = max(factor, shared.dispersion) if isinstance(shared, SharedRows) else factor
-    return lambda k, kept: factor * _price(shared.n, _count(places), k, kept)
+    return lambda k, kept: factor * support_price(shared.n, searched(places), k, kept)
 
 
 def _dispersion(shared: PathRows, fit: RowFit) -> float:
@@ -569,84 +498,12 @@ def _of_residuals(
 ) -> float:
     """A factor of the residuals at a fit; 1 where the rows are not read by a likelihood of rows."""
     compared = isinstance(shared, SharedRows) and np.isfinite(shared.likelihood.residual_variance)
-    if not compared or fit.rows is not None:
+    if not compared:
         return 1.0
     assert isinstance(shared, SharedRows)
     return factor(shared.problem(fit).take(fit.state.active), fit.state.mean)
 
 
-def _count(places: Array) -> int:
-    """How many different places there are."""
-    return len(np.unique(places[places >= 0]))
-
-
-def _price(n: float, searched: int, k: float, kept: int) -> float:
-    """The share of the score that counts k degrees of freedom in so many places searched."""
-    # 2 k log(p/e), the price of the search (`solve_rows`)
-    price = 2.0 * max(np.log(max(searched, 1)) - 1.0, 0.0) * kept
-    if n <= k + 1:
-        return np.inf
-    few = COLUMN_OF_FEW * few_rows(n - k) * kept if kept else 0.0
-    return price + 2.0 * k * n / (n - k - 1.0) + few
-
-
 def _outcome(model: RowModel, fit: RowFit, points: list[RowPoint], gamma: float) -> RowOutcome:
     history = np.minimum.accumulate(fit.history)  # equal up to the rounding of an update
     return RowOutcome(model, fit, history, len(fit.history) - 1, points, gamma)
-
-
-def start_precision(model: RowModel) -> Array:
-    """The prior precision with tau^2 and nu^2 at typical values under their priors."""
-    return model.precisions(model.local_prior.start_precision * model.global_prior.start_precision)
-
-
-def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Array) -> RowState:
-    """Ridge regression with these prior precisions by a few L-BFGS steps.
-
-    ``gram`` is X'X times a typical curvature of the loss; its Cholesky factor with the prior makes
-    the steps well scaled, and one serves every class.
-    """
-    active = model.distinct
-    precision, rest = copies_out(model, precision, np.diag(gram))
-    problem, gram = problem.take(active), gram[np.ix_(active, active)]
-    pull = (model.confidence * precision)[active]
-    # in x = L'b the quadratic form of the typical curvature is the identity
-    factor = cholesky(gram, pull)
-
-    def loss(scaled: Array) -> tuple[float, Array]:
-        mean = solve_triangular(factor, scaled, lower=True, trans=1)
-        value, slope = problem.plug_in(mean)
-        value += 0.5 * mean @ (pull * mean)
-        return float(value), solve_triangular(factor, slope + pull * mean, lower=True)
-
-    limits = {"maxiter": 25, "ftol": 2e-9}
-    if problem.design.dtype == np.float32:  # or rounding sends line searches after noise
-        limits |= {"ftol": 1e-7, "maxls": 4}
-    minimum = minimize(loss, np.zeros(len(pull)), jac=True, method="L-BFGS-B", options=limits)
-    mean = solve_triangular(factor, minimum.x, lower=True, trans=1)
-    return make_state(model, active, mean, gram, precision, rest)
-
-
-def first_in_rows(design: RowDesign, gram: Array, y: Any, weight: Any) -> Array:
-    """The same from X'X and rows, which tell equal columns where X'X was summed in float32."""
-    if design.dtype == np.float64:
-        return first_in_gram(gram)
-    first = first_in_gram(gram, 1e-5)
-    copies = np.flatnonzero(first != np.arange(len(first)))
-    if not len(copies):
-        return first
-    both = np.union1d(copies, first[copies])
-    one, two = np.searchsorted(both, first[copies]), np.searchsorted(both, copies)
-    sign = np.sign(gram[first[copies], copies])
-    work = partial(_differences, one=one, two=two, sign=sign)
-    apart = design.take(both).total(work, y, weight)[0]
-    first[copies] = np.where(apart <= EQUAL * design.n_rows, first[copies], copies)
-    return first
-
-
-def _differences(
-    Z: Array, y: Array, weight: Array, one: Array, two: Array, sign: Array
-) -> tuple[Array]:
-    """Squared distances of pairs of columns."""
-    Z = Z.astype(float, copy=False)
-    return (np.square(Z[:, one] - sign * Z[:, two]).sum(axis=0),)

@@ -4,14 +4,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from soubayes.sparse.designs.linalg import Woodbury, cholesky, invert
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.likelihoods.softmax import class_basis
 from soubayes.sparse.model import coefficient_kl, log_prior_variance, source_costs
 from soubayes.sparse.posterior import (
     Component,
-    LowRankPosterior,
     PathPoints,
     Posterior,
     SparsePoint,
@@ -19,10 +17,8 @@ from soubayes.sparse.posterior import (
 )
 from soubayes.sparse.rows.classes import ClassView, JointClasses
 from soubayes.sparse.rows.coordinates import columns_of
-from soubayes.sparse.rows.passes import RowDesign
 from soubayes.sparse.rows.path import RowOutcome
 from soubayes.sparse.rows.state import RowModel
-from soubayes.sparse.rows.wide import source_spread
 
 Array = np.ndarray
 
@@ -36,12 +32,11 @@ class _Spread(NamedTuple):
 
 
 def row_sparse_point(
-    design: RowDesign, outcome: RowOutcome, units: ColumnUnits, back: Array, solver: str
+    outcome: RowOutcome, units: ColumnUnits, back: Array, solver: str
 ) -> SparsePoint:
     """The end of a fit in the user's units; ``back`` undoes the solver's order of columns."""
     model, p = outcome.model, len(back)
-    wide = outcome.fit.rows is not None
-    spread = _wide(outcome.fit.design or design, outcome) if wide else dense_spread(outcome, p)
+    spread = dense_spread(outcome, p)
     mean = np.zeros(p + model.intercept)
     mean[outcome.fit.state.active] = outcome.fit.state.mean
     q = spread.posterior.moved(back, 1.0 / units.scale)
@@ -174,36 +169,6 @@ def dense_spread(outcome: RowOutcome, p: int) -> _Spread:
     mean[state.active[:k]] = state.mean[:k]
     inside = Posterior(mean, variance[:p], state.active[:k], covariance[:k, :k])
     return _Spread(variance, log_variance, inside)
-
-
-def _wide(design: RowDesign, outcome: RowOutcome) -> _Spread:
-    state, model, information = outcome.fit.state, outcome.model, outcome.fit.rows
-    columns, p = design.by_columns(), model.coefficients
-    assert information is not None
-    assert columns is not None
-    X, here = columns.take(np.arange(p)), model.take(np.arange(p))
-    gamma, w = here.confidence, here.confidence * state.precision[:p]
-    variance, _, log_variance = source_spread(here, X, w, information)
-    if np.ptp(gamma) == 0.0:
-        kernel = Woodbury.of(X, w, information)
-        # gamma A^-1 = gamma W^-1 - gamma W^-1 X'T'T X W^-1, of low rank
-        factor = X.dense(), np.sqrt(gamma) / w, kernel.half, kernel.inverse
-        inside: Posterior = LowRankPosterior(state.mean[:p], gamma / w, *factor)
-    else:
-        # a p x p matrix: ordered sources have no low-rank form
-        dense = X.dense()
-        square = dense.T @ (information[:, None] * dense)
-        S = here.covariance(lambda own: _inverse(square[np.ix_(own, own)], w[own]))
-        inside = Posterior(state.mean[:p], variance, np.arange(p), S)
-    if model.intercept:
-        gamma_alpha = model.confidence[-1]
-        own = gamma_alpha / (information.sum() + gamma_alpha * state.precision[-1])
-        variance, log_variance = np.append(variance, own), np.append(log_variance, np.log(own))
-    return _Spread(variance, log_variance, inside)
-
-
-def _inverse(square: Array, w: Array) -> Array:
-    return invert(cholesky(square, w))
 
 
 def source_nats(outcome: RowOutcome, mean: Array, spread: _Spread) -> dict[str, float]:

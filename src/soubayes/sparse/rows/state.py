@@ -14,7 +14,7 @@ from soubayes.sparse.designs.linalg import cholesky, invert_triangle
 from soubayes.sparse.designs.standardise import ColumnUnits
 from soubayes.sparse.likelihoods.base import Likelihood
 from soubayes.sparse.model import ColumnModel, FitSettings, coefficient_kl
-from soubayes.sparse.rows.passes import Pass, RowDesign
+from soubayes.sparse.rows.passes import Pass
 from soubayes.sparse.scales.balance import Groups
 from soubayes.sparse.scales.base import Scale
 
@@ -83,14 +83,9 @@ class RowFit(NamedTuple):
     data: Pass  # on the active columns
     history: list[float]  # J after every outer step; the last one is J of the state
     converged: bool
-    # wide data with nothing dropped: the precisions that the rows give, from which the covariance
-    # follows; ``state.root`` and the matrices of ``data`` are then empty
-    rows: Array | None = None
     # with the nuisance parameters of this fit; None: it has none
     likelihood: Likelihood | None = None
     slow: bool = False  # see `newton.solve`
-    # of a quadratic expansion of the loss: its own rows; None: those of the problem
-    design: RowDesign | None = None
 
 
 def make_state(
@@ -134,17 +129,12 @@ def prior_value(model: RowModel, state: RowState) -> float:
     variance = np.einsum("ij,ij->i", state.root, state.root)
     # the diagonal of the triangular root gives log|S| of every source
     log_variance = 2.0 * np.log(np.diag(state.root))
-    total = active_value(model, k, state.precision[k], variance + state.mean**2, log_variance)
-    return total + model.scales.value(state.local, state.top) + float(state.rest.sum())
-
-
-def active_value(
-    model: RowModel, active: Array, precision: Array, second_moment: Array, log_variance: Array
-) -> float:
-    """The share of active coefficients in J; E[log tau^2 nu^2] is counted with the scales."""
-    log_prior = np.where(model.sparse[active], 0.0, -np.log(precision))
-    nats = coefficient_kl(precision, second_moment, log_prior, log_variance)
-    return float(model.confidence[active] @ nats)
+    precision = state.precision[k]
+    # E[log tau^2 nu^2] is counted with the scales
+    log_prior = np.where(model.sparse[k], 0.0, -np.log(precision))
+    nats = coefficient_kl(precision, variance + state.mean**2, log_prior, log_variance)
+    total = float(model.confidence[k] @ nats) + float(state.rest.sum())
+    return total + model.scales.value(state.local, state.top)
 
 
 def dropped_terms(

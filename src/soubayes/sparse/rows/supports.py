@@ -9,7 +9,7 @@ from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.constants import WIDEST_SLAB
 from soubayes.sparse.designs.columns import StandardColumns, standard_columns
 from soubayes.sparse.designs.standardise import ColumnUnits
-from soubayes.sparse.inclusion.field import ColumnQuadratic, Quadratic
+from soubayes.sparse.inclusion.field import ColumnQuadratic
 from soubayes.sparse.inclusion.grouped import GroupProduct, fit_groups
 from soubayes.sparse.inclusion.product import MOST_SWEEPS, Product, fit_product
 from soubayes.sparse.inclusion.supports import SupportPosterior
@@ -173,8 +173,7 @@ def class_supports(
     d = eta.shape[1]
 
     def at(place: Array) -> tuple[Any, Callable[[Array], Array]]:
-        data = ClassQuadratic(problem, X, place.reshape(-1, d), intercept)
-        return data, data.place
+        return class_quadratic(problem, X, place.reshape(-1, d), intercept)
 
     number = np.arange(len(coef)) if groups is None else groups.number
     names = [str(g) for g in range(int(number.max()) + 1)]
@@ -189,54 +188,35 @@ def class_supports(
     ]
 
 
-class ClassQuadratic(Quadratic):
-    """The loss to second order about predictors ``eta`` (n, d), the intercepts taken out.
+def class_quadratic(
+    problem: RowProblem, X: Array, eta: Array, intercept: bool
+) -> tuple[ColumnQuadratic, Callable[[Array], Array]]:
+    """The loss to second order about predictors (n, d), and where other coefficients place them.
 
-    With B the information of the rows and r = B eta + score, the loss of coefficients b is
-    b'X'BXb/2 - b'X'r. Its minimum over the intercepts takes out (X'B1)(1'B1)^-1(1'BX).
+    With B = LL' the information of a row, its predictors count as d rows L'u of noise 1: least
+    squares of the working response L'eta + L^-1 score on the columns x_j L'. The intercepts are
+    projected out.
     """
+    d, p = eta.shape[1], X.shape[1]
+    terms = problem.likelihood.terms(eta, np.zeros_like(eta), problem.y)
+    B = times_rows(problem.weight, terms.curvature + CERTAIN_CLASS * np.eye(d))
+    root = np.linalg.cholesky(B)  # (n, d, d)
+    score = (problem.weight[:, None] * terms.score)[:, :, None]
+    turned = root.transpose(0, 2, 1)
+    response = (turned @ eta[:, :, None] + np.linalg.solve(root, score)).ravel()
+    columns = np.einsum("nj,nba->nbja", X, turned, optimize=True).reshape(-1, p * d)
+    ones = turned.reshape(-1, d)
+    centred, y = columns, response
+    if intercept:
+        basis = np.linalg.qr(ones)[0]
+        centred, y = columns - basis @ (basis.T @ columns), response - basis @ (basis.T @ response)
 
-    def __init__(self, problem: RowProblem, X: Array, eta: Array, intercept: bool) -> None:
-        weight, d = problem.weight, eta.shape[1]
-        terms = problem.likelihood.terms(eta, np.zeros_like(eta), problem.y)
-        self.X = X
-        self.B = times_rows(weight, terms.curvature + CERTAIN_CLASS * np.eye(d))
-        response = np.einsum("nab,nb->na", self.B, eta) + weight[:, None] * terms.score
-        self.middle = np.zeros((len(X[0]), d, d))  # X'B1
-        self.inverse, self.total = np.zeros((d, d)), response.sum(axis=0)
+    def place(mean: Array) -> Array:
+        """The predictors of these coefficients, with the intercepts that are best there."""
+        best = np.zeros(d)
         if intercept:
-            self.middle = np.einsum("nj,nab->jab", X, self.B, optimize=True)
-            # (1'B1)^-1 of the intercepts
-            self.inverse = np.linalg.inv(self.B.sum(axis=0))
-        scores = X.T @ response - self.middle @ (self.inverse @ self.total)
-        squares = np.square(X).T @ np.einsum("naa->na", self.B)
-        squares -= np.einsum(
-            "jab,bc,jac->ja", self.middle, self.inverse, self.middle, optimize=True
-        )
-        typical = float(np.einsum("naa->", self.B)) / d
-        # y'y is read only where the noise is unknown
-        super().__init__(np.maximum(squares, 0.0).ravel(), scores.ravel(), 0.0, typical)
+            best = np.linalg.lstsq(ones, response - columns @ mean, rcond=None)[0]
+        return (X @ mean.reshape(p, d) + best).ravel()
 
-    def cross(self, columns: Array) -> Array:
-        return self._products(np.arange(self.X.shape[1]), columns)
-
-    def within(self, columns: Array) -> Array:
-        d = self.B.shape[1]
-        some, place = np.unique(columns // d, return_inverse=True)
-        return self._products(some, columns)[place * d + columns % d]
-
-    def place(self, mean: Array) -> Array:
-        """The predictors of other mean coefficients, with the intercepts that are best there."""
-        coef = mean.reshape(-1, self.B.shape[1])
-        explained = np.einsum("jab,jb->a", self.middle, coef)
-        return (self.X @ coef + self.inverse @ (self.total - explained)).ravel()
-
-    def _products(self, some: Array, columns: Array) -> Array:
-        """X'BX of all coordinates of ``some`` columns of X with the coordinates ``columns``."""
-        d, X = self.B.shape[1], self.X[:, some]
-        products = np.empty((len(some), d, len(columns)))
-        for i, (j, a) in enumerate(zip(columns // d, columns % d, strict=True)):
-            products[:, :, i] = X.T @ (self.B[:, :, a] * self.X[:, [j]])
-        taken = self.middle[columns // d, columns % d] @ self.inverse  # (columns, d)
-        products -= np.einsum("jab,ib->jai", self.middle[some], taken)
-        return products.reshape(-1, len(columns))
+    weighted = StandardColumns(centred, None, None, np.ones(len(y)))
+    return ColumnQuadratic(weighted, y, float(np.einsum("naa->", B)) / d), place

@@ -2,8 +2,7 @@
 
 | to change | look in |
 | --- | --- |
-| a prior of scales of one's own | base.py |
+| a prior of scales of one's own; special functions and roots | base.py |
 | the priors that there are | priors.py |
 | columns that share a tau; the balance of tau and nu | balance.py |
-| special functions and roots | functions.py |
 """

@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from soubayes.sparse.scales.base import Scale, ScalePrior, as_floats
-from soubayes.sparse.scales.functions import LAST_STEP, newton_root
+from soubayes.sparse.scales.base import LAST_STEP, Scale, ScalePrior, as_floats, newton_root
 
 Array = np.ndarray
 

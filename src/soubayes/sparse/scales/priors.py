@@ -7,8 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from soubayes.confidence import shown
-from soubayes.sparse.scales.base import Scale, ScalePrior, as_floats, positive_root
-from soubayes.sparse.scales.functions import delta1, delta2, find_root, newton_root
+from soubayes.sparse.scales.base import (
+    Scale,
+    ScalePrior,
+    as_floats,
+    delta1,
+    delta2,
+    newton_root,
+    positive_root,
+)
 
 Array = np.ndarray
 
@@ -94,28 +101,6 @@ class Exponential(ScalePrior):
         pull = np.maximum(2.0 * self.rate * rho, 1e-300)
         start = np.log(np.where(A / gamma > 10.0, pull, np.maximum(A / gamma, 1.0) + pull))
         return low + np.exp(newton_root(slope, start, 80.0))
-
-    def fit(self, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike) -> Scale:
-        """The joint minimum: the root of dJ/da at the best ratio for each a, in log(a - 1)."""
-        A, E, gamma = as_floats(log_weight, inverse_weight, confidence)
-
-        def slope(t: Array) -> tuple[Array, Array]:
-            # (a-1)^2 dJ/da divided by gamma, and its derivative in t = log(a - 1)
-            d = np.exp(t)
-            a = 1.0 + d
-            rho = self.best_ratio(a, A, E, gamma)
-            d1, d2 = delta1(a), delta2(a)
-            lift = A / gamma - (a + 1.0)
-            pull = self.rate * rho
-            value = d * d * d1 * lift - pull
-            curvature = 2.0 * E / (gamma * rho) - (A / gamma - 1.0)  # rho^2 d2J/drho2 / gamma
-            drho = pull / (d * d) / np.maximum(curvature, 1e-300) * rho  # d rho / d a
-            return value, d * (2.0 * d * d1 * lift + d * d * (d2 * lift - d1) - self.rate * drho)
-
-        start = np.log(np.maximum(A / gamma, 1.0))
-        low = np.log(np.maximum(A / gamma - 2.0, 0.0) + 1e-12)
-        a = 1.0 + np.exp(find_root(slope, start, low, start + 40.0))
-        return Scale(a, self.best_ratio(a, A, E, gamma))
 
     def coordinate_step(
         self, q: Scale, log_weight: ArrayLike, inverse_weight: ArrayLike, confidence: ArrayLike

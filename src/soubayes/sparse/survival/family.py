@@ -36,8 +36,7 @@ from soubayes.sparse.rows.state import RowSettings
 from soubayes.sparse.rows.supports import settle
 from soubayes.sparse.shell import TrainingRows
 from soubayes.sparse.survival.hazard import PiecewiseHazard, relative_risk
-from soubayes.sparse.survival.partial import PartialLoss, baseline_kl
-from soubayes.sparse.survival.risk_sets import BaselinePrior, RiskSets
+from soubayes.sparse.survival.risk_sets import BaselinePrior, PartialLoss, RiskSets, baseline_kl
 from soubayes.sparse.survival.rows import SurvivalRows, UnitNormal
 
 Array = np.ndarray

@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import chi2, rankdata
 
-from soubayes.sparse.survival.partial import PartialLoss
-from soubayes.sparse.survival.risk_sets import RiskSets
+from soubayes.sparse.survival.risk_sets import PartialLoss, RiskSets
 
 Array = np.ndarray
 

@@ -27,8 +27,7 @@ from soubayes.sparse.rows.dial import RowFitAt, fit_rows_at
 from soubayes.sparse.rows.passes import RowProblem, RowsInMemory
 from soubayes.sparse.rows.path import Limits, SharedRows, solve_from
 from soubayes.sparse.rows.state import RowFit, RowModel
-from soubayes.sparse.survival.partial import PartialLoss
-from soubayes.sparse.survival.risk_sets import RiskSets
+from soubayes.sparse.survival.risk_sets import PartialLoss, RiskSets
 
 Array = np.ndarray
 
@@ -82,9 +81,7 @@ class Expansion(NamedTuple):
         return 0.5 * float(off @ off)
 
     def value(self, fit: RowFit) -> float:
-        """J of a fit with its mean at this expansion; inf where its covariance is implicit."""
-        if fit.rows is not None:
-            return np.inf
+        """J of a fit with its mean at this expansion."""
         spread = self.matrix[:, fit.state.active] @ fit.state.root
         return self.loss + fit.history[-1] - fit.data.loss + 0.5 * float(np.vdot(spread, spread))
 
@@ -155,7 +152,7 @@ class SurvivalRows:
                 fall = before - new
                 # by how much the quadratic form about the last place misses J here
                 error = abs(fit.history[-1] + at.constant - new)
-                best, here, value = fit._replace(design=at.rows.design), fit, new
+                best, here, value = fit, fit, new
                 falls.append(max(fall, 0.0))
                 if damping == 1.0 and error <= enough and (fall <= enough or not tight):
                     settled = True

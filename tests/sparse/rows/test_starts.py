@@ -1,4 +1,4 @@
-"""Large scipy-sparse rows, by products alone, against the same rows made dense."""
+"""Where a path begins; large scipy-sparse rows by products, against the same rows made dense."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from soubayes.sparse.likelihoods.bernoulli import Bernoulli
 from soubayes.sparse.rows import family, passes
 from soubayes.sparse.rows.dial import fit_rows_at
 from soubayes.sparse.rows.passes import RowProblem, rows_in_memory
-from soubayes.sparse.rows.products import fit_held_by_products
+from soubayes.sparse.rows.starts import fit_held_by_products
 
 
 @pytest.fixture
