@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from scipy.stats import chi2
 
 from soubayes.results import WholeTable
+from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.designs.units import CentredRows
 from soubayes.terms.expansion import NEW, Slopes, TermBlock, TermColumns, unit_column
 from soubayes.terms.table import Table
@@ -194,7 +195,7 @@ def _left_out(
     starts = {where.start for block, where in blocks if block.kind == "curved"}
     for one in known[target]:
         if int(one.columns[0]) in starts:
-            rows = Z[:, one.columns] - inner._x_mean[one.columns]
+            rows = as_dense(Z[:, one.columns]) - inner._x_mean[one.columns]
             mixture = inner.mixtures_[target]
             absent = np.array([
                 not component.posterior.mean[one.columns].any() for component in mixture.components

@@ -16,8 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse.least_squares.designs import Gram, LeastSquares, Ridge
+from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.fitting import LinearIntake, Solved, in_units
+from soubayes.sparse.least_squares.group_evidence import GroupPosterior
 from soubayes.sparse.least_squares.state import LeastSquaresFit, Noise
 from soubayes.sparse.least_squares.unit_gram import UnitGram
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
@@ -164,23 +165,25 @@ def left_out_curves(
     flat prior, the columns of the sparse point the precisions that they have there.
     """
     design, units = intake.designs[t], intake.units
-    if not isinstance(design, Gram) or not point.component.noise:
+    if not point.component.noise:
         return []
     active, q, p = np.flatnonzero(point.selected), point.component.posterior, len(units.x_scale)
     v = point.component.noise / float(units.y_scale[t]) ** 2
     unit = units.y_scale[t] / units.x_scale
     variance = ((q.sd[:p] / unit) ** 2 / v)[active]  # of A^-1
     w = np.maximum(point.shrinkage[active] / variance, 1e-12)
-    inverse = design.take(active).inverse(w)
-    fit = inverse @ design.scores[active]
-    rss = max(design.yy - float(fit @ design.scores[active]), 1e-12 * design.yy)
     degrees, found = 2.0 * point.component.noise_shape, []
     for columns in curves:
-        cross = design.gram[np.ix_(active, columns)]
-        S = design.gram[np.ix_(columns, columns)] - cross.T @ inverse @ cross
-        values, vectors = np.linalg.eigh(S)
-        values = np.maximum(values, 0.0)
-        score = vectors.T @ (design.scores[columns] - cross.T @ fit)
+        both = np.union1d(active, columns)
+        precision = np.ones(len(both))  # of the curve any: it is taken off again
+        precision[np.searchsorted(both, active)] = w
+        at = GroupPosterior.of(design.take(both), precision, degrees)
+        inside = np.searchsorted(both, columns)
+        # (A^-1)_gg = (S + I)^-1 and b_g = (S + I)^-1 score, S the information with the others held
+        values, vectors = np.linalg.eigh(at.block(inside))
+        values = np.maximum(1.0 / values - 1.0, 0.0)
+        score = (values + 1.0) * (vectors.T @ at.mean[inside])
+        rss = at.rss + float(score**2 @ (1.0 / (values + 1.0)))
         total = values + np.exp(-2.0 * SCALE_SCAN)[:, None]
         left = np.maximum(rss - (score**2 / total).sum(axis=1), 1e-12 * rss)
         # log p(y | tau), and tau for a flat prior on a grid of log tau; log w = -2 log tau
@@ -190,8 +193,8 @@ def left_out_curves(
         share /= share.sum()
         means = score / total
         mean = share @ means
-        inside = np.diag(share @ (v / total)) + ((means - mean).T * share) @ (means - mean)
+        square = np.diag(share @ (v / total)) + ((means - mean).T * share) @ (means - mean)
         scale = unit[columns]
-        covariance = (vectors @ inside @ vectors.T) * scale * scale[:, None]
+        covariance = (vectors @ square @ vectors.T) * scale * scale[:, None]
         found.append(LeftOut(columns, (vectors @ mean) * scale, covariance))
     return found

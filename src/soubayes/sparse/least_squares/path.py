@@ -46,7 +46,6 @@ from soubayes.sparse.least_squares.state import (
     with_scales,
 )
 from soubayes.sparse.least_squares.trimming import trimmed
-from soubayes.sparse.least_squares.unit_gram import UnitGram
 from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
@@ -199,7 +198,7 @@ def _follow(
         report(_line(point))
     if chosen is not None:
         state = points[chosen].state
-        if not model.groups.alone and not isinstance(design, UnitGram):
+        if not model.groups.alone:
             places_of = np.where(free, model.places, -1)
             w = np.where(free, state.w / points[chosen].gamma, state.w)
             strict = partial(choose, price=TRIM_PRICE)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from soubayes.sparse.least_squares.designs import LeastSquares
+from soubayes.sparse.least_squares.group_evidence import GroupPosterior, at_least
+from soubayes.sparse.least_squares.unit_gram import UnitGram
 
 Array = np.ndarray
 
@@ -35,17 +37,27 @@ def trimmed(design: LeastSquares, support: Array, w: Array, places: Array, choos
 
 def _weakest(design: LeastSquares, support: Array, w: Array, places: Array) -> list[int]:
     """The places of which the least would be lost: |y - Xb|^2 + b'Wb rises by b'(A^-1)_gg^-1 b."""
-    part, numbers = design.take(support), places[support]
+    numbers = places[support]
     several = np.unique(numbers[numbers >= 0])
     if not len(several):
         return []
-    inverse = part.inverse(w[support])
-    mean = inverse @ part.scores
-    noise = max(part.yy - float(mean @ part.scores), 1e-300) / design.n
+    at = GroupPosterior.of(design.take(support), w[support], design.n)
     lost = []
     for place in several:
         columns = np.flatnonzero(numbers == place)
-        block, b = inverse[np.ix_(columns, columns)], mean[columns]
-        effective = float(len(columns) - w[support][columns] @ np.diag(block))
-        lost.append(float(b @ np.linalg.solve(block, b)) / noise - 2.0 * effective)
+        effective = float(np.sum(1.0 - at.w[columns] * at.variance[columns]))
+        lost.append(_rise(at, columns) / at.noise - 2.0 * effective)
     return [int(several[k]) for k in np.argsort(lost, kind="stable")[:TRIED]]
+
+
+def _rise(at: GroupPosterior, columns: Array) -> float:
+    """By how much |y - Xb|^2 + b'Wb rises without these columns."""
+    part = at.part
+    if isinstance(part, UnitGram) and part.has_units(columns):
+        rest = np.setdiff1d(np.arange(len(at.w)), columns)
+        if not len(rest):
+            return part.yy - at.rss
+        without = part.take(rest)
+        return at_least(without, without.ridge(at.w[rest]).mean) - at.rss
+    b = at.mean[columns]
+    return float(b @ np.linalg.solve(at.block(columns), b))
