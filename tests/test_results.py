@@ -70,7 +70,6 @@ def make_results():
         "posterior": posterior,
         "objective": soubayes.Objective({"mu": 2.0}, 1.0, {"mu": 1.5}, {"mu": 1.0}),
         "update": update,
-        "value": soubayes.multiplier_value(lambda x: x, stats.norm(0, 1), 2.0),
         "supports": linear.supports_,
         "sparsity": linear.sparsity_,
         "selection": soubayes.Selection(table, {"gamma": 1.0}, None, "best"),
@@ -82,7 +81,7 @@ def make_results():
 
 
 NAMES = (
-    "model", "block", "modules", "posterior", "objective", "update", "value", "supports",
+    "model", "block", "modules", "posterior", "objective", "update", "supports",
     "sparsity", "selection", "summary", "sets", "path", "estimator",
 )  # fmt: skip
 

@@ -213,7 +213,6 @@ def made(name: str) -> list:
             soubayes.conjugate_update("normal", Y, confidence=0.5, mean=0.0, sd=1.0, noise_sd=1.0)
         ],
         "EventTree": lambda: [kind(TREE, stages=("first", "second"))],
-        "MultiplierValue": lambda: [soubayes.multiplier_value([0.0, 1.0], [0.5, 0.5], 1.0)],
         "SoULinearRegression": lambda: [
             kind(inclusion=True).fit(X, Y),
             kind(choice="path", inclusion=True).fit(X, np.c_[Y, X[:, 2]]),
@@ -446,7 +445,6 @@ def results():
         "solve_gaussian": lambda: soubayes.solve_gaussian(gaussian),
         "objective": lambda: made("Objective")[0],
         "conjugate_update": lambda: soubayes.conjugate_update("normal", Y, **update),
-        "multiplier_value": lambda: made("MultiplierValue")[0],
         "confidence_path": lambda: soubayes.confidence_path(model, "mu", [0.5, 1.0]),
         "confidence_for_kl": lambda: soubayes.confidence_for_kl(model, {"mu": 0.1}),
         "plot_event_tree": lambda: soubayes.plot_event_tree(tree, act),

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from soubayes.exact.conjugate import ConjugateUpdate as ConjugateUpdate
     from soubayes.exact.conjugate import conjugate_update as conjugate_update
     from soubayes.exact.decision import EventTree as EventTree
-    from soubayes.exact.decision import MultiplierValue as MultiplierValue
-    from soubayes.exact.decision import multiplier_value as multiplier_value
     from soubayes.exact.gaussian import GaussianBlock as GaussianBlock
     from soubayes.exact.gaussian import GaussianModel as GaussianModel
     from soubayes.exact.gaussian import QuadraticLoss as QuadraticLoss
@@ -119,7 +117,7 @@ _PUBLIC = {
     "networks.classifier": ["SoUNetClassifier"],
     "networks.structure": ["Conv", "Pool", "Residual"],
     "exact.conjugate": ["ConjugateUpdate", "conjugate_update"],
-    "exact.decision": ["EventTree", "MultiplierValue", "multiplier_value"],
+    "exact.decision": ["EventTree"],
     "exact.gaussian": ["GaussianBlock", "GaussianModel", "QuadraticLoss", "solve_gaussian"],
     "exact.model": ["Block", "Discrete", "Model"],
     "exact.objective": ["Objective", "objective"],

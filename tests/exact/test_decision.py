@@ -2,10 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.optimize import minimize
 
-from soubayes import EventTree, multiplier_value
+from soubayes import EventTree
 
 
 def kl(p, q):
@@ -24,30 +23,6 @@ def direct_minimum(cost, size, seeds=3):
 
         best = min(best, minimize(of_logits, start, tol=1e-12).fun)
     return best
-
-
-def test_multiplier_value_minimises():
-    u, q, gamma = np.array([0.3, -1.0, 2.0, 0.5]), np.array([0.1, 0.2, 0.3, 0.4]), 0.7
-    found = multiplier_value(u, q, gamma)
-    assert found.value == pytest.approx(direct_minimum(lambda p: p @ u + gamma * kl(p, q), 4))
-    p = found.distribution
-    assert p @ u + gamma * kl(p, q) == pytest.approx(found.value)
-    assert p.sum() == pytest.approx(1)
-
-
-def test_limits_of_the_confidence():
-    u, q = np.array([0.3, -1.0, 2.0]), np.array([0.5, 0.2, 0.3])
-    assert multiplier_value(u, q, np.inf).value == pytest.approx(q @ u)
-    assert multiplier_value(u, q, np.inf).distribution == pytest.approx(q)
-    assert multiplier_value(u, q, 1e-9).value == pytest.approx(-1.0, abs=1e-8)
-    assert multiplier_value(u, q, 1e-9).distribution == pytest.approx([0, 1, 0])
-
-
-def test_a_continuous_state():
-    found = multiplier_value(lambda x: 2 * x, stats.norm(1, 3), 4.0)
-    # an exponential tilt of a normal: V = 2 mu - (2 sigma)^2 / (2 gamma)
-    assert found.value == pytest.approx(2 - 36 / 8)
-    assert found.distribution.mean() == pytest.approx(1 - 9 * 2 / 4)
 
 
 QUARTERS = {("u", "l"): 0.2, ("u", "r"): 0.3, ("d", "l"): 0.4, ("d", "r"): 0.1}
@@ -123,7 +98,3 @@ def test_bad_input_is_explained():
         EventTree({("u",): 1.0}, stages=("first", "second"))
     with pytest.raises(ValueError, match="nonnegative"):
         EventTree({("u",): -1.0}, stages=("first",))
-    with pytest.raises(ValueError, match="same length"):
-        multiplier_value([1.0, 2.0], [1.0], 1.0)
-    with pytest.raises(ValueError, match="greater than 0"):
-        multiplier_value([1.0], [1.0], 0.0)

@@ -40,6 +40,9 @@ def test_a_placed_posterior_is_the_same_with_zeros():
     placed = low.placed(np.array([0, 2, 3]), 5)
     rows = rng.normal(size=(4, 5))
     np.testing.assert_allclose(placed.spread(rows), low.spread(rows[:, [0, 2, 3]]))
+    draws = placed.sample(50_000, np.random.default_rng(1))  # NaN before, for 0/0 of the zeros
+    np.testing.assert_array_equal(draws[:, [1, 4]], 0.0)
+    np.testing.assert_allclose(np.cov(draws.T), placed.full(), atol=0.03)
 
 
 @pytest.mark.parametrize("kind", ["linear", "classes", "three classes", "counts", "survival"])

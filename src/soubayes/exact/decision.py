@@ -1,123 +1,17 @@
-"""Multiplier preferences and event trees (section 2), on the recursion of the exact engine."""
+"""Event trees (section 2), on the recursion of the exact engine."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
 
-from soubayes._types import Distribution
-from soubayes.confidence import check_confidence, check_gamma
-from soubayes.exact.model import Block, Model
-from soubayes.exact.solve import solve_exact
+from soubayes.confidence import check_confidence
 from soubayes.exact.tree import Level, Solution, solve_tree
-from soubayes.results import Shown, in_words, shown_as_html, shown_as_text
 
 Path = tuple[Hashable, ...]
 Act = Mapping[Path, float] | Callable[..., float]
-
-
-class MultiplierValue(NamedTuple):
-    """The value of an act and the distribution that attains it.
-
-    Parameters
-    ----------
-    value : float
-        V(f).
-    distribution : ndarray, distribution or list of distributions
-        The minimising p: weights of the states, or the marginal of a continuous state.
-
-    Notes
-    -----
-    Returned by :func:`soubayes.multiplier_value`, which solves eq. 1 of [1]_.
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-
-    Examples
-    --------
-    >>> MultiplierValue(0.5, np.array([0.5, 0.5])).value
-    0.5
-    """
-
-    value: float
-    distribution: np.ndarray | Distribution | list[Distribution]
-
-    def _shown(self) -> Shown:
-        return [f"MultiplierValue({self.value:.6g}, distribution {in_words(self.distribution)})"]
-
-    def __repr__(self) -> str:
-        return shown_as_text(self._shown())
-
-    def _repr_html_(self) -> str:
-        return shown_as_html(self._shown())
-
-
-def multiplier_value(
-    utility: ArrayLike | Callable[..., ArrayLike],
-    reference: ArrayLike | Distribution,
-    confidence: float,
-) -> MultiplierValue:
-    r"""Value of an act under multiplier preferences.
-
-    Parameters
-    ----------
-    utility : array-like of shape (m,) or callable
-        The utility in every state, or a function of the state.
-    reference : array-like of shape (m,) or distribution
-        The reference distribution q: weights of the states or, with a function, a distribution in
-        the forms that :class:`soubayes.Block` allows.
-    confidence : float
-        The confidence in the reference, above 0. ``inf`` gives expected utility. The value
-        approaches the worst case as the confidence goes to 0.
-
-    Returns
-    -------
-    worst : MultiplierValue
-        The value and the minimising distribution.
-
-    Notes
-    -----
-    Eq. 1 of [1]_, the multiplier preferences of Hansen and Sargent [2]_:
-
-    .. math:: V(f) = \min_p E_p[u(f)] + \gamma\,\mathrm{KL}(p \,\|\, q).
-
-    References
-    ----------
-    .. [1] R. Mouallem Rosa, J. Arbel and H. D. Nguyen, "Bayesian inference with sources of
-       uncertainty: from confidence modelling to sparse estimation".
-    .. [2] L. P. Hansen and T. J. Sargent (2001), "Robust control and model uncertainty", American
-       Economic Review 91.
-
-    Examples
-    --------
-    >>> worst = multiplier_value([0.0, 1.0], [0.5, 0.5], confidence=1.0)
-    >>> round(worst.value, 6), worst.distribution.round(4)
-    (0.379885, array([0.7311, 0.2689]))
-    """
-    gamma = check_gamma("the reference", confidence)
-    if callable(utility):
-        posterior = solve_exact(Model([Block("state", reference)], utility), {"state": gamma})
-        return MultiplierValue(posterior.value, posterior.marginal("state"))
-    utilities, weights = np.asarray(utility, dtype=float), np.asarray(reference, dtype=float)
-    if utilities.ndim != 1 or utilities.shape != weights.shape or not np.isfinite(utilities).all():
-        raise ValueError(
-            f"utility of shape {utilities.shape} and reference of shape {weights.shape} must be "
-            "lists of the same length, with finite utilities."
-        )
-    if not (weights >= 0).all() or not 0 < weights.sum() < np.inf:
-        raise ValueError(
-            f"reference must be nonnegative weights with a positive sum, not {weights}."
-        )
-    with np.errstate(divide="ignore"):
-        level = Level(np.zeros(len(weights), dtype=int), np.log(weights / weights.sum()))
-    solution = solve_tree([level], utilities, [gamma])
-    return MultiplierValue(solution.value, solution.probability[0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -229,7 +229,9 @@ class LowRankPosterior(Posterior):
         # u ~ N(0, D), e ~ N(0, I): u - D X' K^-1 (X u + e) ~ N(0, S), in O(n p) a draw
         u = rng.standard_normal((n, len(self.mean))) * np.sqrt(self.diagonal)
         e = rng.standard_normal((n, len(self.inverse)))
-        v = self._inside(u / self.diagonal) + e @ self.inverse.T
+        # a coefficient that is 0 (`placed`) has no variance
+        ratio = np.divide(u, self.diagonal, out=np.zeros_like(u), where=self.diagonal > 0.0)
+        v = self._inside(ratio) + e @ self.inverse.T
         return self.mean + (u - self._outside(v)) * self.scale
 
 

@@ -3,6 +3,6 @@
 | to change | look in |
 | --- | --- |
 | which rows are held out | folds.py |
-| who is fitted to which fold, when folds end, the mixture and its tables | race.py |
+| who is fitted to which fold, when folds end, the mixture, `sparsity_` | race.py |
 | scores, weights and recalibration | scoring.py |
 """

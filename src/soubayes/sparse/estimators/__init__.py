@@ -2,7 +2,7 @@
 
 | to change | look in |
 | --- | --- |
-| what all have: a fit's end, attributes, targets | base.py |
+| what all have: the intake of rows, a fit's end, attributes, targets | base.py |
 | parameters: defaults, descriptions, checks | parameters.py |
 | summaries, draws, exports | reports.py |
 | one response with a likelihood: fit, predict, score | response.py |
