@@ -50,6 +50,12 @@ class Scores(NamedTuple):
 
 def prior_scores(draws: Draws, block: str) -> Scores | None:
     """The scores of a block; None for a discrete one, a flat prior or too few different draws."""
+    # where no regression expresses a log prior its curvature may overflow: it is clipped or unused
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _prior_scores(draws, block)
+
+
+def _prior_scores(draws: Draws, block: str) -> Scores | None:
     if block in draws.discrete or block in draws.flat:
         return None
     place, log_prior = draws.values[block], draws.log_prior[block]
@@ -72,6 +78,7 @@ def prior_scores(draws: Draws, block: str) -> Scores | None:
     around = shifted.around(at)
     if size == 1:
         normal = _tail_score(around.density[:, None], around.slope, around.curvature)
+        normal = np.nan_to_num(normal)
         bent = np.maximum(around.curvature[:, 0], LEAST_BENT * np.median(around.curvature))
         if np.median(around.curvature) > 0:
             square = around.slope[:, 0] ** 2 / bent
@@ -80,7 +87,7 @@ def prior_scores(draws: Draws, block: str) -> Scores | None:
         return Scores(normal, np.eye(1), _normalised(log_prior, normal[:, 0] ** 2, at, arguments))
     least = LEAST_BENT * np.maximum(np.median(around.curvature, axis=0), 1e-12)
     normal = -around.slope / np.sqrt(np.maximum(around.curvature, least))
-    normal = np.clip(normal, -FARTHEST_SCORE, FARTHEST_SCORE)
+    normal = np.clip(np.nan_to_num(normal), -FARTHEST_SCORE, FARTHEST_SCORE)
     correlation = np.eye(size)
     if size <= MOST_PAIRED:
         measured = shifted.correlation(at[:: -(-len(at) // PLACES_COMPARED)])
