@@ -35,7 +35,7 @@ from soubayes.sparse.estimators.parameters import (
     shared_settings,
 )
 from soubayes.sparse.estimators.reports import PosteriorReports
-from soubayes.sparse.estimators.terms import columns_read, sparse_with_terms
+from soubayes.sparse.estimators.terms import sparse_with_terms, support_of_terms
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.levels import fit_levels
@@ -565,7 +565,7 @@ class FeatureSelection(SelectorMixin):
     def _get_support_mask(self) -> Array:
         check_is_fitted(self)
         if "_inner" in self.__dict__:
-            return columns_read(self)
+            return support_of_terms(self)
         return np.any(np.atleast_2d(self.selected_), axis=0)
 
 

@@ -305,7 +305,7 @@ def _add_offset(
     given["offset"] = known if before is None else known + np.asarray(before, float)
 
 
-def columns_read(estimator: Any) -> Array:
+def support_of_terms(estimator: Any) -> Array:
     """Which columns of X the terms read that the sparse point keeps for any target."""
     expansion, selected = estimator._expansion, np.atleast_2d(estimator._inner.selected_)
     both = zip(expansion.blocks, expansion.slices(), strict=True)
