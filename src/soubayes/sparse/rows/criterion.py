@@ -59,7 +59,7 @@ def price_factor(problem: RowProblem, mean: Array) -> float:
     likelihood, mean = problem.likelihood, np.asarray(mean)
     (H,) = problem.total(partial(_information, likelihood=likelihood, mean=mean))
     root, failed = lapack.dpotrf(H, lower=1)
-    if failed:  # some columns are not identified by these rows
+    if failed or not np.isfinite(root).all():  # some columns are not identified by these rows
         return 1.0
     work = partial(_leverages, likelihood=likelihood, mean=mean, root=root)
     left_out, leverage, square = map(float, problem.total(work))
