@@ -75,6 +75,7 @@ _OURS = {
     "Sparsity": "soubayes.sparse.choice.race",
     "SupportPosterior": "soubayes.sparse.inclusion.supports",
     "GroupLabels": "soubayes.sparse.blocks",
+    "LeftOut": "soubayes.sparse.least_squares.integrated",
     "TermColumns": "soubayes.terms.expansion",
     "TermBlock": "soubayes.terms.expansion",
     "Plain": "soubayes.terms.expansion",

@@ -21,7 +21,7 @@ from soubayes import (
 from tools.code_lines import counted
 
 SOURCE = Path(__file__).parents[2] / "src" / "soubayes"
-MOST_SPARSE, MOST_LINES = 15_000, 32_450  # lines of code, as tools/code_lines.py counts them
+MOST_SPARSE, MOST_LINES = 15_100, 33_000  # lines of code, as tools/code_lines.py counts them
 
 
 def imports():
@@ -129,7 +129,7 @@ def test_a_default_fit_passes_through_few_modules_and_layers(name):
 
 
 def test_sparse_has_few_modules_and_lines():
-    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 105
+    assert len(list((SOURCE / "sparse").rglob("*.py"))) <= 106
     lines = counted(SOURCE)
     assert lines["sparse"] <= MOST_SPARSE
     assert lines["total"] <= MOST_LINES

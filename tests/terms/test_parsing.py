@@ -48,6 +48,7 @@ def test_terms_are_read(text):
         ("s(x", "not the name of a column"),
         ("a:b:c", "a pair has two parts"),
         ("(x + z | site)", r"write \(x \+ z \|\| unit\)"),
+        ("(x | x)", "no slope of itself"),
         ("s(x, bs='cr')", "must be 'cc'"),
         ("s(x, bs='cc')", "needs both"),
         ("s(x, sp=1)", "no option 'sp'"),

@@ -97,6 +97,7 @@ class GroupLabels:
     common: bool = field(default=False, repr=False)  # columns of a group also have one unit
     columns: tuple[str, ...] = field(default=(), repr=False)  # their names, if they are of terms
     scales: tuple[int, ...] = field(default=(), repr=False)  # groups whose tau is integrated over
+    curves: tuple[int, ...] = field(default=(), repr=False)  # groups that are curved parts
     # (p,) the unit of the columns that are eliminated in blocks, -1 of the others
     unit: Array | None = field(default=None, repr=False)
 

@@ -105,6 +105,8 @@ N_POINTS = 22
 LINEAR_LOCAL, ROW_LOCAL = 1e-9, 1e-6  # solver#one-coordinate-exactly: every tau follows the data
 # linear#the-rule-behind-auto: of the log number of supports of a size
 PRICE = 1.5
+# terms#the-places-of-terms: the same where places of a support with groups are taken out
+TRIM_PRICE = 2.0
 # linear#the-rule-behind-auto: variance of log|signal| below which signals are not taken to be alike
 LEAST_SPREAD = 1.0
 # linear#the-path-solver-and-what-it-is-not: largest rise of the noise from one point to the next

@@ -163,6 +163,13 @@ class ColumnModel:
         numbers[self.sparse] = np.where(np.bincount(number)[number] > 1, number, -1)
         return numbers
 
+    @cached_property
+    def places(self) -> Array:
+        """The number of the tau of every column, -1 where its prior is plain."""
+        places = np.full(len(self.confidence), -1)
+        places[self.sparse] = self.groups.number
+        return places
+
     def each_tau(self, values: Array) -> Array:
         """Values of the scales tau_g as values of all columns, NaN where not sparse."""
         whole = np.full(len(self.confidence), np.nan)

@@ -392,9 +392,16 @@ class Mixture:
         predictive = np.array([[component.predictive_degrees] for component in self.components])
         return _quantiles(levels, means, sds, self.weights, predictive).T
 
-    def predictor_quantiles(self, rows: Array, levels: Array) -> Array:
-        """(rows, levels) quantiles of linear combinations of the coefficients, without noise."""
+    def predictor_quantiles(
+        self, rows: Array, levels: Array, more: tuple[Array, Array] | None = None
+    ) -> Array:
+        """(rows, levels) quantiles of linear combinations of the coefficients, without noise.
+
+        ``more`` is added to the means and variances, (components, rows).
+        """
         means, variances = self.predictors(rows)
+        if more is not None:
+            means, variances = means + more[0], variances + more[1]
         degrees = np.array([[2.0 * component.noise_shape] for component in self.components])
         return _quantiles(levels, means, np.sqrt(variances), self.weights, degrees).T
 

@@ -151,6 +151,12 @@ class Family(ABC):
         """
         return None
 
+    def left_out(
+        self, rows: TrainingRows, points: Sequence[SparsePoint], curves: Sequence[Array]
+    ) -> list[Any]:
+        """Of every target what curved parts may be that its sparse point leaves out; [] unknown."""
+        return []
+
     def in_order(self, each: list[Any]) -> list[Any]:
         """What was found for every target, in the order in which it is reported."""
         return each

@@ -156,6 +156,8 @@ def _unit(left: str, bars: str, unit: str, whole: str) -> list[Term]:
             whole, "a slope can be correlated with the intercept, not with another slope; write (x "
             "+ z || unit), in which all are independent, or one (0 + x | unit) for each slope",
         )  # fmt: skip
+    if name in slopes:
+        raise _unreadable(whole, "a unit has no slope of itself")
     found: list[Term] = [] if "0" in parts else [Unit(name)]
     return found + [Slope(_name(part, whole), name, correlated) for part in slopes]
 

@@ -205,3 +205,24 @@ def test_classes_have_terms_too(frame):
     assert list(model.classes_) == [False, True]
     assert model.predict_proba(X).shape == (len(X), 2)
     assert model.summary()["kind"]["s(age)"] in ("straight", "curved")
+
+
+def test_a_unit_in_every_row_is_overdispersion_or_an_error(frame):
+    X, y = frame
+    each = X.assign(row=[f"r{i}" for i in range(len(X))])
+    with pytest.raises(ValueError, match="one row at each level"):
+        SoULinearRegression(terms=["age", "(1 | row)"]).fit(each, y)
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(np.exp(1.0 + 0.8 * rng.normal(size=80)))
+    model = SoUPoissonRegression(terms=["(1 | row)"]).fit(each.head(80), counts)
+    assert model.variance_components()["sd"].iloc[0] == pytest.approx(0.8, abs=0.25)
+
+
+def test_columns_may_have_the_names_of_bands(frame):
+    X, y = frame
+    given = X[["age", "dose"]].set_axis(["estimate", "lower"], axis=1)
+    model = SoULinearRegression(terms="curves", choice="path").fit(given, y)
+    band = model.terms_["s(estimate)"]
+    assert list(band) == ["estimate_value", "estimate", "lower", "upper"]
+    assert band["estimate_value"].max() > 60.0
+    assert (band["lower"] <= band["estimate"] + 1e-12).all()

@@ -10,7 +10,7 @@ from scipy import integrate, optimize, stats
 from soubayes import SoULinearRegression, SoUPoissonRegression
 from soubayes.sparse.least_squares.criterion import choose_support
 from soubayes.sparse.least_squares.designs import Gram
-from soubayes.sparse.least_squares.group_evidence import _Posterior, _Profile, group_evidence
+from soubayes.sparse.least_squares.group_evidence import GroupPosterior, _Profile, group_evidence
 
 
 def design(seed=0, n=40):
@@ -36,7 +36,7 @@ def marginal(X, y, w, single, left):
 def test_the_density_of_a_group_is_the_marginal_likelihood():
     X, y, groups = design()
     left, w = 38.0, np.where(groups < 0, 1e-9, 2.0)
-    at = _Posterior.of(Gram(X.T @ X, X.T @ y, float(y @ y), 40.0), w, left)
+    at = GroupPosterior.of(Gram(X.T @ X, X.T @ y, float(y @ y), 40.0), w, left)
     profile = _Profile.of(at, np.arange(4))
     several = np.array([0.1, 1.0, 2.0, 30.0])
     direct = []

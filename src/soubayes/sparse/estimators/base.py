@@ -343,6 +343,10 @@ class SparseEstimator(PosteriorReports, BaseEstimator, SparseParameters):
         given = getattr(self, "feature_groups", None)
         return isinstance(given, GroupLabels) and given.unit is not None
 
+    def _fits_noise(self) -> bool:
+        """Whether a row has noise beside what its likelihood says of its predictor."""
+        return False
+
     def _eliminates_units(self) -> bool:
         """Whether the effects of a unit with many levels can be eliminated in blocks."""
         return False
@@ -397,21 +401,33 @@ class ColumnEstimator(ColumnParameters, SparseEstimator):
         rows, how = TrainingRows(X, targets, weight, labels, groups), self._choosing()
         levels = self.__dict__.pop("_levels", None)
         if levels is None:
-            self._finish(*fit_rows(family, rows, how))
+            fit = fit_rows(family, rows, how)
+            self._finish(*fit)
             known = None if how.predicts else family.integrated(rows)
             if known is not None:
                 self._fitted_scales = self.mixtures_, [ratios for _, ratios in known]
                 self._report_mixtures([mixture for mixture, _ in known])
         else:
-            self._finish(*fit_levels(family, rows, how, levels))
+            fit = fit_levels(family, rows, how, levels)
+            self._finish(*fit)
+        groups_of_columns = self._settings_groups()
+        if groups_of_columns is not None and groups_of_columns.curves:
+            numbers = groups_of_columns.number
+            curves = [np.flatnonzero(numbers == g) for g in groups_of_columns.curves]
+            self._left_out = family.left_out(rows, fit.points, curves)
 
         def predictors() -> list[Array]:
             return self._by_rows(X, lambda mixture, block: block @ mixture.mean)
 
         self._unpulled = None
-        if not isinstance(self.feature_groups, GroupLabels):  # those of terms are shrunk together
+        if groups_of_columns is None:  # those of terms are shrunk together
             self._unpulled = family.estimates(rows, predictors, self.mixtures_)
         return self
+
+    def _settings_groups(self) -> GroupLabels | None:
+        """The columns of terms; None: there are none."""
+        given = self.feature_groups
+        return given if isinstance(given, GroupLabels) else None
 
     def _fit_design(self, family: Family, intake: Any) -> Self:
         """From rows that are not in memory."""

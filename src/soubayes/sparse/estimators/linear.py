@@ -295,6 +295,9 @@ class SoULinearRegression(
         intake = moments_intake(whole, self.fit_intercept, shared=shared)
         return self._fit_design(self._family(), intake._replace(moments=moments))
 
+    def _fits_noise(self) -> bool:
+        return True
+
     def _eliminates_units(self) -> bool:
         return self.noise == "normal" and not self.inclusion
 

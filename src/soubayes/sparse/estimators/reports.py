@@ -13,7 +13,12 @@ from soubayes._types import DataTree, Matrix, Seed
 from soubayes.confidence import check_choice
 from soubayes.results import LEVEL, WholeTable, check_level, to_inference_data
 from soubayes.sparse.blocks import GroupLabels
-from soubayes.sparse.estimators.term_reports import component_table, term_effects, term_table
+from soubayes.sparse.estimators.term_reports import (
+    NO_UNITS,
+    component_table,
+    term_effects,
+    term_table,
+)
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.intervals.estimates import ColumnEstimates
 from soubayes.sparse.intervals.fab import fab_intervals
@@ -234,7 +239,10 @@ class PosteriorReports:
         Notes
         -----
         A band covers the curve at its level on average over x, not at each x. It averages over the
-        candidates, but a curve that was dropped by all of them has no width.
+        candidates. In linear regression the band of a term that the sparse point has as a straight
+        line also has the curvature that the data do not rule out; elsewhere a curve that all
+        candidates dropped has no width. A column called estimate, lower or upper has ``_value``
+        behind its name.
         """
         check_is_fitted(self)
         check_level("level", level)
@@ -270,7 +278,7 @@ class PosteriorReports:
         check_is_fitted(self)
         check_level("level", level)
         if "_inner" not in self.__dict__:
-            raise ValueError("there are no units: fit the estimator with terms like '(1 | unit)'.")
+            raise ValueError(NO_UNITS)
         return component_table(self, level, target)
 
     def sample(self, n: int = 1, random_state: Seed = 0) -> dict[str, Array]:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from scipy.stats import chi2
 
 from soubayes.results import WholeTable
+from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.designs.units import CentredRows
 from soubayes.terms.expansion import NEW, Slopes, TermBlock, TermColumns, unit_column
 from soubayes.terms.table import Table
@@ -17,6 +18,7 @@ Array = np.ndarray
 
 CURVE_POINTS = 101  # of a curve over the range of its column
 PAIR_POINTS = 25  # of each column of a pair
+NO_UNITS = "there are no units: fit the estimator with terms like '(1 | unit)'."
 MOST_LISTED = 8  # terms that the sentence names
 
 
@@ -67,7 +69,7 @@ def component_table(estimator: Any, level: float, target: int) -> pd.DataFrame:
     blocks = zip(estimator._expansion.blocks, estimator._expansion.slices(), strict=True)
     units = [block for block, _ in blocks if block.kind in ("unit", "slope")]
     if not units:
-        raise ValueError("there are no units: fit the estimator with terms like '(1 | unit)'.")
+        raise ValueError(NO_UNITS)
     fitted, ratios = inner.__dict__.get("_fitted_scales", (inner.mixtures_, None))
     rows: list[dict[str, float]] = []
     for k, block in enumerate(units):
@@ -169,11 +171,38 @@ def term_effects(estimator: Any, level: float, target: int) -> dict[str, pd.Data
             here[where] = 1.0
         rows = CentredRows(Z @ sp.diags_array(here), inner._x_mean * here, ones=False)
         given = rows if sp.issparse(Z) else rows.dense(len(mixture.mean))
-        lower, upper = mixture.predictor_quantiles(given, ends).T
+        more = _left_out(inner, target, blocks, Z)
+        lower, upper = mixture.predictor_quantiles(given, ends, more).T
         estimate = rows.times(mixture.mean[None, : len(here)])[0]
         columns = {"estimate": estimate, "lower": lower, "upper": upper}
-        effects_of_terms[name] = grid.assign(**columns)
+        # a column of X that is called so
+        taken = {column: f"{column}_value" for column in columns if column in grid}
+        effects_of_terms[name] = grid.rename(columns=taken).assign(**columns)
     return effects_of_terms
+
+
+def _left_out(
+    inner: Any, target: int, blocks: Sequence[tuple[TermBlock, slice]], Z: Any
+) -> tuple[Array, Array] | None:
+    """What a curved part that is called straight adds to means and variances of its effect.
+
+    (components, rows); nothing in components that have the curved part, or if the term is absent.
+    """
+    known = inner.__dict__.get("_left_out") or []
+    selected = np.atleast_2d(inner.selected_)[target]
+    if not known or not any(selected[where].any() for _, where in blocks):
+        return None
+    starts = {where.start for block, where in blocks if block.kind == "curved"}
+    for one in known[target]:
+        if int(one.columns[0]) in starts:
+            rows = as_dense(Z[:, one.columns]) - inner._x_mean[one.columns]
+            mixture = inner.mixtures_[target]
+            absent = np.array([
+                not component.posterior.mean[one.columns].any() for component in mixture.components
+            ])[:, None]  # fmt: skip
+            spread = np.einsum("ij,ij->i", rows @ one.covariance, rows)
+            return absent * (rows @ one.mean), absent * spread
+    return None
 
 
 def kinds(estimator: Any, target: int = 0) -> dict[str, str]:

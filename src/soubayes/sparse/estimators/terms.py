@@ -20,7 +20,7 @@ from soubayes.data.rows import as_rows, check_row_labels, row_weights
 from soubayes.sparse.blocks import GroupLabels
 from soubayes.sparse.designs.standardise import as_dense
 from soubayes.sparse.estimators.term_reports import effect_sds, kinds, sentence
-from soubayes.terms.expansion import Slopes, TermColumns, filled, learn
+from soubayes.terms.expansion import Indicators, Slopes, TermColumns, filled, learn
 from soubayes.terms.levels import with_pairs
 from soubayes.terms.parsing import parse_terms
 from soubayes.terms.table import Table, as_table
@@ -129,6 +129,8 @@ def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
     for name in [name for name in vars(estimator) if name.endswith("_") or name == "_inner"]:
         delattr(estimator, name)
     _add_offset(expansion, table, rest, inspect.signature(type(estimator).fit))
+    if estimator._fits_noise():
+        _check_repeated(expansion, table, weight)
     if expansion.correlated:
         expansion = _settled_centres(estimator, expansion, table, y, rest)
         Z = expansion.transform(table)
@@ -147,6 +149,19 @@ def fit_terms(estimator: Any, X: Any, y: Any = None, **rest: Any) -> Any:
     if table.named:
         estimator.feature_names_in_ = np.array(list(table.columns), dtype=object)
     return estimator
+
+
+def _check_repeated(expansion: TermColumns, table: Table, weight: Array | None) -> None:
+    """Beside a noise of its own, a unit needs a level with several rows."""
+    for block in expansion.blocks:
+        if block.kind == "unit" and isinstance(block.piece, Indicators):
+            rows = block.piece.sparse(table)
+            rows = rows if weight is None else rows[weight > 0]
+            if rows.sum(axis=0).max(initial=0.0) <= 1.0:
+                raise ValueError(
+                    f"the unit {block.piece.column!r} has one row at each level, so its variance "
+                    "cannot be told from that of the noise: leave it out."
+                )
 
 
 def _settled_centres(
@@ -196,6 +211,7 @@ def _columns(estimator: Any, expansion: TermColumns) -> dict[str, Any]:
     units = [k for k, b in enumerate(expansion.blocks) if b.kind in ("unit", "slope")]
     labels = GroupLabels(
         number, names, common=True, columns=tuple(expansion.names), scales=tuple(units),
+        curves=tuple(k for k, b in enumerate(expansion.blocks) if b.kind == "curved"),
         unit=expansion.unit,
     )  # fmt: skip
     required = np.flatnonzero(np.array([block.required for block in expansion.blocks])[number])

@@ -22,6 +22,7 @@ def choose_support(
     intercept: bool,
     places: float | None = None,
     groups: Array | None = None,
+    price: float = PRICE,
 ) -> tuple[int, float]:
     """The point whose support has the least score, and the z^2 a further column would need.
 
@@ -41,12 +42,12 @@ def choose_support(
     ``free`` says how much each column counts in k, and ``places`` is p: their sum, or less where
     almost equal columns are one place to search. ``groups`` number the columns that share a scale,
     -1 for a column of its own. A group is one place, and takes no degree of freedom but its
-    effective ones in the last term (`group_evidence`).
+    effective ones in the last term (`group_evidence`). ``price`` is 3/2 but for `trimmed`.
     """
     known: dict[bytes, _Score] = {}
     for support in supports:
         if support.tobytes() not in known:
-            rest = intercept, places, groups
+            rest = intercept, places, groups, price
             known[support.tobytes()] = _score(design, support, sparse, free, *rest)
     scores = [known[support.tobytes()] for support in supports]
     values = [score.value + SUPPORT_OF_FEW * few_rows(score.left) for score in scores]
@@ -54,7 +55,7 @@ def choose_support(
     if not np.isfinite(values[best]):
         best = int(np.argmin([len(support) for support in supports]))
     k, p = _counts(free, supports[best], places)
-    return best, _threshold(scores[best], PRICE * np.log(max(p - k, 1) / (k + 1.0)))
+    return best, _threshold(scores[best], price * np.log(max(p - k, 1) / (k + 1.0)))
 
 
 def support_evidence(
@@ -113,6 +114,7 @@ def _score(
     intercept: bool,
     places: float | None = None,
     groups: Array | None = None,
+    price: float = PRICE,
 ) -> _Score:
     n, (k, p) = design.n, _counts(free, support, places)
     group = np.full(len(support), -1) if groups is None else groups[support]
@@ -133,7 +135,7 @@ def _score(
     )
     # log of the number of supports of this size, binomial(p, k)
     value += (
-        PRICE * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * evidence.log_slab
+        price * (gammaln(p + 1) - gammaln(k + 1) - gammaln(p - k + 1)) - 2.0 * evidence.log_slab
     )
     spread = max(evidence.rss / left / max(evidence.information, _TINY), _TINY)
     return _Score(float(value), evidence.square, spread, left - evidence.used)

@@ -49,7 +49,12 @@ from soubayes.sparse.least_squares.fitting import (
     unit_intake,
 )
 from soubayes.sparse.least_squares.fold_moments import FoldMoments
-from soubayes.sparse.least_squares.integrated import IntegratedScales, integrated
+from soubayes.sparse.least_squares.integrated import (
+    IntegratedScales,
+    LeftOut,
+    integrated,
+    left_out_curves,
+)
 from soubayes.sparse.least_squares.path import coefficients_at, path_fit
 from soubayes.sparse.least_squares.student_noise import StudentPrior, TailRows
 from soubayes.sparse.posterior import Component, Mixture, SparsePoint
@@ -231,6 +236,18 @@ class LinearFamily(Family):
         scales = [np.flatnonzero(groups.number == g) for g in groups.scales]
         each = enumerate(solve_targets(intake, self.settings))
         return [integrated(intake, t, solved, scales) for t, solved in each]
+
+    def left_out(
+        self, rows: TrainingRows, points: Sequence[SparsePoint], curves: Sequence[Array]
+    ) -> list[list[LeftOut]]:
+        """Of every target the curved parts that its sparse point leaves out."""
+        if self.settings.student is not None or not curves:
+            return []
+        intake = self.design(rows.X, rows.targets, rows.weight)
+        return [
+            left_out_curves(intake, t, point, [c for c in curves if not point.selected[c].any()])
+            for t, point in enumerate(points)
+        ]
 
     def held_out(self, mixture: Mixture, rows: Array, y: Array) -> HeldOut:
         """The mean of y and its variance."""

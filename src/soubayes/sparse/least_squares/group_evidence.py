@@ -57,7 +57,7 @@ def group_evidence(
     slab, sizes = (0.0, least), np.zeros(0)
     for _ in range(_ROUNDS):
         before = log_tau.copy()
-        at = _Posterior.of(part, w, left)
+        at = GroupPosterior.of(part, w, left)
         sizes = at.sizes(kept)
         for g, columns in enumerate(members):
             log_tau[g] = _Profile.of(at, columns).mode(at, *slab)
@@ -67,7 +67,7 @@ def group_evidence(
         slab = float(every.mean()), max(float(every.var()), least)
         if np.max(np.abs(log_tau - before)) <= _STEP:
             break
-    at = _Posterior.of(part, w, left)
+    at = GroupPosterior.of(part, w, left)
     profiles = [_Profile.of(at, columns) for columns in members]
     log_tau = np.array([0.5 * math.log(at.noise / w[columns[0]]) for columns in members])
     both = zip(profiles, log_tau, strict=True)
@@ -78,7 +78,7 @@ def group_evidence(
     )
 
 
-class _Posterior(NamedTuple):
+class GroupPosterior(NamedTuple):
     """The coefficients at prior precisions w."""
 
     part: LeastSquares
@@ -90,7 +90,7 @@ class _Posterior(NamedTuple):
     left: float
 
     @classmethod
-    def of(cls, part: LeastSquares, w: Array, left: float) -> "_Posterior":
+    def of(cls, part: LeastSquares, w: Array, left: float) -> "GroupPosterior":
         inverse = None if isinstance(part, UnitGram) else part.inverse(w)
         if inverse is None:
             ridge = part.ridge(w)
@@ -129,7 +129,7 @@ class _Profile:
     w: float  # at which the others were adjusted
 
     @classmethod
-    def of(cls, at: _Posterior, columns: Array) -> "_Profile":
+    def of(cls, at: GroupPosterior, columns: Array) -> "_Profile":
         part = at.part
         if isinstance(part, UnitGram) and part.has_units(columns):
             return _OfUnits(float(at.w[columns[0]]), at, columns)
@@ -144,14 +144,14 @@ class _Profile:
         """log p(y | w) but for a constant, at several w."""
         raise NotImplementedError
 
-    def mode(self, at: _Posterior, mean: float, spread: float) -> float:
+    def mode(self, at: GroupPosterior, mean: float, spread: float) -> float:
         """log tau where p(y | w) times the slab is largest."""
         data = 0.5 * math.log(at.noise)  # effects as large as the noise
         reach = _REACH + abs(mean - data)
         t = np.arange(data - reach, data + reach, _STEP)
         return float(t[np.argmax(self._with_slab(t, at, mean, spread))])
 
-    def log_integral(self, at: _Posterior, mean: float, spread: float, mode: float) -> float:
+    def log_integral(self, at: GroupPosterior, mean: float, spread: float, mode: float) -> float:
         """The log of the integral of p(y | w) over the slab, relative to p(y) at the mode."""
         reach = _REACH * math.sqrt(spread)
         t = np.arange(min(mean - reach, mode - _REACH), max(mean + reach, mode + _REACH), _STEP)
@@ -159,7 +159,7 @@ class _Profile:
         here = float(self.log_density(np.array([self.w]), at.left)[0])
         return float(logsumexp(integrand)) + math.log(_STEP) - here
 
-    def _with_slab(self, t: Array, at: _Posterior, mean: float, spread: float) -> Array:
+    def _with_slab(self, t: Array, at: GroupPosterior, mean: float, spread: float) -> Array:
         slab = -0.5 * ((t - mean) ** 2 / spread + math.log(2.0 * math.pi * spread))
         return self.log_density(at.noise * np.exp(-2.0 * t), at.left) + slab
 
@@ -173,7 +173,7 @@ class _OfColumns(_Profile):
     rest: float  # RSS without the group
 
     @classmethod
-    def of(cls, at: _Posterior, columns: Array) -> "_OfColumns":
+    def of(cls, at: GroupPosterior, columns: Array) -> "_OfColumns":
         w = float(at.w[columns[0]])
         # (A^-1)_gg = (S_g + w I)^-1, and b_g = (S_g + w I)^-1 q_g
         values, vectors = np.linalg.eigh(at.block(columns))
@@ -197,7 +197,7 @@ class _OfColumns(_Profile):
 class _OfUnits(_Profile):
     """The effects of many units: by elimination at some w, and splines between them."""
 
-    at: _Posterior
+    at: GroupPosterior
     columns: Array
 
     @property

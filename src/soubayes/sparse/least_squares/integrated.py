@@ -10,7 +10,7 @@ of a standard deviation between units is flat. The scales of other terms stay as
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -18,9 +18,10 @@ import numpy as np
 
 from soubayes.sparse.least_squares.designs import LeastSquares, Ridge
 from soubayes.sparse.least_squares.fitting import LinearIntake, Solved, in_units
+from soubayes.sparse.least_squares.group_evidence import GroupPosterior
 from soubayes.sparse.least_squares.state import LeastSquaresFit, Noise
 from soubayes.sparse.least_squares.unit_gram import UnitGram
-from soubayes.sparse.posterior import Component, Mixture
+from soubayes.sparse.posterior import Component, Mixture, SparsePoint
 
 Array = np.ndarray
 
@@ -144,3 +145,56 @@ def _near(log_tau: Array, values: Array) -> tuple[float, float]:
     near = np.flatnonzero(density > density.max() - FAR_BELOW)
     first, last = max(near[0] - 1, 0), min(near[-1] + 1, len(log_tau) - 1)
     return float(log_tau[first]), float(log_tau[last])
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """The coefficients of a curved part that the sparse point leaves out, its scale integrated."""
+
+    columns: Array
+    mean: Array
+    covariance: Array
+
+
+def left_out_curves(
+    intake: LinearIntake, t: int, point: SparsePoint, curves: Sequence[Array]
+) -> list[LeftOut]:
+    """For each of these groups of columns, all dropped: its posterior beside the sparse point.
+
+    Where tau is fitted as 0 a plug-in says that the curve is known to be straight. Here tau has a
+    flat prior, the columns of the sparse point the precisions that they have there.
+    """
+    design, units = intake.designs[t], intake.units
+    if not point.component.noise:
+        return []
+    active, q, p = np.flatnonzero(point.selected), point.component.posterior, len(units.x_scale)
+    v = point.component.noise / float(units.y_scale[t]) ** 2
+    unit = units.y_scale[t] / units.x_scale
+    variance = ((q.sd[:p] / unit) ** 2 / v)[active]  # of A^-1
+    w = np.maximum(point.shrinkage[active] / variance, 1e-12)
+    degrees, found = 2.0 * point.component.noise_shape, []
+    for columns in curves:
+        both = np.union1d(active, columns)
+        precision = np.ones(len(both))  # of the curve any: it is taken off again
+        precision[np.searchsorted(both, active)] = w
+        at = GroupPosterior.of(design.take(both), precision, degrees)
+        inside = np.searchsorted(both, columns)
+        # (A^-1)_gg = (S + I)^-1 and b_g = (S + I)^-1 score, S the information with the others held
+        values, vectors = np.linalg.eigh(at.block(inside))
+        values = np.maximum(1.0 / values - 1.0, 0.0)
+        score = (values + 1.0) * (vectors.T @ at.mean[inside])
+        rss = at.rss + float(score**2 @ (1.0 / (values + 1.0)))
+        total = values + np.exp(-2.0 * SCALE_SCAN)[:, None]
+        left = np.maximum(rss - (score**2 / total).sum(axis=1), 1e-12 * rss)
+        # log p(y | tau), and tau for a flat prior on a grid of log tau; log w = -2 log tau
+        log_density = -0.5 * (degrees * np.log(left) + np.log(total).sum(axis=1))
+        log_density += (1.0 - len(columns)) * SCALE_SCAN
+        share = np.exp(log_density - log_density.max())
+        share /= share.sum()
+        means = score / total
+        mean = share @ means
+        square = np.diag(share @ (v / total)) + ((means - mean).T * share) @ (means - mean)
+        scale = unit[columns]
+        covariance = (vectors @ square @ vectors.T) * scale * scale[:, None]
+        found.append(LeftOut(columns, (vectors @ mean) * scale, covariance))
+    return found

@@ -17,7 +17,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from soubayes.sparse.constants import FOLD_CHANGE, FOLD_STRIDE, GUARD, PATH_CHANGE, WIDE_RATIO
+from soubayes.sparse.constants import (
+    FOLD_CHANGE,
+    FOLD_STRIDE,
+    GUARD,
+    PATH_CHANGE,
+    TRIM_PRICE,
+    WIDE_RATIO,
+)
 from soubayes.sparse.dial import confidence_grid
 from soubayes.sparse.least_squares.criterion import choose_support, search_degrees
 from soubayes.sparse.least_squares.descent import descend, left_out, put_out
@@ -38,6 +45,7 @@ from soubayes.sparse.least_squares.state import (
     settle_together,
     with_scales,
 )
+from soubayes.sparse.least_squares.trimming import trimmed
 from soubayes.sparse.scales.base import Scale
 
 Array = np.ndarray
@@ -191,6 +199,13 @@ def _follow(
         report(_line(point))
     if chosen is not None:
         state = points[chosen].state
+        if not model.groups.alone:
+            places_of = np.where(free, model.places, -1)
+            w = np.where(free, state.w / points[chosen].gamma, state.w)
+            strict = partial(choose, price=TRIM_PRICE)
+            kept = trimmed(design, state.active, w, places_of, strict)
+            if len(kept) < len(state.active):
+                state, threshold = state._replace(active=kept), choose([kept])[1]
         left_out = counted.copy()
         left_out[state.active] = False
         if model.copies is not None:  # each stands for the first one: the number is what counts
