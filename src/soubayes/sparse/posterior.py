@@ -419,6 +419,7 @@ class Mixture:
     def sample(self, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
         """Draws of the coefficients, (n, p), and of the noise variance: a component, then its q."""
         which = rng.choice(len(self.components), n, p=self.weights)
+        # a component by its weight, then its coefficients, then its noise ~ scaled inverse gamma
         draws, noise = np.empty((n, len(self.mean))), np.zeros(n)
         for k, component in enumerate(self.components):
             mine = which == k

@@ -4,6 +4,7 @@ A class marked by `estimator` has the parameters that it and its bases annotate.
 only what is special: descriptions of shared parameters and attributes come from the classes here.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +24,14 @@ from soubayes.sparse.scales.priors import make_prior
 
 Made = TypeVar("Made")
 
+# parameters in the order of use: the response, what is fitted, how it is chosen, confidences and
+# priors, then how it is computed
+ORDER = (
+    "self", "likelihood", "levels", "noise", "degrees_of_freedom", "shape", "dispersion", "ties",
+    "multi_class", "terms", "feature_groups", "feature_blocks", "fit_intercept", "choice",
+    "inclusion", "confidence_coef", "confidence_local", "confidence", "prior", "priors", "bound",
+    "cv", "random_state", "n_jobs", "solver", "max_iter", "tol", "verbose",
+)  # fmt: skip
 # numbers of priors that users may change, with their defaults
 PRIOR_NUMBERS: dict[str, float | None] = {
     "rate_local": 10.0, "rate_global": 10.0, "intercept_variance": 10.0, "noise_shape": 1e-3,
@@ -52,8 +61,15 @@ def estimator(cls: type[Made]) -> type[Made]:
 
     Methods check the rows that they are given.
     """
-    made = fill_docstrings(METHOD_PARAMETERS)(dataclass(kw_only=True, eq=False, repr=False)(cls))
-    return with_terms(checks_rows(made))
+    made: Any = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    signature = inspect.signature(made.__init__)
+    last = len(ORDER)
+    given = sorted(
+        signature.parameters.values(),
+        key=lambda one: ORDER.index(one.name) if one.name in ORDER else last,
+    )
+    made.__init__.__signature__ = signature.replace(parameters=given)
+    return with_terms(checks_rows(fill_docstrings(METHOD_PARAMETERS)(made)))
 
 
 @estimator

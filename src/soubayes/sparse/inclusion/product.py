@@ -111,6 +111,7 @@ class _Sweeper:
 
     def sweep(self, step: float) -> None:
         """Update every effect once, look for more, then fit the weights of the slab."""
+        # d of Omega anew, without the rounding of the changes since
         d = self.always.copy()
         for columns, c in self.parts:
             d[columns] += c

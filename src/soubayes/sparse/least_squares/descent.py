@@ -187,6 +187,7 @@ def strongest_leavers(
     Those that would be asked back if all of them left; the strongest of every cluster of two or
     more.
     """
+    # look-alikes that leave together would each be asked back by the absence of the others
     risky = np.flatnonzero(leave)
     if 1 < len(risky) <= design.n:  # from more columns than rows X'X would be dear
         risky = risky[_in_company(design.correlations(risky))]
@@ -218,6 +219,7 @@ def merge(design: LeastSquares, model: LeastSquaresModel, state: PathState) -> P
     np.fill_diagonal(r, 0.0)
     if r.max() < SAME:
         return None
+    # prior variances; the sum of those of equal columns is that of one of them
     spread = 1.0 / state.w[active]
     first = leaders(spread, r, SAME)
     owner = np.where(first, np.arange(len(r)), np.argmax(np.where(first, r, 0.0), axis=1))
@@ -254,6 +256,7 @@ def swap(
     near = state.dropped[near]
     active, w, changed = state.active, state.w.copy(), False
     for a, others in _partners(design, active[model.sparse[active]], near):
+        # the place of a, given all other active columns, is offered to each of its look-alikes
         stay, some = active[active != a], np.append(a, others)
         s, q = design.outside(stay, w[stay], some)
         strength = q * q / (state.noise * model.confidence[some] * s)

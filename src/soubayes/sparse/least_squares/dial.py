@@ -72,6 +72,7 @@ def least_squares_evidence(
         # y'K^-1 y = RSS + m'W m, so K is never formed
         quadratic = ridge.rss + float(ridge.mean @ (w * ridge.mean)) + 2.0 * prior.scale
         v = quadratic / n if noise is None else noise
+        # log|K| = log|A| - log|W|
         log_det = ridge.log_det - float(np.log(w).sum())
         return LeastSquaresEvidence(
             value=0.5 * (n * float(np.log(v)) + quadratic / v + gamma * log_det),
@@ -152,6 +153,7 @@ def common_variance(design: LeastSquares) -> float | None:
     values, squares = spectrum
     trial = np.geomspace(1e-6, 1e4, 90)[:, None] / max(float(values.mean()), 1e-300)
     # log evidence of y ~ N(0, sigma^2 (I + P XX')) in the eigenbasis of XX', sigma^2 fitted
+    # eigenvalues of I + P XX'
     grown = 1.0 + trial * values
     cost = len(values) * np.log((squares / grown).sum(axis=1)) + np.log(grown).sum(axis=1)
     return float(trial[int(np.argmax(cost <= cost.min() + 1.0)), 0])

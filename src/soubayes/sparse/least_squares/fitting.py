@@ -195,6 +195,7 @@ def moments_intake(
     y_scale, _ = column_scales(raw.y_mean * intercept, use.yy / n, n)
     check_squares(raw.x_mean, np.diag(use.xx) / n)
     check_squares(raw.y_mean, use.yy / n)
+    # from raw cross-products: X is not read again to be standardised
     xx = use.xx / np.outer(x_scale, x_scale)
     xx[constant], xx[:, constant] = 0.0, 0.0
     xy = use.xy / np.outer(x_scale, y_scale)
@@ -322,6 +323,7 @@ def _sparse_fit(
 def linear_sparse_point(solved: Solved, units: TargetUnits, t: int) -> SparsePoint:
     """The point in the user's units."""
     design, s = solved.design, solved.solution
+    # kappa_j = w_j (A^-1)_jj, the share of the prior in the posterior precision
     kappa = s.w * s.variance
     component = in_units(design, s, units, t)
     offset, costs, settled = design.n * math.log(units.y_scale[t]), s.value.kl, True

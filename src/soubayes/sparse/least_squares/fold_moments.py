@@ -97,6 +97,7 @@ def residual_products(fold: Moments, target: int, means: Array, x_mean: Array) -
     b = means[:, :p]
     a = means[:, p] if means.shape[1] > p else np.zeros(len(means))
     about = b @ fold.xy[:, target]
+    # sum r_k r_l = those of centred residuals + n times the product of the means
     off = fold.y_mean[target] - a - b @ (fold.x_mean - x_mean)  # the mean residual
     products = fold.yy[target] - about[:, None] - about + b @ fold.xx @ b.T
     return products + fold.n * np.outer(off, off)

@@ -182,6 +182,7 @@ def _follow(
             places=places,
             groups=model.tau_numbers,
         )
+        # a support of the path is judged by least squares on it, so its confidence does not matter
         supports = [point.state.active for point in points]
         none = supports[-1][~free[supports[-1]]]
         # whether no column at all would score best
@@ -341,6 +342,7 @@ def _polish(
     outside = dropped_columns(design, state)
     active = state.active
     subset, here = design.take(active), model.take(active)
+    # q of the scales belongs to every w: J is compared with both at their best
     whole = expand(design, model, state, outside)
     state = with_scales(state, model, whole)
     history = [whole.evaluate(model, design.n).value]
@@ -356,6 +358,7 @@ def _polish(
         if np.max(np.abs(goal / (s + goal) - old / (s + old))) < tol:
             return state, history, True
         # the step that each coordinate asks for; half of it until J falls
+        # in log w, where the stationary points of columns lie apart by orders of magnitude
         step, best = np.log(goal / old), history[-1]
         for shrink in 0.5 ** np.arange(30):
             w = state.w.copy()

@@ -221,6 +221,7 @@ def settle_tails(
         for _ in range(INSIDE):
             at = Around(coef, centre, share * tail.scale / curvature, tail, prior.nodes)
             sums, u = rows.read(at)
+            # sigma^2 of every d first: the weights of (1) are those of the present scale
             new = updated(tail, sums, n, prior, floor)
             expected = (tail.degrees + 1.0) / (tail.degrees + 3.0)
             curvature = max(sums.curvature / n, LEAST_SHARE * expected)
@@ -290,6 +291,7 @@ def _respond(
         y = design.columns.times(coef) + design.columns.root * (u - mean) / c
         return Wide(design.columns, y, n), mean / c
     assert isinstance(design, Gram)
+    # X'y* = X'X b + X'u/c, and y*'y* likewise: rows are read once a round
     fitted = design.gram @ coef
     xu = np.where(design.norms > 0.0, sums.xu, 0.0)
     yy = coef @ fitted + 2.0 * (coef @ xu) / c + (sums.uu - n * mean**2) / c**2

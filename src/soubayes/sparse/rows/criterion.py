@@ -39,6 +39,7 @@ def dispersion(problem: RowProblem, mean: Array) -> float:
     left = n - len(mean)
     if not (left > 0.0 and np.isfinite(fourth)):
         return 1.0
+    # Pearson's estimate: n - k residuals are free
     phi = square / left
     if phi <= 1.0 + CLEAR * float(np.sqrt(problem.likelihood.residual_variance / n)):
         return 1.0
@@ -64,6 +65,7 @@ def price_factor(problem: RowProblem, mean: Array) -> float:
     left_out, leverage, square = map(float, problem.total(work))
     if not (leverage > 0.0 and np.isfinite(left_out)):
         return 1.0
+    # Takeuchi's tr(J H^-1) over Akaike's k, both from the same leverages
     factor = left_out / leverage
     clear = CLEAR * np.sqrt(likelihood.residual_variance * square) / leverage
     return factor if factor > 1.0 + clear else 1.0
@@ -190,6 +192,7 @@ def weakest(
         j = sets[g]
         rise += float(cost[g]) + 1.0
         # the others, given that these are 0
+        # conditioning a normal on b_j = 0: m - S_.j S_jj^-1 m_j, S - S_.j S_jj^-1 S_j.
         way = np.linalg.solve(S[np.ix_(j, j)], S[j]).T
         m, S = m - way @ m[j], S - way @ S[j]
         left[g], k, kept = False, k - float(counted.sizes[g]), kept - 1

@@ -371,6 +371,7 @@ class _Steps:
     def taken(self, before: DialState | None, here: DialState | None) -> DialState | None:
         """One step from ``before``; ``here`` is the best state at this w, None if none is known."""
         rows, w, gamma = self.rows, self.w[:, None], self.gamma
+        # J of the start at these precisions, which no step may exceed
         limit = np.inf if before is None else before.at(self.w)
         start = self._blank() if before is None else before
         speed, goal, state = start.speed, start.read.goal, None
@@ -391,6 +392,7 @@ class _Steps:
                 continue
             if move is None:
                 move = self._newton_step(start.read, gradient, factors, mixed)
+            # X (m + s move) = eta + s X move: the predictors of the start are kept
             means, eta = start.means + share * move, start.eta + share * rows.times(move)
             spread = np.stack([one.row_variance() for one in factors], axis=1)
             log_det = sum(one.log_det for one in factors)

@@ -91,6 +91,7 @@ def _settle(
     precision, rest = state.precision.copy(), state.rest.copy()
     precision[columns] = best
     rest[columns] = dropped_terms(model, columns, s, q, best)
+    # J changes by the dropped columns' own share alone: the active ones stay
     before = prior_value(model, state)
     scales = model.scales.refresh(tau_precision(model, precision), (state.local, state.top))
     state = state._replace(precision=precision, local=scales[0], top=scales[1], rest=rest)
@@ -215,6 +216,7 @@ def _admit(
     data = subset.sweep(mean, root)
     pull = model.confidence[active] * precision[active]
     # Newton in the mean at the new precisions; the covariance follows from H
+    # (W + gamma D)^-1 (score - gamma D m)
     step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * mean)[1]
     near = state.local, state.top
     trial = make_state(model, active, mean + step, data.information, precision, rest, near)
@@ -231,6 +233,7 @@ def without(model: RowModel, fit: RowFit, gone: Array) -> RowFit:
     score = data.score - data.curvature @ (mean - state.mean)
     stay, j = np.delete(np.arange(len(mean)), gone), state.active[gone]
     precision, rest = state.precision.copy(), state.rest.copy()
+    # 1/S_jj = s_j + d_j at confidence 1, so s_j without another pass
     s = np.maximum(1.0 / S[gone, gone] - precision[j], 0.0)
     precision[j] = own_precision(model, state.local, state.top, j, s, 0.0 * s)
     rest[j] = dropped_terms(model, j, s, 0.0 * s, precision[j])

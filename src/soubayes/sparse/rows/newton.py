@@ -73,6 +73,7 @@ def solve(
         state = improve(model, state, known, known.curvature, enough, jump)
     data, value = active_rows.evaluate(model, state)
     history, converged = [value], False
+    # before the last digits: columns that return would move all others again
     coarse = max(tol, 1e-5) if readmit else tol
     first = 0  # of the steps on these columns
     ended = sharp = False  # whether all of q moved at once and came to rest here, with all digits
@@ -162,6 +163,7 @@ def _is_slow(history: list[float], tol: float) -> bool:
         return False
     before, gain = history[-4] - history[-3], history[-2] - history[-1]
     enough = tol * abs(history[-1])
+    # geometric falls from `before` to `gain` in two steps reach `enough` after JOINT_STEPS more
     return gain > enough and gain > before * (enough / gain) ** (2.0 / JOINT_STEPS)
 
 
@@ -195,6 +197,7 @@ def _descend(part: ActiveRows, model: RowModel, here: _Step, tol: float) -> _Ste
         W = data.curvature
         if blend:
             W = (1.0 - blend) * W + blend * data.information
+        # the quadratic model is minimised to a tenth of what J itself is asked for
         trial = improve(model, state, data, W, enough=0.1 * tol * abs(value), jump=not majorises)
         new_data, new_value = part.evaluate(model, trial)
         if not rises(new_value, value):
@@ -283,6 +286,7 @@ def improve(
         columns = quadratic.columns
         s, q = _leave_one_out(point, model.confidence[columns])
         most = s if model.groups.alone else model.take(columns).group_most(s)
+        # a column is dropped while its w still grows: beyond FAR s its mean and J have settled
         gone = runs_away(model, columns, s, q) & (point.w > FAR * most)
         if gone.any():
             j, s, q = columns[gone], s[gone], q[gone]
@@ -299,8 +303,10 @@ def improve(
 def _quadratic(model: RowModel, state: RowState, data: Pass, W: Array) -> _Quadratic:
     """J's model around a state."""
     gamma = model.confidence[state.active]
+    # with one gamma and W = H one factor serves mean and covariance
     one = len(set(gamma[: len(gamma) - model.intercept].tolist())) <= 1
     alike = one and np.array_equal(W, data.information)
+    # the loss about the mean is -linear'm + m'Wm/2 + constant
     linear = data.score + W @ state.mean
     return _Quadratic(state.active, apart(model, data.information), W, linear, alike)
 
@@ -363,10 +369,13 @@ def _newton_move(
         if info == 0:
             break
         damping = max(2.0 * damping, 0.05)
+    # -Hessian^-1 slope from the factor of the damped Hessian
     move = -lapack.dpotrs(factor, slope, lower=1)[0]
+    # half of -slope'move is what a Newton step lowers the quadratic model by
     gain = float(-slope @ move) / 2.0
     if not model.groups.alone:
         move = groups.each(move)
+    # theta is a logarithm: a factor of 20 is as far as the quadratic model can be trusted
     move = np.clip(move, -3.0, 3.0)
     # Newton follows the exponential tail of a column on its way out by 1 a step
     s, q = (x[sparse] for x in _leave_one_out(point, model.confidence[quadratic.columns]))
@@ -383,6 +392,7 @@ def _newton_move(
 
 def _line_search(model: RowModel, quadratic: _Quadratic, point: _Point, move: Array) -> _Point:
     columns = quadratic.columns[model.sparse[quadratic.columns]]
+    # the model is not convex in theta even where its Hessian was made so
     for halvings in range(12):
         theta = point.theta.copy()
         theta[columns] += move / 2.0**halvings

@@ -330,6 +330,7 @@ def _statistics_block(
 def _sweep_block(
     Z: Array, terms: RowTerms, curvature: bool
 ) -> tuple[float, Array, Array, Array, int]:
+    # H = X'BX, B twice the slope of the expected loss in the variance of a row's predictor
     H = weighted_gram(Z, terms.information)
     # of one predictor: rows with several have losses that are convex
     negative = int(np.count_nonzero(terms.curvature < 0.0)) if terms.curvature.ndim == 1 else 0
@@ -341,6 +342,7 @@ def _sweep_block(
         W = H.copy()
     else:
         W = weighted_gram(Z, terms.curvature) if curvature else np.zeros_like(H)
+    # in float64 whatever the rows are kept in: the score vanishes at the minimum
     score = (Z.T.astype(float, copy=False) @ terms.score).ravel()
     return float(terms.loss.sum()), score, H, W, negative
 

@@ -54,6 +54,7 @@ def penalised(problem: RowProblem, X: StandardColumns, w: Array) -> Penalised:
     """By L-BFGS in coordinates scaled by the diagonal of the Hessian at 0."""
     likelihood, y, weight = problem.likelihood, problem.y, problem.weight
     typical = likelihood.start_curvature * X.norms(weight)
+    # in these units the diagonal of the Hessian is about 1, which L-BFGS starts from
     unit = 1.0 / np.sqrt(w + np.repeat(typical, likelihood.coordinates))
 
     def value(scaled: Array) -> tuple[float, Array]:
@@ -104,6 +105,7 @@ def screened_start(problem: RowProblem, model: RowModel, precision: Array, room:
     else:
         diagonals = np.einsum("naa->na", information)
         s = np.stack([X.norms(diagonal) for diagonal in diagonals.T], axis=1).ravel()
+    # columns that nothing tells to leave are always in
     stay, sparse = ~model.selects, model.sparse
     # z_j^2 = s_j mean_j^2 of a column alone ranks the columns; the path tests them properly
     gain = model.groups.sum((s * mode.mean**2)[sparse])
@@ -162,6 +164,7 @@ def ridge_start(problem: RowProblem, model: RowModel, precision: Array, gram: Ar
     def loss(scaled: Array) -> tuple[float, Array]:
         mean = solve_triangular(factor, scaled, lower=True, trans=1)
         value, slope = problem.plug_in(mean)
+        # the prior N(0, 1/d) at confidence gamma adds gamma d m^2/2
         value += 0.5 * mean @ (pull * mean)
         return float(value), solve_triangular(factor, slope + pull * mean, lower=True)
 

@@ -102,6 +102,7 @@ def make_state(
     ``information`` is H on the active columns. One round of updates suffices when the scales
     start ``near`` their optimum.
     """
+    # dJ/dS = 0 at held precisions, so S is at its best before the scales follow
     root = covariance_root(model, active, information, precision)
     scales, d = model.scales, tau_precision(model, precision)
     return RowState(
@@ -126,6 +127,7 @@ def covariance_root(model: RowModel, active: Array, information: Array, precisio
 def prior_value(model: RowModel, state: RowState) -> float:
     """J without the loss: supplement C.4.3 from the second line on."""
     k = state.active
+    # S = R R', so its diagonal is the squared length of the rows of R
     variance = np.einsum("ij,ij->i", state.root, state.root)
     # the diagonal of the triangular root gives log|S| of every source
     log_variance = 2.0 * np.log(np.diag(state.root))
@@ -147,6 +149,7 @@ def dropped_terms(
     which is of order (s/w)^2.
     """
     gamma = model.confidence[columns]
+    # posterior precision of the column alone, with the others adjusted
     total = information + gamma * precision
     return gamma / 2.0 * np.log(total / gamma) - score**2 / (2.0 * total)
 

@@ -151,6 +151,7 @@ class SurvivalRows:
             else:
                 fall = before - new
                 # by how much the quadratic form about the last place misses J here
+                # J by the quadratic form, less J by the loss itself
                 error = abs(fit.history[-1] + at.constant - new)
                 best, here, value = fit, fit, new
                 falls.append(max(fall, 0.0))
