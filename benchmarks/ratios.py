@@ -2,7 +2,7 @@
 
 For each model and block: the standard deviation over the draws of the error of r_k, in nats, by the
 regression, by kernels, by crossed draws where the model allows them, and by what
-`sensitivity_from_draws` chooses. `python benchmarks/ratios.py` prints a Markdown table.
+`sensitivity` chooses. `python benchmarks/ratios.py` prints a Markdown table.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How good and how fast `sensitivity_from_draws` is.
+"""How good and how fast `sensitivity` is.
 
 `python benchmarks/sensitivity.py derivatives` compares derivatives of means and sds, from 2,000
 reference draws of four posteriors of posteriordb, with differences of an independent recursion of
@@ -22,7 +22,7 @@ from scipy.special import logsumexp
 
 from guides import hierarchy
 from posteriordb import Posterior, posteriors
-from soubayes import Block, Model, reweight, sensitivity_from_draws, solve_exact
+from soubayes import Block, Model, reweight, sensitivity, solve_exact
 
 STEP = 0.02  # of a confidence, for differences
 BLOCKS = [f"x{i}" for i in range(10)]
@@ -145,7 +145,7 @@ def derivatives(folder: Path) -> None:
     for part, answer in answers(cases).items():
         case = next(case for name, case in cases.items() if part in name)
         start = time.process_time()
-        table = sensitivity_from_draws(
+        table = sensitivity(
             draws_of(case, folder / f"{case.name}.npz"), case.model, *case.args
         ).derivatives
         seconds = time.process_time() - start
@@ -234,7 +234,7 @@ def times() -> None:
     for seed in range(3):
         data = chain(seed)
         wall, cpu = time.perf_counter(), time.process_time()
-        found = sensitivity_from_draws(data, order=BLOCKS)
+        found = sensitivity(data, order=BLOCKS)
         took = time.perf_counter() - wall, time.process_time() - cpu
         print(f"{len(found.derivatives)} rows in {took[0]:.2f} s ({took[1]:.2f} s of CPU)")
         cpu = time.process_time()

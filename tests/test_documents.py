@@ -59,7 +59,7 @@ def compiling(path: Path):
     Fits of NumPyro models run longer than it takes to compile them.
     """
     text = path.read_text()
-    if not re.search(r"SoUNet|sensitivity_from_draws", text):
+    if not re.search(r"SoUNet|sensitivity", text):
         return nullcontext()
     from compiling import compile_faster
 

@@ -276,7 +276,7 @@ def made(name: str) -> list:
         "ReweightedFamily": lambda: [
             soubayes.reweight_family(draws(), normal, 2.0, confidence={"mu": (0.8, 1.2)})
         ],
-        "Sensitivity": lambda: [soubayes.sensitivity_from_draws(draws(), normal, 2.0)],
+        "Sensitivity": lambda: [soubayes.sensitivity(draws(), normal, 2.0)],
         "Selection": lambda: [
             soubayes.select_confidence(
                 soubayes.SoULinearRegression(), (X, Y), {"confidence_coef": [1.0, 4.0]}, cv=2
@@ -318,6 +318,7 @@ ARGUMENTS = {
     **dict.fromkeys(("TableEncoder.transform", "gaps", "unseen"), (FRAME,)),
     **dict.fromkeys(("PosteriorFamily.at", "ReweightedFamily.at"), ({"mu": 0.8},)),
     **dict.fromkeys(("PosteriorFamily.path", "ReweightedFamily.path"), ("mu", 2)),
+    **dict.fromkeys(("ReweightedFamily.curve", "ReweightedFamily.plot_curve"), ("mu", "mu", 2)),
     "PosteriorFamily.choose": (2.0,),
     "quantile": ("mu", 0.5),
     "rank": ({"a": act},),
@@ -467,7 +468,7 @@ MAKERS = {
     "sample_sou": "NestedPosterior",
     "reweight": "Reweighted",
     "reweight_family": "ReweightedFamily",
-    "sensitivity_from_draws": "Sensitivity",
+    "sensitivity": "Sensitivity",
     "select_confidence": "Selection",
 }
 # files, data and terms have tests of their own; losses and calibration run in their doctests

@@ -14,7 +14,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.infer import MCMC, NUTS
 
-from soubayes import reweight, sensitivity_from_draws
+from soubayes import reweight, sensitivity
 
 rng = np.random.default_rng(3)
 TRIALS = np.full(12, 25)
@@ -39,7 +39,7 @@ sampler = MCMC(
     progress_bar=False,
 )
 sampler.run(jax.random.key(0), TRIALS, SUCCESSES)
-found = sensitivity_from_draws(sampler, hospitals, TRIALS, SUCCESSES, quantities=["tau", "logit"])
+found = sensitivity(sampler, hospitals, TRIALS, SUCCESSES, quantities=["tau", "logit"])
 print(found.blocks)
 
 # %%

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from soubayes.draws.reweight import reweight as reweight
     from soubayes.draws.reweight import reweight_family as reweight_family
     from soubayes.draws.sensitivity import Sensitivity as Sensitivity
-    from soubayes.draws.sensitivity import sensitivity_from_draws as sensitivity_from_draws
+    from soubayes.draws.sensitivity import sensitivity as sensitivity
     from soubayes.exact.conjugate import ConjugateUpdate as ConjugateUpdate
     from soubayes.exact.conjugate import conjugate_update as conjugate_update
     from soubayes.exact.decision import EventTree as EventTree
@@ -111,7 +111,8 @@ _PUBLIC = {
     "blackbox.posterior": ["SoUPosterior"],
     "blackbox.mixture": ["MixturePosterior"],
     "draws.reweight": ["Reweighted", "ReweightedFamily", "reweight", "reweight_family"],
-    "draws.sensitivity": ["Sensitivity", "sensitivity_from_draws"],
+    "draws.sensitivity": ["Sensitivity", "sensitivity"],
+    "draws.stan": ["stan_log_priors"],
     "networks.ensemble": ["SoUNetEnsemble"],
     "networks.regressor": ["SoUNetRegressor"],
     "networks.classifier": ["SoUNetClassifier"],

@@ -32,6 +32,11 @@ def progress_line(name: str, total: float, show: bool | int = True) -> Iterator[
         line.end()
 
 
+def is_watched() -> bool:
+    """Whether stderr is a terminal or a notebook, which does not say that it is one."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 @contextmanager
 def elapsed_line(name: str) -> Iterator[None]:
     """Show on a terminal for how long something has run, where nothing says how much is left."""
@@ -63,8 +68,7 @@ def say_step(words: str) -> None:
 class _Line:
     def __init__(self, name: str, total: float) -> None:
         self.name, self.total, self.begin = name, total, time.monotonic()
-        # a notebook moves its line as a terminal does, but does not say that it is one
-        self.moves = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self.moves = is_watched()
         self.last, self.text, self.written = -float("inf"), "", ""
 
     def __call__(self, done: float, words: str = "", total: float | None = None) -> None:

@@ -1,7 +1,7 @@
-"""What draws may come in: pandas, the order of a PyMC model or a Stan program, a joint prior."""
+"""What draws may come in: files of Stan, JSON, pandas, dictionaries; and a joint prior."""
 
-from pathlib import Path
-from types import SimpleNamespace
+import json
+import re
 
 import numpy as np
 import numpyro
@@ -10,38 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from soubayes import fit, reweight, sensitivity_from_draws
-from soubayes.draws.order import block_order, stan_parameters
-
-STAN = """
-data { int J; }
-transformed data { real x = 1; }
-parameters {
-  real<lower=0, upper=a[1]> tau; // tau, not mu
-  /* vector[3] gone; */
-  array[2] real mu;
-  vector<lower=0>[J] z;
-  real old[3];
-  cholesky_factor_corr[J] L;
-}
-transformed parameters { vector[J] theta = tau * z; }
-model { z ~ normal(0, 1); }
-"""
-
-
-def test_a_stan_program_declares_the_order():
-    assert stan_parameters(STAN) == ["tau", "mu", "z", "old", "L"]
-    assert block_order(STAN, ["z", "tau", "mu"], {}) == ["tau", "mu", "z"]
-    assert block_order(STAN, ["z", "tau", "mu"], {"top": ["tau", "mu"]}) == ["top", "z"]
-
-
-def test_a_pymc_model_has_an_order(tmp_path):
-    model = SimpleNamespace(free_RVs=[SimpleNamespace(name=n) for n in ("tau", "mu", "z")])
-    assert block_order(model, ["mu", "z", "tau"], {}) == ["tau", "mu", "z"]
-    path = tmp_path / "model.stan"
-    path.write_text(STAN)
-    assert block_order(Path(path), ["mu", "tau"], {}) == ["tau", "mu"]
-    assert block_order("mu", ["mu"], {}) == ["mu"]
+from soubayes import fit, reweight, sensitivity
 
 
 def frames(seed=0, n=4000):
@@ -68,8 +37,8 @@ def test_three_data_frames_are_enough():
     """d E[mu] / d gamma_mu by hand: mu is normal with precision gamma / 4 + 2 / 1.25."""
     given = frames()
     program = "parameters { real mu; vector[2] x; }"
-    found = sensitivity_from_draws(given, order=program, quantities=["mu"])
-    assert found.derivatives["block"].tolist() == ["mu", "x"]
+    found = sensitivity(given, program, quantities=["mu"])
+    assert found.derivatives["block"].tolist() == ["mu", "x", "likelihood"]
     precision = 1 / 4 + 2 / 1.25
     slope = -(5.0 / 1.25) / precision**2 / 4 * np.sqrt(precision)
     error = found.derivatives["mean_se"][0]
@@ -79,12 +48,49 @@ def test_three_data_frames_are_enough():
     assert abs(again.mean("mu") - exact) < 4 * again.mean_se("mu")
 
 
+def assert_same(one, other):
+    pd.testing.assert_frame_equal(one.derivatives, other.derivatives, rtol=1e-6)
+    pd.testing.assert_frame_equal(one.blocks, other.blocks, rtol=1e-6)
+
+
+def test_all_forms_of_the_same_draws_agree(tmp_path):
+    """CmdStan's files, JSON as posteriordb has it, one DataFrame, a dictionary of dictionaries."""
+    given, order = frames(), ["mu", "x"]
+    wide = pd.concat([given["posterior"], given["log_prior"].add_prefix("lp_")], axis=1)
+    wide = pd.concat([wide, given["log_likelihood"]], axis=1)
+    wide = wide.sort_values("chain__", kind="stable", ignore_index=True)
+    expected = sensitivity(wide, order=order)
+    assert_same(sensitivity(given, order=order), expected)
+    files, chains = [], []
+    for number, chain in wide.groupby("chain__"):
+        columns = {name: re.sub(r"\[(\d+)\]", r".\1", name) for name in chain.columns}
+        stan = chain.drop(columns="chain__").rename(columns=columns).assign(divergent__=0)
+        files.append(tmp_path / f"output_{number}.csv")
+        lines = stan.to_csv(index=False, float_format="%.17g").split("\n")
+        comments = ["# stan_version_major = 2", lines[0], "# Adaptation terminated", *lines[1:-1]]
+        files[-1].write_text("\n".join([*comments, "#  Elapsed Time: 0.1 seconds", ""]))
+        chains.append(chain.drop(columns="chain__").to_dict("list"))
+    assert_same(sensitivity(files, order=order), expected)
+    (tmp_path / "draws.json").write_text(json.dumps(chains))
+    assert_same(sensitivity(tmp_path / "draws.json", order=order), expected)
+    x = wide[["x[1]", "x[2]"]].to_numpy().reshape(4, -1, 2)
+    groups = {
+        "posterior": {"x": x, "mu": wide["mu"].to_numpy().reshape(4, -1)},
+        "log_prior": {n: wide[f"lp_{n}"].to_numpy().reshape(4, -1) for n in order},
+        "log_likelihood": {"y": wide.filter(like="log_lik").to_numpy().reshape(4, -1, 2)},
+    }
+    assert_same(sensitivity(groups, order=order), expected)
+    bad = pd.read_csv(files[0], comment="#").assign(divergent__=1)
+    with pytest.raises(ValueError, match="transitions diverged"):
+        sensitivity(bad, order=order)
+
+
 def test_a_joint_prior_is_explained():
     given = frames()
     total = given["log_prior"].sum(axis=1)
     given["log_prior"] = pd.DataFrame({"lprior": total})
     with pytest.raises(ValueError, match=r"\['lprior'\] alone.*Each prior is needed on its own"):
-        sensitivity_from_draws(given, order=["lprior"])
+        sensitivity(given, order=["lprior"])
 
 
 def conflicts(n, truth, sets, seed):
@@ -101,7 +107,7 @@ def conflicts(n, truth, sets, seed):
             "log_prior": pd.DataFrame({"mu": stats.norm.logpdf(draws)}),
             "log_likelihood": pd.DataFrame({"y": -0.5 * ((y - draws[:, None]) ** 2).sum(axis=1)}),
         }
-        words = sensitivity_from_draws(given, order=["mu"]).blocks["diagnosis"][0]
+        words = sensitivity(given, order=["mu"]).blocks["diagnosis"][0]
         count += words == "prior-data conflict"
     return count / sets
 
@@ -123,7 +129,7 @@ def test_discrete_sites_that_were_summed_out_are_named():
 
     draws = {"share": np.random.default_rng(0).beta(1, 2, 2000)}
     with pytest.raises(ValueError, match=r"discrete sites \['kind'\].*Sum them out of the model"):
-        sensitivity_from_draws(draws, mixture, 1.0)
+        sensitivity(draws, mixture, 1.0)
 
 
 def test_series_are_arguments_like_arrays():
@@ -134,6 +140,6 @@ def test_series_are_arguments_like_arrays():
 
     y = pd.Series([0.3, 0.8, 1.4], index=[7, 8, 9])
     draws = {"mu": np.random.default_rng(0).normal(y.sum() / 4, 0.5, 2000)}
-    one, two = (sensitivity_from_draws(draws, model, given).blocks for given in (y, y.to_numpy()))
+    one, two = (sensitivity(draws, model, given).blocks for given in (y, y.to_numpy()))
     pd.testing.assert_frame_equal(one, two)
     assert fit(model, y).mean("mu") == pytest.approx(y.sum() / 4, abs=0.05)

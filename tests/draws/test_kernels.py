@@ -64,6 +64,7 @@ def test_kernels_are_used_where_the_regression_cannot_follow():
         of_a + of_b + stats.norm.logpdf(c),
         frozenset(),
         {},
+        {},
         4,
     )
     found = ratios(draws)
@@ -84,7 +85,7 @@ def test_a_level_with_a_handful_of_draws():
     names, flat = ("kind", "x", "last"), np.zeros(4000)
     values = dict(zip(names, (kind, x, last), strict=True))
     zeros = dict.fromkeys(names, flat)
-    found = ratios(Draws(names, values, zeros, zeros, flat, frozenset({"kind"}), {}, 1))
+    found = ratios(Draws(names, values, zeros, zeros, flat, frozenset({"kind"}), {}, {}, 1))
     by_hand = stats.norm(x[:3].mean(), x.std()).logpdf(x[:3, 0])
     np.testing.assert_allclose(found.best["x"][:3], by_hand)
     assert np.all(np.isfinite(found.others["second half"]["x"]))
@@ -103,6 +104,7 @@ def test_the_regression_is_kept_where_it_is_better(bend):
         {"a": flat, "b": flat},
         flat,
         frozenset(),
+        {},
         {},
         4,
     )

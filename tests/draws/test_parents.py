@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.block_order import HIERARCHIES, UNSEEN, advised, fits, refusal, wrong_order
-from soubayes import reweight, sensitivity_from_draws
+from soubayes import reweight, sensitivity
 
 
 @pytest.mark.parametrize("n", [500, 2000])
@@ -50,10 +50,10 @@ def test_a_stan_program_that_declares_x_before_its_mean():
     program = "parameters { real x; real mu; }"
     message = r"log prior of 'x' depends on \['mu'\].*order that fits is \['mu', 'x'\]"
     with pytest.raises(ValueError, match=message):
-        sensitivity_from_draws(two_levels(), order=program)
+        sensitivity(two_levels(), program)
     with pytest.raises(ValueError, match=message):
         reweight(two_levels(), confidence={"mu": 0.9}, order=["x", "mu"])
-    both = sensitivity_from_draws(two_levels(), order=["both"], groups={"both": ["x", "mu"]})
+    both = sensitivity(two_levels(), order=["both"], groups={"both": ["x", "mu"]})
     assert both.blocks["block"].tolist() == ["both"]
 
 
@@ -62,7 +62,16 @@ def test_a_joint_log_prior_under_the_name_of_one_variable():
     total = given["log_prior"].sum(axis=1)
     given["log_prior"] = pd.DataFrame({"x": total})
     with pytest.raises(ValueError, match=r"'x' depends on \['mu'\], which have no log prior"):
-        sensitivity_from_draws(given, order=["x"])
+        sensitivity(given, order=["x"])
+
+
+def test_a_joint_log_prior_of_the_last_block():
+    """The integral of p(mu) p(x | mu) over x is p(mu); that of p(x | mu) is 1."""
+    given = two_levels()
+    total = given["log_prior"].sum(axis=1)
+    given["log_prior"] = given["log_prior"].assign(x=total)
+    with pytest.raises(ValueError, match=r"integral over 'x' is the prior of \['mu'\]"):
+        sensitivity(given, order=["mu", "x"])
 
 
 def test_computed_columns_are_no_parents():
@@ -79,5 +88,5 @@ def test_computed_columns_are_no_parents():
         "log_prior": pd.DataFrame({"z": each.sum(axis=1)}),
         "log_likelihood": pd.DataFrame({"y": -0.5 * (z[:, 0] - 1) ** 2}),
     }
-    found = sensitivity_from_draws(given, order=["z"], quantities=["z"])
+    found = sensitivity(given, order=["z"], quantities=["z"])
     assert found.blocks["block"].tolist() == ["z"]

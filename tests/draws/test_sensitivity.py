@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from arviz_stats.base import array_stats
 from scipy import stats
 
 from scenarios import two_level_normal
-from soubayes import Block, Discrete, Model, reweight, sensitivity_from_draws, solve_exact
+from soubayes import Block, Discrete, Model, Sensitivity, reweight, sensitivity, solve_exact
 from soubayes.draws.ratios import ratios
 from soubayes.draws.sensitivity import known_draws
 
@@ -68,7 +69,7 @@ def _close_figures():
 
 
 class Tree:
-    """What `sensitivity_from_draws` needs of an ArviZ object."""
+    """What `sensitivity` needs of an ArviZ object."""
 
     def __init__(self, posterior, log_prior, log_likelihood, chains=4):
         self.posterior = Group(posterior, chains)
@@ -77,8 +78,8 @@ class Tree:
         self.order = list(log_prior)
 
 
-def sensitivity(tree, **settings):
-    return sensitivity_from_draws(tree, **{"order": tree.order, **settings})
+def of_tree(tree, **settings):
+    return sensitivity(tree, **{"order": tree.order, **settings})
 
 
 def weighted(tree, confidence):
@@ -203,7 +204,7 @@ def test_derivatives_within_three_standard_errors_for_twenty_seeds(name):
             slopes[q, block] = change
     errors = []
     for seed in SEEDS:
-        found = sensitivity(draw(seed), quantities=list(at_one)).derivatives
+        found = of_tree(draw(seed), quantities=list(at_one)).derivatives
         for i, key in enumerate(zip(found["quantity"], found["block"], strict=True)):
             for j, title in enumerate(("mean", "sd")):
                 errors.append((found[title][i] - slopes[key][j]) / found[f"{title}_se"][i])
@@ -297,11 +298,12 @@ def test_at_confidence_one_nothing_changes():
 def test_blocks_add_up_to_the_power_of_the_likelihood():
     """ArviZ's power scaling by alpha: d E[f] / d alpha = Cov(f, log likelihood)."""
     tree = schools(3)
-    found = sensitivity(tree, quantities=["tau", "mu"]).derivatives
+    found = of_tree(tree, quantities=["tau", "mu"]).derivatives
     total = np.ravel(tree.log_likelihood["y"].values.sum(axis=2))
     for q in ("tau", "mu"):
         x = tree.posterior[q].values.ravel()
-        summed = found["mean"][found["quantity"] == q].sum()
+        rows = (found["quantity"] == q) & (found["block"] != "likelihood")
+        summed = found["mean"][rows].sum()
         assert -summed == pytest.approx(np.cov(x, total, ddof=0)[0, 1] / x.std())
         means = []  # ArviZ smooths the largest weights, so this agrees to a few per cent
         for alpha in (0.999, 1.001):
@@ -311,7 +313,7 @@ def test_blocks_add_up_to_the_power_of_the_likelihood():
 
 
 def test_the_table_of_blocks():
-    blocks = sensitivity(gaussian(1)).blocks
+    blocks = of_tree(gaussian(1)).blocks
     known = two_level_normal(1.0, 1.0).kl
     for block, kl, error in zip(blocks["block"], blocks["kl"], blocks["kl_se"], strict=True):
         assert abs(kl - known[block]) < 4 * error
@@ -330,7 +332,7 @@ def test_diagnoses(prior_sd, y, words):
     variance = 1 / (1 / prior_sd**2 + 1 / noise**2)
     mu = np.random.default_rng(0).normal(variance * y / noise**2, np.sqrt(variance), 4000)
     log_prior = {"mu": stats.norm(0, prior_sd).logpdf(mu)}
-    found = sensitivity(Tree({"mu": mu}, log_prior, stats.norm(mu, noise).logpdf(y)))
+    found = of_tree(Tree({"mu": mu}, log_prior, stats.norm(mu, noise).logpdf(y)))
     assert found.blocks["diagnosis"][0] == words
 
 
@@ -346,14 +348,14 @@ def test_errors_matter_where_they_can_hide_a_large_change(change, error, unclear
 def test_groups_quantities_quantiles_and_the_plot():
     tree = gaussian(2)
     mu, effect = (tree.posterior[n].values for n in ("mu", "effect"))
-    found = sensitivity(
+    found = of_tree(
         tree,
         order=["both"],
         groups={"both": ["mu", "effect"]},
         quantities={"gap": effect - mu},
         quantiles=0.5,
     )
-    assert found.derivatives["block"].tolist() == ["both"]
+    assert found.derivatives["block"].tolist() == ["both", "likelihood"]
     assert list(found.derivatives)[-2:] == ["q50", "q50_se"]
     total = tree.log_likelihood["y"].values.ravel()
     gap = (effect - mu).ravel()
@@ -408,7 +410,7 @@ def of_top_level_only():
 @pytest.mark.parametrize(
     ("tree", "settings", "message"),
     [
-        (change(log_prior=None), {}, "no group 'log_prior'.*compute_log_prior"),
+        (change(log_prior=None), {}, "no group 'log_prior'.*Pass the model as well"),
         (change(log_likelihood=None), {}, "no group 'log_likelihood'"),
         (change(log_prior=Group({})), {}, "no group 'log_prior', or nothing in it"),
         (change(log_likelihood=Group({})), {}, "no group 'log_likelihood', or nothing in it"),
@@ -442,7 +444,7 @@ def of_top_level_only():
 )
 def test_errors_say_what_to_do(tree, settings, message):
     with pytest.raises(ValueError, match=message):
-        sensitivity(tree, **settings)
+        of_tree(tree, **settings)
 
 
 @pytest.mark.parametrize(
@@ -471,11 +473,11 @@ def test_a_real_tree_with_odd_names_in_another_order_of_axes():
     twice = {"twice": 2 * tree.posterior["mu"].values}  # without a prior, but no latent variable
     groups = {"posterior": groups["posterior"] | twice, "log_prior": groups["log_prior"]}
     real = from_dict({**groups, "log_likelihood": log_likelihood})
-    expected = sensitivity(tree, quantities=["effect"]).derivatives
+    expected = of_tree(tree, quantities=["effect"]).derivatives
     turned = real.map_over_datasets(lambda g: g.transpose("draw", "chain", missing_dims="ignore"))
     for data in (real, turned):
-        found = sensitivity_from_draws(data, order=list(names.values()), quantities="values")
-        assert found.derivatives["block"].tolist() == list(names.values())
+        found = sensitivity(data, order=list(names.values()), quantities="values")
+        assert found.derivatives["block"].tolist() == [*names.values(), "likelihood"]
         np.testing.assert_array_equal(found.derivatives["mean_se"], expected["mean_se"])
     again = reweight(real, confidence={"values": 0.8}, order=list(names.values()))
     assert again.mean("twice") == pytest.approx(2 * weighted(tree, {"effect": 0.8}).mean("mu"))
@@ -489,13 +491,13 @@ def test_an_object_written_by_pymc_needs_no_numpyro():
 import sys
 import numpy as np, xarray
 from scipy import stats
-from soubayes import reweight, sensitivity_from_draws
+from soubayes import reweight, sensitivity
 data = xarray.open_datatree({str(PYMC)!r}, engine="h5netcdf")
 tau = data.posterior["tau"].values
 by_hand = stats.halfnorm(scale=10).logpdf(tau)  # the density that PyMC means is that of tau
 assert np.allclose(data.log_prior["tau"].values, by_hand, atol=1e-3)
 order = ["tau", "mu", "z"]
-found = sensitivity_from_draws(data, order=order, quantities=["tau", "mu"])
+found = sensitivity(data, order=order, quantities=["tau", "mu"])
 row = (found.derivatives["quantity"] == "tau") & (found.derivatives["block"] == "tau")
 print(found.derivatives["mean"][row][0], found.derivatives["mean_se"][row][0])
 weighted = reweight(data, confidence={{"tau": 0.7}}, order=order)
@@ -526,9 +528,9 @@ def test_a_numpyro_model_says_the_same():
             numpyro.sample("effect", dist.Normal(theta, error), obs=effect)
 
     tree = schools(0)
-    expected = sensitivity(tree, quantities=["tau"])
+    expected = of_tree(tree, quantities=["tau"])
     draws = {name: variable.values for name, variable in tree.posterior.items()}
-    found = sensitivity_from_draws(draws, model, EFFECT, ERROR, quantities=["tau"])
+    found = sensitivity(draws, model, EFFECT, ERROR, quantities=["tau"])
     for title in ("mean", "mean_se", "sd", "q5"):
         np.testing.assert_allclose(
             found.derivatives[title], expected.derivatives[title], rtol=1e-5, atol=1e-6
@@ -555,27 +557,27 @@ def test_a_numpyro_model_says_the_same():
 
     again = reweight(Sampler(np.zeros(4000)), model, EFFECT, ERROR, confidence={"tau": 0.7})
     assert again.mean("tau") == pytest.approx(weighted(tree, {"tau": 0.7}).mean("tau"), rel=1e-5)
-    with pytest.raises(ValueError, match="order is for ArviZ objects"):
-        sensitivity_from_draws(draws, model, EFFECT, ERROR, order=["tau", "mu", "theta"])
+    with pytest.raises(ValueError, match="order is for draws without a model"):
+        sensitivity(draws, model, EFFECT, ERROR, order=["tau", "mu", "theta"])
     with pytest.raises(ValueError, match="say nothing of priors"):
-        sensitivity_from_draws(draws)
+        sensitivity(draws)
     with pytest.raises(ValueError, match="transitions diverged"):
-        sensitivity_from_draws(Sampler(np.ones(4000)), model, EFFECT, ERROR)
+        sensitivity(Sampler(np.ones(4000)), model, EFFECT, ERROR)
     with pytest.raises(ValueError, match=r"the draws lack \['mu'\]"):
-        sensitivity_from_draws({"tau": flat["tau"], "theta": flat["theta"]}, model, EFFECT, ERROR)
+        sensitivity({"tau": flat["tau"], "theta": flat["theta"]}, model, EFFECT, ERROR)
     arviz = Tree(flat, {"tau": flat["tau"]}, flat["tau"])  # the model knows the densities
-    again = sensitivity_from_draws(arviz, model, EFFECT, ERROR, quantities=["tau"])
+    again = sensitivity(arviz, model, EFFECT, ERROR, quantities=["tau"])
     np.testing.assert_array_equal(again.derivatives["mean"], found.derivatives["mean"])
     with pytest.raises(ValueError, match="there are 3999 draws of 'mu' and 4000 of 'tau'"):
-        sensitivity_from_draws({**flat, "mu": flat["mu"][1:]}, model, EFFECT, ERROR)
+        sensitivity({**flat, "mu": flat["mu"][1:]}, model, EFFECT, ERROR)
     with pytest.raises(ValueError, match=r"draws of 'theta' are constant \(0\)"):
-        sensitivity_from_draws({**flat, "theta": 0 * flat["theta"]}, model, EFFECT, ERROR)
+        sensitivity({**flat, "theta": 0 * flat["theta"]}, model, EFFECT, ERROR)
     with pytest.raises(ValueError, match=r"cannot be run with these arguments \(.*\). Pass those"):
-        sensitivity_from_draws(flat, model, EFFECT)
-    with pytest.raises(ValueError, match="model is a str, but it must be a NumPyro model"):
-        sensitivity_from_draws(flat, "model", EFFECT, ERROR)
+        sensitivity(flat, model, EFFECT)
+    with pytest.raises(ValueError, match="model is a str, but it must be a model of PyMC"):
+        sensitivity(flat, "model", EFFECT, ERROR)
     with pytest.raises(ValueError, match="draws of 'theta' have shape"):
-        sensitivity_from_draws({**flat, "theta": flat["theta"][:, :3]}, model, EFFECT, ERROR)
+        sensitivity({**flat, "theta": flat["theta"][:, :3]}, model, EFFECT, ERROR)
 
 
 def test_a_model_that_nuts_ran_in_single_precision_runs_in_double():
@@ -599,8 +601,8 @@ def test_a_model_that_nuts_ran_in_single_precision_runs_in_double():
     )
     sampler.run(jax.random.key(0), y)
     draws = sampler.get_samples()
-    found = sensitivity_from_draws(draws, closed, y)
-    expected = sensitivity_from_draws(draws, given, y, group)
+    found = sensitivity(draws, closed, y)
+    expected = sensitivity(draws, given, y, group)
     np.testing.assert_allclose(found.blocks["kl"], expected.blocks["kl"], rtol=1e-10)
 
 
@@ -620,15 +622,15 @@ def test_priors_that_a_confidence_cannot_mean_are_refused():
 
     rng = np.random.default_rng(0)
     draws = {name: rng.normal(size=4000) for name in ("mu", "a", "b", "c")}
-    found = sensitivity_from_draws({"mu": draws["mu"] / 4 + 1.0}, flat, 1.0)
+    found = sensitivity({"mu": draws["mu"] / 4 + 1.0}, flat, 1.0)
     # E log q of N(1, 1 / 16): minus its entropy, known up to the constant of the flat prior
     assert found.blocks["kl"][0] == pytest.approx(-stats.norm(0, 0.25).entropy(), abs=0.1)
     assert "prior of 'mu' is flat: its KL is known up to a constant" in repr(found)
     assert found.blocks["diagnosis"][0] != "prior-data conflict"
     with pytest.raises(ValueError, match=r"'c' in 'ac', which comes before 'b', but the prior of"):
-        sensitivity_from_draws(draws, chain, 1.0, groups={"ac": ["a", "c"]})
+        sensitivity(draws, chain, 1.0, groups={"ac": ["a", "c"]})
     with pytest.raises(ValueError, match=r"calls a block 'b', which is a latent site outside"):
-        sensitivity_from_draws(draws, chain, 1.0, groups={"b": ["a"]})
+        sensitivity(draws, chain, 1.0, groups={"b": ["a"]})
 
 
 @pytest.mark.parametrize("block", ["mu", "effect"])
@@ -640,7 +642,7 @@ def test_no_kl_is_negative_where_a_log_prior_lacks_a_constant(block, constant):
     log_prior[block] = log_prior[block] + constant
     posterior = {name: x.values.ravel() for name, x in tree.posterior.items()}
     moved = Tree(posterior, log_prior, tree.log_likelihood["y"].values.ravel())
-    expected, found = sensitivity(tree), sensitivity(moved)
+    expected, found = of_tree(tree), of_tree(moved)
     np.testing.assert_allclose(found.derivatives["mean"], expected.derivatives["mean"], atol=1e-9)
     kl = dict(zip(found.blocks["block"], found.blocks["kl"], strict=True))
     if constant > 0:  # the KL would be about -7
@@ -650,3 +652,36 @@ def test_no_kl_is_negative_where_a_log_prior_lacks_a_constant(block, constant):
         assert kl[block] > 8
         assert found.notes == ()
     assert expected.notes == ()
+
+
+def test_the_likelihood_row_is_minus_the_sum_of_the_blocks():
+    found = of_tree(gaussian(1)).derivatives
+    totals = found[found["block"] != "likelihood"].groupby("quantity")[["mean", "sd"]].sum()
+    rows = found[found["block"] == "likelihood"].set_index("quantity")
+    np.testing.assert_allclose(rows["mean"], -totals["mean"][rows.index], atol=1e-9)
+    np.testing.assert_allclose(rows["sd"], -totals["sd"][rows.index], atol=1e-9)
+
+
+def test_the_sentence_names_conflicts_and_the_largest_certain_change():
+    blocks = pd.DataFrame({"block": ["mu", "x"], "diagnosis": ["prior-data conflict", "no"]})
+    numbers = {"mean": [0.3, -0.9, 5.0], "mean_se": [0.01, 0.02, 3.0]}
+    rows = pd.DataFrame({"quantity": "q", "block": ["mu", "x", "likelihood"], **numbers})
+    words = Sensitivity(rows, blocks).sentence()
+    assert words == (
+        "The data are in conflict with the prior of mu. Conclusions depend most on the prior of x: "
+        "more confidence in it lowers the mean of q, by 0.90 ± 0.02 posterior sds for a unit."
+    )
+    still = Sensitivity(rows.assign(mean=0.01), blocks.assign(diagnosis="no")).sentence()
+    assert still == "No confidence moves a mean by more than 0.1 posterior sds."
+    blocks["diagnosis"] = ["too uncertain: draw more", "no"]
+    assert "For mu the draws are too few" in Sensitivity(rows, blocks).sentence()
+
+
+def test_the_page_has_the_sentence_the_tables_and_the_figure(tmp_path):
+    found = of_tree(gaussian(1))
+    found.to_html(tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert found.sentence() in page
+    assert "data:image/png;base64," in page
+    assert page.count("<tr") >= len(found.blocks) + len(found.derivatives)
+    assert "http://" not in page.replace("http://www.w3.org", "")

@@ -3,6 +3,7 @@
 import contextlib
 from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy import stats
@@ -118,3 +119,44 @@ def test_a_family_of_draws_has_the_costs_of_the_closed_form():
         reweight_family(data, confidence={"mu": (0, 1)}, **settings)
     with pytest.raises(ValueError, match=r"For single numbers use soubayes.reweight"):
         reweight_family(data, confidence={"mu": 0.5}, **settings)
+
+
+def test_a_curve_from_draws_is_joined_with_refits_beyond_them():
+    """mu ~ N(0, 1), y = 2 ~ N(mu, 1): the mean at confidence gamma is 2 / (1 + gamma)."""
+    mu = np.random.default_rng(0).normal(1.0, np.sqrt(0.5), 4000)
+    given = {
+        "posterior": {"mu": mu},
+        "log_prior": {"mu": stats.norm.logpdf(mu)},
+        "log_likelihood": {"y": stats.norm(mu).logpdf(2.0)},
+    }
+    family = reweight_family(given, order=["mu"], confidence={"mu": (0.5, 1e4)})
+    asked = []
+
+    class Exact:
+        def __init__(self, confidence):
+            asked.append(confidence["mu"])
+
+        def mean(self, name):
+            return 2 / (1 + asked[-1])
+
+        def sd(self, name):
+            return np.sqrt(asked[-1] / (1 + asked[-1]))
+
+    alone = family.curve("mu", "mu", 12)
+    assert list(alone["source"])[-1] == "not reached"
+    assert np.isnan(alone["mean"].iloc[-1])
+    table = family.curve("mu", "mu", 12, refit=Exact)
+    assert asked == [pytest.approx(1e4)]
+    exact = 2 / (1 + table["confidence"])
+    reached = table["source"] == "draws"
+    assert reached.sum() >= 4
+    assert np.all(abs(table["mean"] - exact)[reached] < 4 * table["mean_se"][reached])
+    assert table["mean"].iloc[-1] == pytest.approx(exact.iloc[-1])
+    joined = table["source"] == "joined"
+    assert joined.any()
+    assert np.all(abs(table["mean"] - exact)[joined] < 0.5)
+    ax = family.plot_curve("mu", "mu", 12, refit=Exact)
+    assert ax.get_xscale() == "log"
+    plt.close(ax.figure)
+    with pytest.raises(ValueError, match=r"no quantity 'tau'; there are \['mu'\]"):
+        family.curve("mu", "tau")

@@ -91,3 +91,17 @@ def test_every_constant_is_used():
     )
     names = [name for names, *_ in assigned(FILE) for name in names]
     assert [name for name in names if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_the_constants_of_terms_stand_in_the_table_of_their_page():
+    """With a reason each; constants of arithmetic begin with an underscore."""
+    page = (PAGES / "terms.md").read_text(encoding="utf8")
+    table = page.partition("## Constants")[2].partition("\n## ")[0]
+    source = ROOT / "src" / "soubayes"
+    files = [*(source / "terms").glob("*.py"), source / "sparse" / "estimators" / "terms.py"]
+    found = [
+        name for path in files for names, _, _, value in assigned(path)
+        for name in names if not name.startswith("_") and _is_numeric(value)
+    ]  # fmt: skip
+    assert len(found) > 15
+    assert [name for name in found if f"`{name}`" not in table] == []

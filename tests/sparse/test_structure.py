@@ -21,7 +21,7 @@ from soubayes import (
 from tools.code_lines import counted
 
 SOURCE = Path(__file__).parents[2] / "src" / "soubayes"
-MOST_SPARSE, MOST_LINES = 15_100, 33_000  # lines of code, as tools/code_lines.py counts them
+MOST_SPARSE, MOST_LINES = 15_100, 33_200  # lines of code, as tools/code_lines.py counts them
 
 
 def imports():

@@ -24,10 +24,9 @@ weight : mapping of str to float, optional
     The weight of the data of each block, 1 by default.
 steps : int or "auto", default="auto"
     Largest number of steps; ``"auto"`` means 20,000.
-order : sequence of str, PyMC model, or Stan program, optional
-    The blocks of an ArviZ object, outermost first. Its variables have no order of their own,
-    and the order is part of the model. A PyMC model, or a Stan program (its text, or the
-    ``Path`` of its file), can be given in its place. A NumPyro model has it.
+order : sequence of str, optional
+    The blocks of draws that come without a model, outermost first. Variables have no order of
+    their own, and the order is part of the model. It is checked with the draws.
 random_state : int or jax.Array, default=0
     The seed.
 name : str
@@ -48,13 +47,17 @@ guide : callable
 DRAWS_ARGUMENTS = (
     ARGUMENTS
     + """
-draws : MCMC, mapping of str to array, or ArviZ object
-    Draws at confidence 1: a NumPyro ``MCMC`` object or its samples, together with the model; or
-    an ArviZ object with the groups ``posterior``, ``log_prior`` (a variable for each prior) and
-    ``log_likelihood``, written by any library; or a dictionary of three pandas DataFrames under
-    these names.
-model : callable, optional
-    The NumPyro model, for draws without prior and likelihood.
+draws : draws of any library
+    Draws at confidence 1: an ArviZ object, a NumPyro ``MCMC`` object or a mapping of names to
+    arrays, CmdStan's CSV files (paths, one for each chain), chains or a JSON file as posteriordb
+    has them, a pandas DataFrame, or a dictionary of the groups ``posterior``, ``log_prior`` and
+    ``log_likelihood``.
+model : PyMC, Bambi or NumPyro model, or Stan program, optional
+    What knows the priors. The log priors and the likelihood are computed from a model of PyMC,
+    Bambi or NumPyro (whose arguments follow it). A Stan program (its text, or its ``Path``) gives
+    the order of its parameters; its draws need ``lp_x`` for each parameter x and ``log_lik``, which
+    :func:`stan_log_priors` writes. Without a model give draws with ``log_prior`` and
+    ``log_likelihood``, and ``order``.
 """
 )
 

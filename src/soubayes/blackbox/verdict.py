@@ -84,8 +84,16 @@ class Quality(Printable):
     tail: float
 
     def _shown(self) -> Shown:
-        numbers = {name: [value] for name, value in vars(self).items() if isinstance(value, float)}
-        return [f"Quality({self.verdict}: {self.reason})", pd.DataFrame(numbers)]
+        trusted = [TRUSTED_MEAN, np.exp(-TRUSTED_SD), np.exp(TRUSTED_SD), MOST_KHAT, MOST_EFFECTIVE]
+        rough = [ROUGH_MEAN, np.exp(-ROUGH_SD), np.exp(ROUGH_SD), 1.0, LEAST_EFFECTIVE]
+        nan = float("nan")
+        limits = {"trusted": [*trusted, nan, MOST_TAIL], "rough": [*rough, nan, nan]}
+        names = [name for name, value in vars(self).items() if isinstance(value, float)]
+        table = pd.DataFrame({"": names, "here": [vars(self)[n] for n in names], **limits})
+        words = (
+            "Of k-hat and the effective share one is enough for trusted; the spread has no limit."
+        )
+        return [f"Quality({self.verdict}: {self.reason})", table, words]
 
 
 def guide_log_weights(

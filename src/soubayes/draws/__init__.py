@@ -2,9 +2,11 @@
 
 | to change | look in |
 | --- | --- |
-| the form of draws: pandas, ArviZ, NumPyro, PyMC, Stan | frames.py, known.py, model_draws.py |
-| the order of the blocks, and its check | order.py, parents.py |
+| the forms of draws: files, pandas, ArviZ, dictionaries | forms.py, known.py |
+| models: NumPyro; PyMC and Bambi; Stan programs | model_draws.py, pymc_model.py, stan.py |
+| the check of the order of the blocks | parents.py, functions.py |
+| conflicts of prior and data | scores.py |
 | densities from draws | ratios.py, kernels.py, crossed.py |
-| `sensitivity_from_draws` | sensitivity.py |
+| `sensitivity` | sensitivity.py |
 | `reweight` and its weights | reweight.py, weights.py |
 """

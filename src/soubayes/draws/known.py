@@ -9,7 +9,7 @@ from scipy.spatial import cKDTree
 
 from soubayes.blackbox.grouping import block_of
 from soubayes.draws.crossed import Crossed
-from soubayes.draws.order import block_order
+from soubayes.draws.forms import GROUPS
 from soubayes.draws.parents import check_order
 
 MOST_RHAT = 1.1
@@ -26,6 +26,7 @@ class Draws:
     ``values`` has coordinates on the real line, (draw, coordinate), and ``log_jacobian`` is what
     takes the log density of a block to them; ``log_prior`` is the density of a block as it was
     given, given the earlier blocks; ``quantities`` are the draws as they were given, (draw, ...);
+    ``given`` are the latent ones among them by block, (draw, coordinate);
     ``crossed`` is known if the data depend on the first block only through the later ones;
     ``flat`` are blocks whose prior has no density, but for a constant.
     """
@@ -37,6 +38,7 @@ class Draws:
     log_likelihood: np.ndarray
     discrete: frozenset[str]
     quantities: dict[str, np.ndarray]
+    given: dict[str, np.ndarray]
     chains: int
     crossed: Crossed | None = None
     flat: frozenset[str] = frozenset()
@@ -51,13 +53,17 @@ class Draws:
         return x.reshape(self.chains, self.length)
 
 
-NEEDED = ("posterior", "log_prior", "log_likelihood")
+def from_arviz(
+    data: Any,
+    order: Sequence[str] | None,
+    groups: Mapping[str, Iterable[str]],
+    sites: Sequence[str] | None = None,
+) -> Draws:
+    """The draws of an ArviZ object with the groups posterior, log_prior and log_likelihood.
 
-
-def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Draws:
-    """The draws of an ArviZ object with the groups posterior, log_prior and log_likelihood."""
-    needed = NEEDED
-    parts: dict[str, Any] = {name: getattr(data, name, None) for name in needed}
+    ``order`` are blocks; ``sites`` are variables in an order that a model has given.
+    """
+    parts: dict[str, Any] = {name: getattr(data, name, None) for name in GROUPS}
     if parts["posterior"] is None:
         raise ValueError(
             f"draws is a {type(data).__name__} without the group 'posterior'. Give an ArviZ "
@@ -68,8 +74,8 @@ def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Dr
         if part is None or not len(part.data_vars):
             raise ValueError(
                 f"the draws have no group {name!r}, or nothing in it. "
-                "In PyMC add it with pm.compute_log_prior and pm.compute_log_likelihood; for a "
-                "NumPyro model pass the model and its arguments instead."
+                "Pass the model as well, of PyMC, Bambi or NumPyro (with its arguments); for Stan "
+                "paste the lines that soubayes.stan_log_priors writes into the program."
             )
     arrays = {
         group: {str(name): chains_first(part[name]) for name in part.data_vars}
@@ -82,9 +88,8 @@ def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Dr
         raise ValueError(
             f"log_prior has {missing} alone, which is not a variable of the posterior: it seems to "
             "be the sum of all priors, as lprior of brms is. Each prior is needed on its own, "
-            "because the question is which of them matters. In Stan compute one for each parameter "
-            "in generated quantities (real lp_mu = normal_lpdf(mu | 0, 5);) and name it here after "
-            "its parameter; in PyMC use pm.compute_log_prior."
+            "because the question is which of them matters. Pass the model of PyMC or Bambi; for "
+            "Stan and brms soubayes.stan_log_priors writes the lines to paste into the program."
         )
     if missing:
         raise ValueError(f"log_prior has {missing}, which the posterior does not have.")
@@ -104,17 +109,14 @@ def from_arviz(data: Any, order: Any, groups: Mapping[str, Iterable[str]]) -> Dr
     total = sum(each.reshape(chains * length, -1).sum(axis=1) for each in likelihood)
     quantities = {n: x.reshape((chains * length, *x.shape[2:])) for n, x in posterior.items()}
     known = (values, log_prior, log_jacobian, np.asarray(total, float))
-    names = None if order is None else block_order(order, list(prior), groups)
-    draws = joined(*known, discrete, quantities, chains, groups, names)
+    owner = block_of(list(prior), groups)
+    if sites is not None:
+        order = list(dict.fromkeys(owner[name] for name in sites if name in owner))
+    draws = joined(*known, discrete, quantities, chains, groups, order)
     without = [name for name in posterior if name not in prior]
     _check_complete(draws, without)
-    given = {name: x.reshape(chains * length, -1) for name, x in posterior.items()}
-    owner = block_of(list(prior), groups)
-    blocks = {
-        block: np.concatenate([given[name] for name in prior if owner[name] == block], axis=1)
-        for block in draws.names
-    }
-    check_order(blocks, draws.log_prior, {name: given[name] for name in without})
+    given = {name: posterior[name].reshape(chains * length, -1) for name in without}
+    check_order({name: draws.given[name] for name in draws.names}, draws.log_prior, given)
     return draws
 
 
@@ -172,6 +174,7 @@ def joined(
     mixed = [block for block, kind in kinds.items() if len(kind) > 1]
     if mixed:
         raise ValueError(f"block {mixed[0]!r} has discrete and continuous sites; separate them.")
+    flat = {name: quantities[name].reshape(len(log_likelihood), -1) for name in owner}
     draws = Draws(
         names,
         {block: np.concatenate([values[n] for n in group], 1) for block, group in sites.items()},
@@ -180,12 +183,13 @@ def joined(
         log_likelihood,
         frozenset(block for block, kind in kinds.items() if kind == {True}),
         quantities,
+        {block: np.concatenate([flat[n] for n in group], 1) for block, group in sites.items()},
         chains,
     )
     _check_constants(values, quantities, discrete)
     _check(draws)
-    flat = [n for n, x in log_prior.items() if n not in discrete and np.ptp(x) == 0]
-    return replace(draws, flat=frozenset(owner[name] for name in flat))
+    constant = [n for n, x in log_prior.items() if n not in discrete and np.ptp(x) == 0]
+    return replace(draws, flat=frozenset(owner[name] for name in constant))
 
 
 def check_divergences(diverging: np.ndarray) -> None:

@@ -5,18 +5,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from soubayes._docstrings import fill_docstrings
-from soubayes._types import DrawsOf, Number, Seed
+from soubayes._optional import require
+from soubayes._types import Axes, DrawsOf, Number, Seed
 from soubayes.blackbox.arguments import ARGUMENTS, DRAWS_ARGUMENTS, RANGES
 from soubayes.confidence import check_confidence, check_mapping
 from soubayes.draws.known import Draws
 from soubayes.draws.ratios import Ratios, ratios
 from soubayes.draws.sensitivity import kl_of_block, known_draws, standard_error
 from soubayes.draws.weights import Weights, influence, log_weights, normalised_weights
-from soubayes.families import ConfidenceFamily, Look, check_ranges, middle_of
+from soubayes.families import (
+    FAMILY_POINTS,
+    ConfidenceFamily,
+    Look,
+    check_ranges,
+    middle_of,
+    range_points,
+)
 from soubayes.pareto import pareto_fit, pareto_smoothed, pareto_tail
-from soubayes.results import Shown
+from soubayes.results import Shown, coordinates
 from soubayes.threads import SMALL, solver_threads
 from soubayes.weighted import WeightedDraws, interval, weighted_mean
 
@@ -32,10 +41,10 @@ MOST_WEIGHT_ERROR = 0.2  # of the log weights, in standard deviations over the r
 @fill_docstrings(DRAWS_ARGUMENTS)
 def reweight(
     draws: DrawsOf,
-    model: Callable | None = None,
+    model: Any = None,
     *args: Any,
     confidence: Mapping[str, float],
-    order: Sequence[str] | Any = None,
+    order: Sequence[str] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     **kwargs: Any,
 ) -> "Reweighted":
@@ -60,12 +69,12 @@ def reweight(
 
     See Also
     --------
-    sensitivity_from_draws : Derivatives at confidence 1.
+    sensitivity : Derivatives at confidence 1.
     fit : A fit at any confidence.
 
     Notes
     -----
-    With :math:`r_k` as in :func:`sensitivity_from_draws`, Theorem 1 of [1]_ gives the weight
+    With :math:`r_k` as in :func:`sensitivity`, Theorem 1 of [1]_ gives the weight
 
     .. math::
 
@@ -106,10 +115,10 @@ def _finite(gammas: dict[str, float]) -> dict[str, float]:
 @fill_docstrings(DRAWS_ARGUMENTS + RANGES)
 def reweight_family(
     draws: DrawsOf,
-    model: Callable | None = None,
+    model: Any = None,
     *args: Any,
     confidence: Mapping[str, float | tuple[float, float]],
-    order: Sequence[str] | Any = None,
+    order: Sequence[str] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     **kwargs: Any,
 ) -> "ReweightedFamily":
@@ -313,6 +322,117 @@ class ReweightedFamily(ConfidenceFamily):
         with solver_threads(SMALL):
             return _reweighted(self._known, self._ratios, self._inside(confidence or {}))
 
+    def curve(
+        self,
+        name: str,
+        quantity: str,
+        points: int | Sequence[float] = FAMILY_POINTS,
+        refit: Callable[[dict[str, float]], Any] | None = None,
+    ) -> pd.DataFrame:
+        """Follow a quantity along the confidence of one block, with its error.
+
+        Parameters
+        ----------
+        name : str
+            The block.
+        quantity : str
+            A quantity, or one of its coordinates such as ``"theta[0]"``.
+        points : int or sequence of float, default=9
+            The confidences, or how many, evenly spaced in the logarithm.
+        refit : callable, optional
+            What fits the model at confidences that the draws do not reach, with ``mean`` and ``sd``
+            of a quantity: for a NumPyro model ``lambda c: fit(model, *args, confidence=c)``. It is
+            called once for each end of the range that is not reached.
+
+        Returns
+        -------
+        table : pandas.DataFrame
+            A row for each confidence: mean and sd with their standard errors, and ``source``:
+            ``"draws"`` where the weights hold, ``"refit"``, ``"joined"`` in between (linear in the
+            log confidence, with the error of the draws' end), or ``"not reached"``.
+        """
+        if name not in self.ranges:
+            raise ValueError(f"no range for {name!r}; the ranges are {list(self.ranges)}.")
+        places = {
+            label: (site, i)
+            for site, shape in self._shapes().items()
+            for i, label in enumerate(coordinates(site, shape))
+        }
+        if quantity not in places:
+            raise ValueError(f"no quantity {quantity!r}; there are {list(places)}.")
+        site, i = places[quantity]
+        titles = ("mean", "mean_se", "sd", "sd_se")
+        rows = []
+        for gamma in range_points(self.ranges[name], points):
+            gammas = self._inside({name: gamma})
+            look = self._look(gammas)
+            numbers = [float("nan")] * 4
+            if look is not None:
+                numbers = [np.ravel(getattr(look.posterior, t)(site))[i] for t in titles]
+            source = "not reached" if look is None else "draws"
+            row: dict[str, Any] = {"confidence": gamma, **dict(zip(titles, numbers, strict=True))}
+            rows.append({**row, "source": source})
+        table = pd.DataFrame(rows)
+        if refit is not None:
+            for end in (0, len(table) - 1):
+                if table.loc[end, "source"] == "not reached":
+                    found = refit(self._inside({name: float(table.loc[end, "confidence"])}))
+                    ends = {t: float(np.ravel(getattr(found, t)(site))[i]) for t in ("mean", "sd")}
+                    table.loc[end, ["mean", "sd", "source"]] = [*ends.values(), "refit"]
+            _join(table)
+        return table
+
+    def plot_curve(
+        self,
+        name: str,
+        quantity: str,
+        points: int | Sequence[float] = FAMILY_POINTS,
+        refit: Callable[[dict[str, float]], Any] | None = None,
+        ax: Axes | None = None,
+    ) -> Axes:
+        """Draw the mean of a quantity along a confidence, with two standard errors.
+
+        Parameters
+        ----------
+        name : str
+            The block.
+        quantity : str
+            As in ``curve``.
+        points : int or sequence of float, default=9
+            As in ``curve``.
+        refit : callable, optional
+            As in ``curve``.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        ax : matplotlib.axes.Axes
+            A line where the weights hold, points for refits, dashes that join the two, and grey
+            where nothing is known.
+        """
+        table = self.curve(name, quantity, points, refit)
+        if ax is None:
+            pyplot = require("matplotlib.pyplot", "ReweightedFamily.plot_curve")
+            ax = pyplot.subplots(figsize=(6, 3.5), layout="constrained")[1]
+        gamma, source = table["confidence"], table["source"]
+        known, error = table[source == "draws"], 2 * table["mean_se"]
+        low, high = table["mean"] - error, table["mean"] + error
+        ax.plot(gamma, table["mean"], "--", color="C0", lw=1)
+        ax.plot(known["confidence"], known["mean"], color="C0", label="from the draws")
+        ax.fill_between(gamma, low, high, where=source == "draws", color="C0", alpha=0.25, lw=0)
+        again = table[source == "refit"]
+        if len(again):
+            ax.plot(again["confidence"], again["mean"], "o", color="C1", label="fitted again")
+        missing = gamma[source == "not reached"]
+        for x in missing:
+            ax.axvline(x, color="0.85", lw=4, zorder=0)
+        ax.set_xscale("log")
+        ax.set_xlabel(f"confidence in {name}")
+        ax.set_ylabel(f"mean of {quantity}")
+        ax.legend(frameon=False)
+        return ax
+
     def _look(self, gammas: dict[str, float]) -> Look | None:
         try:
             found = self.at({block: gammas[block] for block in self.ranges})
@@ -325,6 +445,19 @@ class ReweightedFamily(ConfidenceFamily):
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: values.shape[1:] for name, values in self._known.quantities.items()}
+
+
+def _join(table: pd.DataFrame) -> None:
+    """Fill what lies between the draws and a refit, linear in the log confidence."""
+    log = np.log(table["confidence"].to_numpy())
+    known = np.flatnonzero(table["source"].isin(["draws", "refit"]))
+    inside = (np.arange(len(table)) > known.min()) & (np.arange(len(table)) < known.max())
+    gaps = np.flatnonzero(inside & (table["source"] == "not reached"))
+    for title in ("mean", "mean_se", "sd", "sd_se"):
+        values = table[title].to_numpy()
+        here = known[np.isfinite(values[known])]
+        table.loc[gaps, title] = np.interp(log[gaps], log[here], values[here])
+    table.loc[gaps, "source"] = "joined"
 
 
 def _beyond_the_draws(each: np.ndarray) -> float:

@@ -1,37 +1,43 @@
 """Which prior a conclusion hangs on, from posterior draws that are there already."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from soubayes._docstrings import fill_docstrings
+from soubayes._files import atomic_path
 from soubayes._optional import explain_missing_extra, require
 from soubayes._types import Axes, DrawsOf
 from soubayes.blackbox.arguments import DRAWS_ARGUMENTS
-from soubayes.draws.frames import from_frames
-from soubayes.draws.known import NEEDED, Draws, from_arviz
+from soubayes.draws.forms import as_tree
+from soubayes.draws.known import Draws, check_statistics, from_arviz
+from soubayes.draws.pymc_model import is_pymc, pymc_groups
 from soubayes.draws.ratios import Ratios, ratios
+from soubayes.draws.scores import prior_scores, surprise
+from soubayes.draws.stan import is_program, program_order
 from soubayes.results import Printable, Shown, coordinates
 from soubayes.threads import SMALL, solver_threads
 
 MOST_GAP = 1.0  # nats by which a density of the last block may miss its known shape
-MOST_KNOWN = 0.95  # share of a posterior's precision that its prior can have
-LEAST_KNOWN = 1e-3  # share below which the prior says nothing, and nothing surprises it
 SURELY = 4.0  # standard errors below 0 at which a KL cannot be one
 SURPRISE = 0.055  # two-sided; of data sets drawn from the prior as many are called a conflict
+CONFLICT = "prior-data conflict"
+UNCERTAIN = "too uncertain: draw more"
+LIKELIHOOD = "likelihood"  # the row of its power
+SHORT = 10  # quantities of the short table
 LARGE_MOVE = 0.1  # posterior sds that a mean moves with a log confidence or a power of the prior
 
 
 @fill_docstrings(DRAWS_ARGUMENTS)
-def sensitivity_from_draws(
+def sensitivity(
     draws: DrawsOf,
-    model: Callable | None = None,
+    model: Any = None,
     *args: Any,
-    order: Sequence[str] | Any = None,
+    order: Sequence[str] | None = None,
     groups: Mapping[str, Iterable[str]] | None = None,
     quantities: Mapping[str, np.ndarray] | Sequence[str] | None = None,
     quantiles: float | Sequence[float] = (0.05, 0.95),
@@ -78,11 +84,13 @@ def sensitivity_from_draws(
     >>> rng = np.random.default_rng(0)  # y = 3: (mu, x) is normal
     >>> mu = rng.normal(1.0, np.sqrt(2 / 3), 4000)
     >>> x = rng.normal((mu + 3) / 2, np.sqrt(1 / 2))
-    >>> found = sensitivity_from_draws({"mu": mu, "x": x}, model, 3.0, quantities=["mu"])
+    >>> found = sensitivity({"mu": mu, "x": x}, model, 3.0, quantities=["mu"])
     >>> found.derivatives["block"].tolist()
-    ['mu', 'x']
+    ['mu', 'x', 'likelihood']
     >>> found.derivatives["mean"].round(1).tolist()  # more confidence in its prior lowers mu
-    [-0.8, 0.4]
+    [-0.8, 0.4, 0.4]
+    >>> found.sentence().partition(":")[0]
+    'Conclusions depend most on the prior of mu'
     """
     levels = tuple(np.ravel(quantiles))
     if not all(0 < p < 1 for p in levels):
@@ -97,14 +105,15 @@ def sensitivity_from_draws(
 
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Printable):
-    """What :func:`sensitivity_from_draws` found.
+    """What :func:`sensitivity` found.
 
     Parameters
     ----------
     derivatives : pandas.DataFrame
         A row for each quantity and block: derivatives of mean, sd and quantiles by the confidence
         of the block, in posterior standard deviations of the quantity, each with its standard
-        error.
+        error. The row "likelihood" has the derivatives by the power of the likelihood, which are
+        minus the sum of the others.
     blocks : pandas.DataFrame
         A row for each block: its KL in nats with its standard error (NaN where the draws do not
         give the density of the last block, or where its log prior is not normalised), the largest
@@ -127,7 +136,7 @@ class Sensitivity(Printable):
     Examples
     --------
     >>> import pandas as pd
-    >>> table = pd.DataFrame({"block": ["mu"]})
+    >>> table = pd.DataFrame({"block": ["mu"], "diagnosis": ["informed by the data"]})
     >>> Sensitivity(table, table).blocks["block"].tolist()
     ['mu']
     """
@@ -138,7 +147,66 @@ class Sensitivity(Printable):
 
     def _shown(self) -> Shown:
         notes = [f"{note}\n" for note in self.notes]
-        return [self.blocks, "", *notes, self.derivatives]
+        title = (
+            "Change of a posterior mean by a unit of each confidence, in posterior sds (* within"
+        )
+        title += " two standard errors of 0):"
+        return [f"{self.sentence()}\n", self.blocks, "", *notes, title, self._short()]
+
+    def sentence(self) -> str:
+        """Say in a sentence or two which priors the conclusions depend on.
+
+        Returns
+        -------
+        words : str
+            Conflicts of prior and data, and the largest change of a mean that is certain.
+        """
+        conflicts = list(self.blocks["block"][self.blocks["diagnosis"] == CONFLICT])
+        words = [f"The data are in conflict with the prior of {name}." for name in conflicts]
+        unclear = list(self.blocks["block"][self.blocks["diagnosis"] == UNCERTAIN])
+        rows = self.derivatives[self.derivatives["block"] != LIKELIHOOD]
+        certain = abs(rows["mean"]) - 2 * rows["mean_se"]
+        if len(rows) and certain.max() > LARGE_MOVE:
+            row = rows.loc[certain.idxmax()]
+            direction = "raises" if row["mean"] > 0 else "lowers"
+            words.append(
+                f"Conclusions depend most on the prior of {row['block']}: more confidence in it "
+                f"{direction} the mean of {row['quantity']}, by {abs(row['mean']):.2f} ± "
+                f"{row['mean_se']:.2f} posterior sds for a unit."
+            )
+        elif not unclear:
+            words.append(f"No confidence moves a mean by more than {LARGE_MOVE} posterior sds.")
+        if unclear:
+            words.append(f"For {', '.join(unclear)} the draws are too few to tell.")
+        return " ".join(words)
+
+    def _short(self) -> pd.DataFrame:
+        """Quantities by blocks: the changes of means, for the quantities that move most."""
+        rows = self.derivatives
+        marks = np.where(abs(rows["mean"]) < 2 * rows["mean_se"], "*", "")
+        cells = rows["mean"].map("{:.2f}".format) + marks
+        table = rows.assign(cell=cells).pivot(index="quantity", columns="block", values="cell")
+        moved = abs(rows["mean"]).groupby(rows["quantity"]).max()
+        scalar = ~moved.index.str.contains("[", regex=False)
+        # numbers first, then the coordinates that move most
+        ranked = moved.index[np.lexsort((-moved, ~scalar))][:SHORT]
+        table = table.loc[ranked, list(dict.fromkeys(rows["block"]))].reset_index()
+        table.columns.name = None
+        return table
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the sentence, the tables and the figure as one page (extras ``cli``, ``plot``).
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file. It needs no other file and no network.
+        """
+        from soubayes.pages.sensitivity import sensitivity_page
+
+        page = sensitivity_page(self)
+        with atomic_path(path) as temporary:
+            temporary.write_text(page, encoding="utf-8")
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the derivative of every mean by every confidence, with two standard errors.
@@ -173,13 +241,26 @@ class Sensitivity(Printable):
 
 def known_draws(
     draws: Any,
-    model: Callable | None,
+    model: Any,
     args: tuple,
     kwargs: Mapping[str, Any],
-    order: Any,
+    order: Sequence[str] | None,
     groups: Mapping[str, Iterable[str]] | None,
 ) -> Draws:
-    """Draws with prior and likelihood, from the model or from the ArviZ object."""
+    """Draws with prior and likelihood, from the model or from what comes with the draws."""
+    draws, blocks = as_tree(draws), groups or {}
+    if order is not None and (is_program(order) or is_pymc(order)):
+        raise ValueError("order is a model or a program. Pass it as the model, after the draws.")
+    order = [order] if isinstance(order, str) else order
+    if is_program(model) or is_pymc(model):
+        if order is not None or args or kwargs:
+            raise ValueError("order and further arguments are not for models of PyMC or Stan.")
+        if is_program(model):
+            return from_arviz(draws, None, blocks, program_order(model))
+        check_statistics(draws)
+        with explain_missing_extra("draws of a PyMC model"):
+            arrays, sites = pymc_groups(draws, model)
+        return from_arviz(as_tree(arrays), None, blocks, sites)
     if model is None:
         if args or kwargs:
             given = [*(["positional ones"] if args else []), *kwargs]
@@ -187,26 +268,24 @@ def known_draws(
                 f"arguments of a model were given ({', '.join(given)}), but no model. Pass the "
                 "model before them, or correct the name."
             )
-        if isinstance(draws, dict) and set(draws) == set(NEEDED):
-            return from_arviz(from_frames(draws), order, groups or {})
         if isinstance(draws, dict) or hasattr(draws, "get_samples"):
             raise ValueError(
-                "these draws say nothing of priors and likelihood. Pass the NumPyro "
-                "model and its arguments as well, or an ArviZ object with log_prior "
-                "(arviz_base.from_dict makes one of dictionaries of arrays), or a dictionary of "
-                "three DataFrames: posterior, log_prior and log_likelihood."
+                "these draws say nothing of priors and likelihood. Pass the model as well (for "
+                "NumPyro with its arguments), or draws with log_prior and log_likelihood: an ArviZ "
+                "object, or a dictionary of the three with DataFrames or dictionaries of arrays."
             )
-        return from_arviz(draws, order, groups or {})
+        return from_arviz(draws, order, blocks)
     if not callable(model):
         raise ValueError(
-            f"model is a {type(model).__name__}, but it must be a NumPyro model, a function; its "
-            "arguments follow it."
+            f"model is a {type(model).__name__}, but it must be a model of PyMC or Bambi, a "
+            "NumPyro model (a function; its arguments follow it), or a Stan program (its text, or "
+            "its Path)."
         )
     if order is not None:
-        raise ValueError("order is for ArviZ objects; the order of a NumPyro model is its own.")
+        raise ValueError("order is for draws without a model; a model has its own order.")
     with explain_missing_extra("draws of a NumPyro model"):
         from soubayes.draws.model_draws import from_model
-    return from_model(draws, model, args, dict(kwargs), groups or {})
+    return from_model(draws, model, args, dict(kwargs), blocks)
 
 
 def covariances(draws: Draws, functions: np.ndarray, r: np.ndarray) -> tuple[Any, Any]:
@@ -243,8 +322,10 @@ def _derivatives(
     for title, function in zip(titles, functions, strict=True):
         for block in draws.names:
             parts[title, block] = derivative(draws, estimate, block, function)
+        # by the power of the likelihood: minus the sum over the blocks
+        parts[title, LIKELIHOOD] = covariances(draws, function, draws.log_likelihood)
     for i, quantity in enumerate(wanted):
-        for block in draws.names:
+        for block in (*draws.names, LIKELIHOOD):
             columns["quantity"].append(quantity)
             columns["block"].append(block)
             for title in titles:
@@ -291,8 +372,10 @@ def _blocks(
         kl = kl if block in draws.flat else max(kl, 0.0)
         here = table["block"] == block
         confidence = [_largest(table[t][here], table[f"{t}_se"][here]) for t in ("mean", "sd")]
+        scores = prior_scores(draws, block)
+        log_prior = draws.log_prior[block] if scores is None else scores.log_prior
         prior = [
-            _largest(*covariances(draws, function, draws.log_prior[block]))
+            _largest(*covariances(draws, function, log_prior))
             for function in (standard, 0.5 * standard**2)
         ]
         rows["block"].append(block)
@@ -301,9 +384,9 @@ def _blocks(
         rows["by_confidence"].append(max(confidence))
         rows["by_prior"].append(max(prior))
         unclear = _unclear(table["mean"][here], table["mean_se"][here])
-        surprising = surprise(draws, block) < SURPRISE
+        surprising = surprise(scores) < SURPRISE
         words = _diagnosis(confidence, prior, surprising)
-        words = "too uncertain: draw more" if unclear else words
+        words = UNCERTAIN if unclear else words
         rows["diagnosis"].append(words)
     return pd.DataFrame(rows), tuple(notes)
 
@@ -339,52 +422,12 @@ def _unclear(change: np.ndarray, error: np.ndarray) -> bool:
 def _diagnosis(confidence: list[float], prior: list[float], surprising: bool) -> str:
     """In words, from the largest changes of a mean and of an sd, and from the prior's surprise."""
     if min(confidence[0], prior[0]) > LARGE_MOVE:
-        return "prior-data conflict" if surprising else "informed by prior and data"
+        return CONFLICT if surprising else "informed by prior and data"
     if min(max(confidence), max(prior)) > LARGE_MOVE:
         return "prior and data agree"
     if max(prior) > LARGE_MOVE:
         return "strong prior or weak likelihood"
     return "informed by the data" if max(confidence) > LARGE_MOVE else "no sensitivity"
-
-
-def surprise(draws: Draws, block: str) -> float:
-    """How rarely data from the prior would take a block's posterior as far out as it is.
-
-    For a normal prior with variance 1 / k and a posterior with mean m and variance v, data from the
-    prior predictive distribution give m the variance 1 / k - v. So z = s / sqrt(k (1 - v k)) is
-    standard normal, with s the slope of the log prior at m. Slopes and curvatures of other priors
-    come from a regression of the log prior on the draws. A scalar block's tail probability needs no
-    normal shape: it is 2 pi(m) / (s + sqrt(s^2 + 8 k / 3.14)), Mills's ratio where the prior is
-    normal and exact where its tail is exponential.
-    """
-    if block in draws.discrete or block in draws.flat:
-        return 1.0
-    density = draws.log_prior[block] + draws.log_jacobian[block]
-    own = draws.values[block]
-    # what earlier blocks do to the density of this one is not a conflict with its prior
-    earlier = [
-        draws.values[name]
-        for name in draws.names[: draws.names.index(block)]
-        if name not in draws.discrete
-    ]
-    x = np.concatenate([own, *earlier], axis=1)
-    sd = x.std(axis=0)
-    z = (x - x.mean(axis=0)) / sd
-    features = np.column_stack([np.ones(len(z)), z, z**2 - 1])
-    coef = np.linalg.lstsq(features, density, rcond=None)[0]
-    size, width = own.shape[1], x.shape[1]
-    slope = abs(coef[1 : 1 + size])  # in units of the posterior's sd, so v = 1
-    curvature = -2 * coef[1 + width : 1 + width + size]
-    known = np.clip(curvature, 0.0, MOST_KNOWN)
-    if size == 1 and not earlier:
-        at = coef[0] - coef[2]  # at the mean; the density's unit is the posterior's sd
-        height = np.exp(min(at + np.log(sd[0]), 0.0))
-        tail = 2 * height / (slope[0] + np.sqrt(slope[0] ** 2 + 8 / np.pi * known[0]))
-        score = stats.norm.isf(min(tail, 0.5)) / np.sqrt(1 - known[0])
-        return float(2 * stats.norm.sf(score))
-    bent = known > LEAST_KNOWN
-    scores = slope[bent] ** 2 / (known[bent] * (1 - known[bent]))
-    return float(stats.chi2.sf(scores.sum(), max(1, int(bent.sum()))))
 
 
 def _columns(draws: Draws, quantities: Any) -> dict[str, np.ndarray]:

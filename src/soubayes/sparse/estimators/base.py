@@ -35,7 +35,7 @@ from soubayes.sparse.estimators.parameters import (
     shared_settings,
 )
 from soubayes.sparse.estimators.reports import PosteriorReports
-from soubayes.sparse.estimators.terms import sparse_with_terms
+from soubayes.sparse.estimators.terms import sparse_with_terms, support_of_terms
 from soubayes.sparse.inclusion.supports import SupportPosterior
 from soubayes.sparse.inclusion.view import Supports
 from soubayes.sparse.levels import fit_levels
@@ -557,10 +557,15 @@ class RowwiseEstimator(ColumnEstimator):
 
 
 class FeatureSelection(SelectorMixin):
-    """``transform`` and ``get_support`` keep the columns selected for any target."""
+    """``transform`` and ``get_support`` keep the columns selected for any target.
+
+    With terms those are the columns of X that the kept terms read.
+    """
 
     def _get_support_mask(self) -> Array:
         check_is_fitted(self)
+        if "_inner" in self.__dict__:
+            return support_of_terms(self)
         return np.any(np.atleast_2d(self.selected_), axis=0)
 
 

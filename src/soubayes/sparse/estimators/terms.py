@@ -305,6 +305,16 @@ def _add_offset(
     given["offset"] = known if before is None else known + np.asarray(before, float)
 
 
+def support_of_terms(estimator: Any) -> Array:
+    """Which columns of X the terms read that the sparse point keeps for any target."""
+    expansion, selected = estimator._expansion, np.atleast_2d(estimator._inner.selected_)
+    both = zip(expansion.blocks, expansion.slices(), strict=True)
+    kept = [block for block, where in both if selected[:, where].any()]
+    names = {name for block in kept for name in expansion.reads(block)}
+    names |= {piece.column for piece in expansion.offsets}
+    return np.array([name in names for name in expansion.columns])
+
+
 def sparse_with_terms(estimator: Any) -> Any:
     """The sparse point of an estimator with terms, for the same rows."""
     point = copy(estimator)
