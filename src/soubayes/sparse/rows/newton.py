@@ -81,6 +81,8 @@ def solve(
         here = _Step(state, data, value, ended)
         promising = not many or _promised(model, state, data) > tol * abs(value)
         step = _descend(active_rows, model, here, tol) if promising else None
+        if step is None and not _is_flat(model, state, data, tol * abs(value)):
+            step = _mean_step(active_rows, model, here)
         if step is None and ended and slow and tol < _PRECISE and not sharp:
             step = here  # only its last digits are missing
         if step is not None:
@@ -108,8 +110,10 @@ def solve(
             first, ended, sharp = len(history), False, False
             history.append(value)
         elif settled:
+            # J was far off where dropped columns had shares of another confidence: look again
             converged = _is_flat(model, state, data, tol * abs(value))
-            break
+            if converged or step is None:
+                break
         coarse = coarse if check.waiting else tol
     return RowFit(state, data, history, converged, slow=slow)
 
@@ -206,6 +210,22 @@ def _descend(part: ActiveRows, model: RowModel, here: _Step, tol: float) -> _Ste
         return None
     step = _jointly(part, model, here, tol)
     return step if step.value < value else None
+
+
+def _mean_step(part: ActiveRows, model: RowModel, here: _Step) -> _Step | None:
+    """A Newton step of the mean alone, where the model of all of q does not lead down.
+
+    The loss is convex in the mean, so a short enough step lowers J at held covariances.
+    """
+    state, data = here.state, here.data
+    pull = model.confidence[state.active] * state.precision[state.active]
+    step = lapack.dposv(data.curvature + np.diag(pull), data.score - pull * state.mean)[1]
+    for halvings in range(8):
+        trial = state._replace(mean=state.mean + 0.5**halvings * step)
+        new_data, new_value = part.evaluate(model, trial)
+        if new_value < here.value:
+            return _Step(trial, new_data, new_value)
+    return None
 
 
 class _Quadratic(NamedTuple):
