@@ -36,6 +36,7 @@ FOREIGN |= {"SelectFromModel", "lasso_path", "min_abs_corr"}  # scikit-learn, su
 FOREIGN |= {"conf_int", "get_prediction", "summary_frame"}  # statsmodels
 FOREIGN |= {"Logit", "OrderedModel", "PHReg"}
 FOREIGN |= {"VarCorr", "term_importances", "_importances"}  # lme4, interpret
+FOREIGN |= {"group_offset", "as_draws_df", "make_stancode"}  # Bambi, posterior, brms
 FOREIGN |= {"Exam", "Orthodont", "Subject"}  # tables of nlme, mlmRev and lme4
 
 

@@ -442,6 +442,9 @@ def results():
     model, _, _, gaussian = exact()
     update = {"confidence": 0.5, "mean": 0.0, "sd": 1.0, "noise_sd": 1.0}
     return {
+        "stan_log_priors": lambda: soubayes.stan_log_priors(
+            "parameters { real x; } model { x ~ normal(0, 1); }"
+        ),
         "solve_exact": lambda: made("ExactPosterior")[0],
         "solve_gaussian": lambda: soubayes.solve_gaussian(gaussian),
         "objective": lambda: made("Objective")[0],

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from soubayes.draws.reweight import reweight_family as reweight_family
     from soubayes.draws.sensitivity import Sensitivity as Sensitivity
     from soubayes.draws.sensitivity import sensitivity as sensitivity
+    from soubayes.draws.stan import stan_log_priors as stan_log_priors
     from soubayes.exact.conjugate import ConjugateUpdate as ConjugateUpdate
     from soubayes.exact.conjugate import conjugate_update as conjugate_update
     from soubayes.exact.decision import EventTree as EventTree

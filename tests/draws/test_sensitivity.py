@@ -202,6 +202,8 @@ def test_derivatives_within_three_standard_errors_for_twenty_seeds(name):
         for q, (_, sd) in at_one.items():
             change = [(up[q][i] - down[q][i]) / 0.02 / sd for i in (0, 1)]
             slopes[q, block] = change
+    for q in at_one:  # J, all confidences and the loss times a number, has the same minimum
+        slopes[q, "likelihood"] = -np.sum([slopes[q, block] for block in blocks], axis=0)
     errors = []
     for seed in SEEDS:
         found = of_tree(draw(seed), quantities=list(at_one)).derivatives

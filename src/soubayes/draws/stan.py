@@ -206,6 +206,12 @@ def stan_log_priors(program: str | Path) -> str:
     the constant of the half that is left; for vectors it is missing, which changes the KL by a
     constant and no derivative.
 
+    References
+    ----------
+    .. [1] N. Kallioinen, T. Paananen, P.-C. Bürkner and A. Vehtari (2024), "Detecting and
+       diagnosing prior and likelihood sensitivity with power-scaling", Statistics and Computing 34,
+       whose R package priorsense reads such quantities too.
+
     Examples
     --------
     >>> program = '''data { vector[8] y; }
