@@ -30,7 +30,7 @@ def plot_terms(
     estimator : fitted estimator
         One that was fitted with ``terms``.
     terms : list of str, optional
-        The terms to draw, as :attr:`terms_` names them. Left out: those with an effect, the largest
+        The terms to draw, as ``terms_`` names them. Left out: those with an effect, the largest
         first, at most 12.
     level : float, default=0.9
         Level of the bands.
